@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.control.budgets import counted_prices
-from cloudgpu.core.admission import asking
-from cloudgpu.core.budget import Budget, Scope, Span
-from cloudgpu.core.events import Draft
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.budget import Budget, Scope, Span
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.agent import own_source, source
-from cloudgpu.core.idle import Thresholds
+from cloudgpu.core.activity.idle import Thresholds
 
 MOST_CPU, MOST_MB = 0.01, 30.0  # of one core; resident at most
 WAYS: dict[str, dict[str, Any]] = {

@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 
 MACHINES = 50

@@ -24,8 +24,8 @@ sys.path.insert(0, str(HERE))
 import ledger_life  # noqa: E402  (benchmarks/ is no package)
 from cli_start import CLOUDGPU, cpu_seconds  # noqa: E402
 
-from cloudgpu.core.events import Draft  # noqa: E402
-from cloudgpu.core.times import iso  # noqa: E402
+from cloudgpu.core.events.log import Draft  # noqa: E402
+from cloudgpu.core.values.times import iso  # noqa: E402
 from cloudgpu.ledger.open import open_ledger  # noqa: E402
 
 MACHINES = 10_000

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.ledger.open import open_ledger
 
 START = datetime(2026, 11, 20, tzinfo=UTC)

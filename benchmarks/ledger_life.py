@@ -9,8 +9,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger import lines, migrations
 from cloudgpu.ledger.appending import append_lines
 

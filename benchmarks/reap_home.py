@@ -16,8 +16,8 @@ import ec2_stub  # noqa: E402  (benchmarks/ is no package)
 
 from cloudgpu.control.opening import open_session  # noqa: E402
 from cloudgpu.control.reap import ReapWish, reap  # noqa: E402
-from cloudgpu.core.events import Draft  # noqa: E402
-from cloudgpu.core.times import iso  # noqa: E402
+from cloudgpu.core.events.log import Draft  # noqa: E402
+from cloudgpu.core.values.times import iso  # noqa: E402
 
 CONFIG = 'provider = "aws"\nowner = "ada"\n[accounts.lab]\nprovider = "aws"\nregions = {regions}\n'
 OF_LIST = {"source": "AWS price list", "as_of": "2026-11-01T00:00:00.000000Z", "basis": "listed"}

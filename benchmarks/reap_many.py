@@ -199,7 +199,7 @@ class _Canned:
 
     def list(self) -> Any:
         """Return what the answers say."""
-        from cloudgpu.core.instances import Listing
+        from cloudgpu.core.model.instances import Listing
 
         found = [one for region, body in _answers(self._place, self.kind) for one in self._of_region(region, body)]
         return Listing(tuple(found), ())
@@ -214,8 +214,8 @@ class _Canned:
 
 def _translated(kind: str, region: str, found: Mapping[str, Any]) -> Any:
     """Return a machine of Google's or Azure's answer as ours."""
-    from cloudgpu.core.instances import Address, Instance, State
-    from cloudgpu.core.stock import Accelerator, Market
+    from cloudgpu.core.model.instances import Address, Instance, State
+    from cloudgpu.core.model.offers import Accelerator, Market
 
     google = kind == "gcp"
     began = datetime.fromisoformat(found["creationTimestamp"] if google else found["properties"]["timeCreated"])

@@ -24,8 +24,8 @@ import ledger_life
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.report import reported
 from cloudgpu.control.session import Session
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.report.html import to_html
 

@@ -30,7 +30,7 @@ from cloudgpu.config.fees import KEYS as FEE_KEYS
 from cloudgpu.config.policy_keys import LIMITS, POLICY, Keys, flat
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
 from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.local.options import local_options
 
 Fault = tuple[int, str]  # line, sentence

@@ -15,7 +15,7 @@ from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.cli.verbs import VERBS
 from cloudgpu.config.settings import SHIPPED_KINDS
-from cloudgpu.core.ends import RULES
+from cloudgpu.core.reaper.rules import RULES
 from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"

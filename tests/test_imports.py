@@ -119,7 +119,7 @@ def import_fault(room: str, module: str) -> str | None:
     if wanted == room or wanted in MAY_IMPORT.get(room, BASE):
         if room == "testing" and wanted == "providers" and not module.startswith(SEAM):
             return f"imports {module}; testing knows only providers.base and the abilities"
-        if room == "agent" and wanted == "core" and not module.startswith("cloudgpu.core.idle."):
+        if room == "agent" and wanted == "core" and not module.startswith("cloudgpu.core.activity.idle."):
             return f"imports {module}; the agent carries core.idle alone"
         return None
     return f"imports {module}; {room or 'the face'} may not import {wanted}"
@@ -198,14 +198,14 @@ BAD = [
     ("core/stock.py", "from cloudgpu.ledger.base import Ledger"),
     ("core/stock.py", "from ..ledger import base"),
     ("core/stock.py", "from cloudgpu import ledger"),
-    ("errors.py", "from cloudgpu.core.money import Money"),
+    ("errors.py", "from cloudgpu.core.values.money import Money"),
     ("ledger/sqlite.py", "from cloudgpu.providers.base import Provider"),
     ("ledger/sqlite.py", "import cloudgpu.control.launch"),
     ("config/settings.py", "from cloudgpu.access.keys import client_key"),
     ("access/tunnel.py", "from cloudgpu.config.paths import Home"),
     ("access/tunnel.py", "import asyncssh"),
     ("report/html.py", "import sqlite3"),
-    ("agent/agent.py", "from cloudgpu.core.times import iso"),
+    ("agent/agent.py", "from cloudgpu.core.values.times import iso"),
     ("agent/agent.py", "import psutil"),
     ("control/launch.py", "from cloudgpu.cli import render"),
     ("control/launch.py", "from cloudgpu.providers.local.provider import make"),
@@ -231,7 +231,7 @@ def test_a_broken_rule_is_found(file: str, source: str) -> None:
 
 
 GOOD = [
-    ("core/stock.py", "from cloudgpu.core.money import Money\nimport re"),
+    ("core/stock.py", "from cloudgpu.core.values.money import Money\nimport re"),
     ("core/stock.py", "from .money import Money"),
     ("cli/up.py", "from cloudgpu.control.launch import up\nprint(up)"),
     ("cli/app.py", "from cloudgpu import __version__"),

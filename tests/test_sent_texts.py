@@ -25,8 +25,8 @@ from cloudgpu.access import guests, jupyter, terminals
 from cloudgpu.access.connection import Completed
 from cloudgpu.agent import own_source, source
 from cloudgpu.control import on_start, samples, traffic
-from cloudgpu.core.launch_request import Part, Setup, Volume
-from cloudgpu.core.stock import Accelerator, Available, Market
+from cloudgpu.core.model.launch import Part, Setup, Volume
+from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source
 from cloudgpu.providers.machine.bootdata import Given, startup_script, user_data
 from cloudgpu.providers.ssh import client

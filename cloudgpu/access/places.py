@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgpu.core.names import NAME, NAME_RULE
+from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
 
 EXAMPLE = "For example: cloudgpu cp data.csv NAME:data/, or: cloudgpu cp NAME:results ."

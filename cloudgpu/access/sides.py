@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.access.files import explained, locked, remove, write_whole
-from cloudgpu.core.instances import Address
-from cloudgpu.core.network import Jump
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest
 
 HEAD = "# Written by cloudgpu; changes are lost. To use it, put this line first in ~/.ssh/config:\n#   Include {file}\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.core.instances import Address
-from cloudgpu.core.network import Jump
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import Unreachable
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unicodedata import normalize
 
 from cloudgpu.access.sides import Entry, Side
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 # What keeps one path from being written, but not those beside it; what else there is (a full disk) meets them all.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cloudgpu.access.wire import PKey
-    from cloudgpu.core.instances import Address
+    from cloudgpu.core.model.instances import Address
 
 MOST_KEYS = 6  # as many as an OpenSSH server tries by itself
 USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")

@@ -11,7 +11,7 @@ def source() -> str:
     """Return the agent's program text as it is put on a machine: one file, without what only readers need.
 
     Boot data has 16 kB for everything, so the text travels bare; `agent.py` beside this file is where to begin reading.
-    What it judges by is `cloudgpu.core.idle`, line by line.
+    What it judges by is `cloudgpu.core.activity.idle`, line by line.
     """
     from cloudgpu.agent.assembled import assembled
     from cloudgpu.agent.bare import bare

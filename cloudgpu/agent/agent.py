@@ -1,6 +1,6 @@
 """The cloudgpu agent, on the machine: samples, lease, policy. It travels as one file, Python 3.8+, nothing else.
 
-`cloudgpu.agent.source` puts the files beside this one and the rules of `cloudgpu.core.idle` before it, so that nothing
+`cloudgpu.agent.source` puts the files beside this one and the rules of `cloudgpu.core.activity.idle` before it, so that nothing
 of ours has to be there. docs/agent.md says what it reads, what counts and what it never does.
 """
 
@@ -21,7 +21,7 @@ from cloudgpu.agent.jupyter import alive
 from cloudgpu.agent.lease import TAGS, decide, lease_of, mark, over
 from cloudgpu.agent.looking import MINUTE, Looker
 from cloudgpu.agent.meters import scratch, sent
-from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
 
 WINDOW = 600.0  # seconds that a sign of life counts at a lease's end, and where there is no policy
 HOUR, SILENT = 3600.0, 150.0  # seconds: an agent that says nothing for so long is silent

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-PARTS = ("core/idle", "agent/files", "agent/jupyter", "agent/meters", "agent/lease", "agent/looking", "agent/agent")
+PARTS = (
+    "core/activity/idle",
+    "agent/files",
+    "agent/jupyter",
+    "agent/meters",
+    "agent/lease",
+    "agent/looking",
+    "agent/agent",
+)
 
 
 def assembled(package: Path) -> ast.Module:

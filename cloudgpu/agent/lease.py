@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.core.idle import IDLE
+from cloudgpu.core.activity.idle import IDLE
 
 TAGS = ("cloudgpu-expires", "cloudgpu-renew-until", "cloudgpu-hold-until")
 

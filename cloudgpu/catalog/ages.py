@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.catalog.read import at, catalogue
 from cloudgpu.catalog.refreshed import index, stored
-from cloudgpu.core.catalog import is_old
+from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.errors import InvalidRequest
 
 

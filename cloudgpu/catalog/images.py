@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudgpu.catalog.read import catalogue, named_gpu
-from cloudgpu.core.images import GpuDriver, PublicImage
+from cloudgpu.core.catalog.gpus import GpuDriver, PublicImage
 
 
 def driver_for(gpu: str) -> GpuDriver | None:

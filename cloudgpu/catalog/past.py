@@ -8,9 +8,9 @@ from typing import Any
 
 from cloudgpu.catalog.read import catalogue
 from cloudgpu.catalog.rules import day
-from cloudgpu.core.catalog import PastPrice
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.catalog import PastPrice
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 
 
 def history(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:

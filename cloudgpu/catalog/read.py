@@ -12,10 +12,18 @@ from typing import Any
 
 from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day, families
-from cloudgpu.core.catalog import CardPrices, CatalogOffer, GpuSpec, InstanceType, ListedPrice, ListedQuota, meant_by
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Accelerator, Basis, Market, Price
+from cloudgpu.core.catalog.catalog import (
+    CardPrices,
+    CatalogOffer,
+    GpuSpec,
+    InstanceType,
+    ListedPrice,
+    ListedQuota,
+    meant_by,
+)
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.catalog.place import directory
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PriceRow, RowKey
-from cloudgpu.core.stock import Basis, Market
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 
 FORMAT = 1

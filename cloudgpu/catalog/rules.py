@@ -6,7 +6,7 @@ import re
 from datetime import date
 from typing import Any
 
-from cloudgpu.core.catalog import EVERYTHING
+from cloudgpu.core.catalog.catalog import EVERYTHING
 
 Row = dict[str, str]
 

@@ -11,10 +11,10 @@ from typing import Any
 from cloudgpu.catalog.read import at, catalogue, providers_of, unknown
 from cloudgpu.catalog.refreshed import index
 from cloudgpu.catalog.rules import PROVIDERS, day
-from cloudgpu.core.catalog import DiskPrice
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PriceRow
-from cloudgpu.core.stock import Basis
+from cloudgpu.core.catalog.catalog import DiskPrice
+from cloudgpu.core.catalog.pricelist import PriceRow
+from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.values.money import Money
 
 _CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
 MARGIN = Fraction(3, 2)  # on the dearest known, for a price that nobody knows

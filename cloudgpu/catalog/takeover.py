@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from cloudgpu.catalog.read import catalogue, embedded, listed_price, regions
 from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
-from cloudgpu.core.catalog import DiskPrice, ListedPrice
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.pricelist import PER_HOUR, Move, PriceList, PricePart, PriceRow, Refused, RowKey, move
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceList, PricePart, PriceRow, Refused, RowKey, move
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Basis, Market
 
 
 @dataclass(frozen=True, slots=True)

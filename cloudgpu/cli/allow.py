@@ -32,7 +32,7 @@ def command(
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
-    from cloudgpu.core.network import plain
+    from cloudgpu.core.values.network import plain
 
     here = plain(document["from"] or "")
     lines = []

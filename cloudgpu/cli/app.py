@@ -80,7 +80,7 @@ class VerbGroup(TyperGroup):
         if " ".join(args[:2]) in VERBS and len(args) > 1:
             args = [" ".join(args[:2]), *args[2:]]
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from cloudgpu.core.names import near
+            from cloudgpu.core.values.naming import near
 
             meant = near(args[0], VERBS)
             raise InvalidRequest(

@@ -52,7 +52,7 @@ def text(value: Value) -> str:
 
 
 def _head(value: Value) -> str:
-    from cloudgpu.core.times import minute
+    from cloudgpu.core.values.times import minute
 
     period = f"{minute(value['since'])} to {minute(value['until'])}"
     return f"The policy {value['policy']} ({value['file']}) from {period}, a pass every {_span(value['every_s'])}."
@@ -137,7 +137,7 @@ def _then(one: Value) -> str:
 
 
 def _kill(one: Value) -> str:
-    from cloudgpu.core.times import minute
+    from cloudgpu.core.values.times import minute
 
     work = one["work"]
     return (

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.cli.render import paragraph, table, wrapped
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text
 
 Value = dict[str, Any]
 WIDEST_NAME = 18

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.render import facts, paragraph, table, wrapped
-from cloudgpu.core.money import Money
+from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 MONTH = 365 / 12

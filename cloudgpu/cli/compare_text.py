@@ -8,14 +8,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.render import paragraph, table, wrapped
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import tzinfo
 
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 CASES = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}

@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.render import paragraph, rounded, table
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 WIDTH = 80

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import pairwise
 
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 # What cp and scp need, or allow, for what is always done here.

@@ -127,7 +127,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.preview import planned
     from cloudgpu.control.words import Wish
-    from cloudgpu.core.stock import Want
+    from cloudgpu.core.model.offers import Want
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
     prepared = prepare(session, Wish(Want(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))

@@ -112,7 +112,7 @@ def _kept_files(value: dict[str, Any]) -> str:
 def _gone(value: dict[str, Any], now: datetime) -> str:
     """Return that a machine is gone, and since when where it had ended long before it was asked to."""
     from cloudgpu.cli.render import when
-    from cloudgpu.core.times import from_iso
+    from cloudgpu.core.values.times import from_iso
 
     had_ended = value["ended"] and now - from_iso(value["ended"]) > PROVED_WITHIN
     return f"{value['name']} is gone{' since ' + when(value['ended'], now) if had_ended else ''}."

@@ -6,10 +6,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.render import PRICE_MARKS, dollars
-from cloudgpu.core.money import Money
+from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 DEAR = Decimal(1000)  # dollars: from here on without cents

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.cli.estimate_marks import Amounts, finite, mark, marks, rests, short, trust
 from cloudgpu.cli.estimate_notes import notes, nothing
 from cloudgpu.cli.render import table
-from cloudgpu.core.money import Money
+from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 Columns = list[tuple[str, list[str]]]

@@ -27,7 +27,7 @@ def command(
     from cloudgpu.control.law import check_override, others_note
     from cloudgpu.control.lease import extend, plan_extension
     from cloudgpu.control.words import check_reason
-    from cloudgpu.core.times import iso
+    from cloudgpu.core.values.times import iso
     from cloudgpu.report.values import machine_value
 
     session = open_here()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.cli.render import ago, facts, rounded
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 
 _NO_AGENT = {
     "none": "none, as nothing of cloudgpu runs on it",

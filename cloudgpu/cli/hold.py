@@ -29,7 +29,7 @@ def command(
     from cloudgpu.control.lease import check_hold, set_hold
     from cloudgpu.control.limits import check_held
     from cloudgpu.control.policies import limits_of
-    from cloudgpu.core.times import iso
+    from cloudgpu.core.values.times import iso
     from cloudgpu.report.values import machine_value
 
     session = open_here()

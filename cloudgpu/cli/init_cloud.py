@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cloudgpu.control.cloud_init import Preparation
-    from cloudgpu.core.account import BudgetAlert, RolePart
+    from cloudgpu.core.model.account import BudgetAlert, RolePart
 
 
 # What a machine may do under its role, by cloud.

@@ -8,8 +8,8 @@ import typer
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.cli.render import dollars, table
-from cloudgpu.core.identity import gap_text
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:

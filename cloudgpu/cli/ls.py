@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, tell
-from cloudgpu.core.identity import gap_text
+from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:

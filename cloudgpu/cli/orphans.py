@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.core.identity import gap_text
+from cloudgpu.core.model.identity import gap_text
 
 if TYPE_CHECKING:
     from cloudgpu.control.orphans import Survey

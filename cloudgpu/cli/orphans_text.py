@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 
 Value = dict[str, Any]
 

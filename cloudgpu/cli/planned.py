@@ -9,8 +9,8 @@ from typing import Any
 
 from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
 from cloudgpu.control.accounts import is_owned
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text
 
 Value = dict[str, Any]
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.cli.render import facts, paragraph, table, when, wrapped
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.times import duration_text
 
 Value = dict[str, Any]
 

@@ -46,7 +46,7 @@ def command(
     session = open_here()
     if request is not None:
         from cloudgpu.control.raising import Asking
-        from cloudgpu.core.stock import Market
+        from cloudgpu.core.model.offers import Market
 
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         _request(session, asking, account, provider, yes=yes, output=output)

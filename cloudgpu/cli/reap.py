@@ -13,7 +13,7 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.passes import Pass
+    from cloudgpu.core.reaper.result import Pass
 
 
 def command(
@@ -54,7 +54,7 @@ def command(
     from cloudgpu.control.outage_told import told_where_away
     from cloudgpu.control.reap import INTERVAL, ReapWish, reap
     from cloudgpu.control.session_base import silent
-    from cloudgpu.core.decide import MAX_IDLE_STOPS
+    from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
     session = open_here(warn=False)
     if cron:

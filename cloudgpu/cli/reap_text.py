@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.asked_text import asked_lines
 from cloudgpu.cli.render import paragraph
-from cloudgpu.core.decisions import UNKNOWN
-from cloudgpu.core.identity import gap_text
-from cloudgpu.core.policy import Do, Rule
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import UNKNOWN
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.report.asked import asked_value
 
 if TYPE_CHECKING:
-    from cloudgpu.core.decisions import Decision
-    from cloudgpu.core.passes import Done, Pass, Told
+    from cloudgpu.core.reaper.decisions import Decision
+    from cloudgpu.core.reaper.result import Done, Pass, Told
 
 _DONE = {
     Do.STOP: "stopped",

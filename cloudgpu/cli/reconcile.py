@@ -66,7 +66,7 @@ def _text(value: dict[str, Any]) -> str:
 
 def _head(value: dict[str, Any]) -> str:
     from cloudgpu.cli.render import paragraph
-    from cloudgpu.core.times import minute
+    from cloudgpu.core.values.times import minute
 
     if value["since"] is None:
         return paragraph(

@@ -7,9 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import duration_text, from_iso
 
 TEN_MINUTES = 600
 NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.cli.render import rounded
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 
 SHOWN, WIDTH = 10, 80
 

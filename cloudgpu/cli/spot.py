@@ -29,7 +29,7 @@ def command(
     from cloudgpu.cli.render import when
     from cloudgpu.control.law import check_may
     from cloudgpu.control.rehearse import interrupt, interrupted
-    from cloudgpu.core.times import iso
+    from cloudgpu.core.values.times import iso
 
     del action
     session = open_here()

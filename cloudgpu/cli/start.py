@@ -49,7 +49,7 @@ def command(
     from cloudgpu.control.law import check_may, check_override
     from cloudgpu.control.resume import settled_first
     from cloudgpu.control.words import check_reason
-    from cloudgpu.core.rows import comes_back
+    from cloudgpu.core.model.machine import comes_back
     from cloudgpu.report.values import machine_value
 
     session = open_here()
@@ -82,8 +82,8 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     from cloudgpu.control.lifecycle import new_lease
     from cloudgpu.control.look import refresh
     from cloudgpu.control.resume import start_stopped
-    from cloudgpu.core.money import Money
-    from cloudgpu.core.plan import run_cost
+    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.values.money import Money
     from cloudgpu.report.values import machine_value, usd
 
     until = new_lease(session, row, asked.lease, asked.renew_until)

@@ -111,7 +111,7 @@ def _status(session: Session, output: Format) -> None:
 def _status_text(value: dict[str, Any], session: Session) -> str:
     from cloudgpu.cli.cron_text import last_text
     from cloudgpu.cli.render import ago, when
-    from cloudgpu.core.times import duration_text
+    from cloudgpu.core.values.times import duration_text
 
     now = session.clock()
     lines = [

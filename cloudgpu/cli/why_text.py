@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.cli.render import ago, facts, rounded, table, when, wrapped
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso, iso
 
 Value = dict[str, Any]
 KILO = 1000.0

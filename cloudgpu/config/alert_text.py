@@ -14,8 +14,8 @@ from cloudgpu.config.alerts import Alerts
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.paths import Home
 from cloudgpu.config.textfile import read_text, shown
-from cloudgpu.core.alerts import News
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.alerts.alerts import News
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 FRESH = timedelta(minutes=1)  # what is no older says nothing of its age

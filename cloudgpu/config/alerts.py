@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.config.paths import Home
 from cloudgpu.config.textfile import read_text, shown
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"

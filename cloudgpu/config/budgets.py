@@ -12,9 +12,9 @@ from cloudgpu.config.currencies import typed_rate
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.yamlfile import Table, read_yaml
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core import budget_words as words
-from cloudgpu.core.budget import Budget, PaidIn, Scope
-from cloudgpu.core.names import NAME, NAME_RULE
+from cloudgpu.core.budgets import parsing as words
+from cloudgpu.core.budgets.budget import Budget, PaidIn, Scope
+from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
 
 KEYS = (

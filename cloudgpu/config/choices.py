@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.choice import FACTS, Choices
-from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.policies.description import FACTS, Choices
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("projects", "tags")

@@ -8,8 +8,8 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.currency import Currency, check_code
-from cloudgpu.core.names import near
+from cloudgpu.core.values.currency import Currency, check_code
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")

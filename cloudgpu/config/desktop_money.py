@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.currencies import rate_of
-from cloudgpu.core.currency import CODES, Currency
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import near
-from cloudgpu.core.units import Amount, Tariff
+from cloudgpu.core.values.currency import CODES, Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Amount, Tariff
 
 if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings

@@ -22,10 +22,10 @@ from cloudgpu.config.desktop_money import (
 )
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.desktop import Depreciation, Desktop, years
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import NAME, near
-from cloudgpu.core.units import Power
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import NAME, near
+from cloudgpu.core.values.units import Power
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.discounts import ANY, Credit, Discount
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Market
+from cloudgpu.core.billing.discounts import ANY, Credit, Discount
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = Decimal(1_000_000_000)  # USD

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("tax_percent", "support_percent", "label")

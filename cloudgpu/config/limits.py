@@ -8,8 +8,8 @@ from pathlib import Path
 from cloudgpu.config.policy_file import read
 from cloudgpu.config.policy_keys import LIMITS
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.limits import Limits, Stoppers, joined
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.policies.limits import Limits, Stoppers, joined
+from cloudgpu.core.values.times import duration_text
 
 FILE = "limits.yaml"
 

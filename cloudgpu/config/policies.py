@@ -10,8 +10,8 @@ from cloudgpu.config.data import data_dir
 from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.yamlfile import read_yaml
-from cloudgpu.core.names import NAME, NAME_RULE, near
-from cloudgpu.core.policy import Policy
+from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 
 LIMITS = "limits"  # a file of this name beside the policies is the lab's limits, and no policy

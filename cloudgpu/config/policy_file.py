@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 from cloudgpu.config.policy_keys import POLICY, Key, Keys, Section
 from cloudgpu.config.policy_kinds import Kind, Misread
 from cloudgpu.config.yamlfile import Table
-from cloudgpu.core.names import near
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
-from cloudgpu.core.schedule import EVERY_DAY, Schedule
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import duration_text
 
 Values = dict[str, Any]
 _SHARE = 100  # samples are written in percent

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cloudgpu.config import policy_kinds as kinds
 from cloudgpu.config.policy_kinds import Kind
-from cloudgpu.core.limits import Stoppers
-from cloudgpu.core.policy import Act, Unknown, Unpausable
+from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.policies.policy import Act, Unknown, Unpausable
 
 Default = str | float | tuple[str, ...] | None
 

@@ -12,9 +12,9 @@ from typing import Any
 from cloudgpu.config.alerts import LARGEST_FACTOR
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import NAME, NAME_RULE, near
-from cloudgpu.core.times import parse_duration
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

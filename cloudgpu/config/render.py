@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.templates import Template
 from cloudgpu.config.textfile import shown
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.launch_request import Part
-from cloudgpu.core.names import near
+from cloudgpu.core.model.launch import Part
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from cloudgpu.config.alerts import Alerts, alerts_from, with_environment
 from cloudgpu.config.fees import Fees, fees_from
 from cloudgpu.config.paths import Home
 from cloudgpu.config.textfile import read_text, shown
-from cloudgpu.core.names import NAME, NAME_RULE, near
-from cloudgpu.core.times import duration_text, parse_duration
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.core.choice import Choices
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.discounts import Credit, Discount
+    from cloudgpu.core.billing.discounts import Credit, Discount
+    from cloudgpu.core.policies.description import Choices
+    from cloudgpu.core.values.currency import Currency
 
 SHIPPED_KINDS = ("aws", "azure", "gcp", "local", "ssh")
 CLOUDS = ("aws", "azure", "gcp")  # need no table: their SDKs find credentials by themselves

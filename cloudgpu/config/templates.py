@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.launch_request import Part
-from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.model.launch import Part
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "settings", "cloud_init", "on_start")

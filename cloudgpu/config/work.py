@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.core.recommend_rules import Figure, Figures, Ground, Kind, Note, Rules, Source
-from cloudgpu.core.speed import Work
+from cloudgpu.core.advice.workloads import Figure, Figures, Ground, Kind, Note, Rules, Source
+from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
 
 MOST = 1_000_000  # larger than every figure here

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from cloudgpu.config.textfile import read_text, shown
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = 128 * 1024  # characters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.reachable import BY_REGION, reachable
-from cloudgpu.core.accounts import hosts_in
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.rows import stays
+from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.naming import tag_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

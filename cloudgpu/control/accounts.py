@@ -9,9 +9,9 @@ from typing import Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session import Session
-from cloudgpu.core.accounts import SUBJECT, forgotten_at, retired_at
-from cloudgpu.core.rows import stays
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, retired_at
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 LOOKED_BACK = timedelta(days=30)

@@ -11,14 +11,14 @@ from cloudgpu.control.budgets import budgets, counted_prices
 from cloudgpu.control.law import check_override
 from cloudgpu.control.look import look_at
 from cloudgpu.control.refusal import Way, refusal
-from cloudgpu.core.admission import Asking, asking
-from cloudgpu.core.budget import Budget, overridden_line
-from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.identity import gap_text
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import scope_of
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.budgets.admission import Asking, asking
+from cloudgpu.core.budgets.budget import Budget, overridden_line
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import scope_of
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:

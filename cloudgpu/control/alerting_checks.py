@@ -11,7 +11,7 @@ from cloudgpu.config.alerts import MONTHLY, everybody
 from cloudgpu.control.alerting_send import label_of
 from cloudgpu.control.alerts import undelivered
 from cloudgpu.control.check import Check, Verdict, failed
-from cloudgpu.core.alerts import Finding, News
+from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:

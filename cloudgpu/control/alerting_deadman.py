@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alerting_send import within
 from cloudgpu.control.alerts import note
-from cloudgpu.core.alerts import Finding
+from cloudgpu.core.alerts.alerts import Finding
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -14,9 +14,9 @@ from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.published import lab_limits
 from cloudgpu.control.session import living
-from cloudgpu.core.alert_findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
-from cloudgpu.core.alerts import Finding
-from cloudgpu.core.times import iso
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.alerts.findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.guards import reason_of
 

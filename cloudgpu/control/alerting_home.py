@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.alerts import Finding
-from cloudgpu.core.standing import findings
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.budgets.status import findings
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.standing import Standing
+    from cloudgpu.core.budgets.status import Standing
 
 
 def topic_here(session: Session, topic: str) -> str:

@@ -16,8 +16,7 @@ from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.control.law import law_of
-from cloudgpu.core.alert_findings import ENDED, TOPICS
-from cloudgpu.core.alerts import (
+from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     Audience,
     Finding,
@@ -31,7 +30,8 @@ from cloudgpu.core.alerts import (
     sent_line,
     told,
 )
-from cloudgpu.core.people import People
+from cloudgpu.core.alerts.findings import ENDED, TOPICS
+from cloudgpu.core.team.people import People
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:

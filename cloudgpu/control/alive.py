@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.rows import scope_of_row
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.events import Event
-    from cloudgpu.core.instances import Instance
+    from cloudgpu.core.events.log import Event
+    from cloudgpu.core.model.instances import Instance
     from cloudgpu.ledger.base import Ledger
 
 Row = dict[str, Any]

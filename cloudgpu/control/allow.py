@@ -13,7 +13,7 @@ from cloudgpu.control.guest import label_of, let_in, own_key
 from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.session import Session, living
 from cloudgpu.control.underway import changing
-from cloudgpu.core.network import ANYWHERE, cidr_wish, is_behind
+from cloudgpu.core.values.network import ANYWHERE, cidr_wish, is_behind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.candidates import Candidate, Candidates, Passed, passing
 from cloudgpu.control.identity import by_account
 from cloudgpu.control.offering import offers_in, tied
-from cloudgpu.core.launch_request import Setup
-from cloudgpu.core.offers import in_order
-from cloudgpu.core.stock import Want
+from cloudgpu.core.catalog.matching import in_order
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.launch_request import Volume
-    from cloudgpu.core.stock import Offer
+    from cloudgpu.core.model.launch import Volume
+    from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]

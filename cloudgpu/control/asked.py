@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.control.setups import setup_of
 from cloudgpu.control.wishes import gpu_wish, price_wish
 from cloudgpu.control.words import Wish
-from cloudgpu.core.stock import Want
-from cloudgpu.core.times import from_iso, parse_duration
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.identity import Asked, Unanswered
+from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.reach import client_key
 from cloudgpu.control.session import Session, present
 from cloudgpu.control.templates import driver_parts, parts_at
-from cloudgpu.core import instances
-from cloudgpu.core.endings import is_spared, of_offer
-from cloudgpu.core.launch_request import Attempt, Boot, LaunchRequest
-from cloudgpu.core.names import derived_key, machine_id, made_name, tag_value, token
-from cloudgpu.core.plan import stop_means
-from cloudgpu.core.policy import for_agent
-from cloudgpu.core.rows import stays
-from cloudgpu.core.stock import Offer
-from cloudgpu.core.times import epoch
+from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.model import instances
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.policies.endings import is_spared, of_offer
+from cloudgpu.core.policies.policy import for_agent
+from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
+from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.keys import HostKey
     from cloudgpu.control.prepare import Prepared
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]

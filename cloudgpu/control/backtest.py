@@ -16,19 +16,19 @@ from cloudgpu.control.asked import duration
 from cloudgpu.control.cost_wish import Moment, moment_of
 from cloudgpu.control.policies import limits_of, policy_named
 from cloudgpu.control.session import find_machine
-from cloudgpu.core.backtest import Past, backtest, only_while_it_runs, runs_of
-from cloudgpu.core.heard import DAY
-from cloudgpu.core.limits import cut
-from cloudgpu.core.replay import Recorded
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.uses import Resource, use_from_json
+from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.billing.usage import Resource, use_from_json
+from cloudgpu.core.policies.limits import cut
+from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.reaper.replay import Recorded
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples import KEPT, Shelf
 from cloudgpu.report.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.uses import Use
+    from cloudgpu.core.billing.usage import Use
 
 Row = dict[str, Any]
 SINCE, EVERY = "30d", "10m"

@@ -16,15 +16,15 @@ from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets
 from cloudgpu.control.last_role import payers_only
 from cloudgpu.control.session import living
-from cloudgpu.core import budget_words as words
-from cloudgpu.core.budget import Action, Budget, PaidIn, Scope
-from cloudgpu.core.budget_stops import Stop, stops
-from cloudgpu.core.endings import gentlest
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import NAME, NAME_RULE, near
-from cloudgpu.core.policy import Do
-from cloudgpu.core.standing import Standing
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets import parsing as words
+from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
+from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.report.values import usd
 

@@ -12,19 +12,19 @@ from cloudgpu.config.data import data_dir
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.last_role import payers_only
 from cloudgpu.control.lastpass import are_made
-from cloudgpu.core.admission import accounts, earliest
-from cloudgpu.core.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
-from cloudgpu.core.names import near
-from cloudgpu.core.promises import Counted, Prices
-from cloudgpu.core.rows import volumes_there
-from cloudgpu.core.standing import Standing, standing
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets.admission import accounts, earliest
+from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
+from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.status import Standing, standing
+from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.paths import Home
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.control.compare_desktop import gpu_named
-from cloudgpu.core.calculated import Calculation, Rent
-from cloudgpu.core.catalog import CatalogOffer, by_price, meant_by
-from cloudgpu.core.speed import EQUAL, Work, faster
-from cloudgpu.core.stock import Market
+from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
+from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
+from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.calculated import calculated_value
 

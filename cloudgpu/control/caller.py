@@ -13,7 +13,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.launch_request import Network
+    from cloudgpu.core.model.launch import Network
 
 WAIT_S = 5
 LONGEST = 200  # bytes of an answer that can be an address

@@ -10,9 +10,9 @@ from cloudgpu.config.settings import ANY
 from cloudgpu.control.accounts import account_of, cloud_accounts, is_anywhere
 from cloudgpu.control.policies import Agreed, agreed, keeps_disk
 from cloudgpu.control.setups import check_setup
-from cloudgpu.core.launch_request import LaunchRequest, Setup
-from cloudgpu.core.policy import Policy, Said, Spans
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.policies.policy import Policy, Said, Spans
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.templates import Template
     from cloudgpu.control.session import Session
     from cloudgpu.control.words import Wish
-    from cloudgpu.core.stock import Offer
+    from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
 
 _OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer

@@ -11,10 +11,10 @@ from cloudgpu.catalog.refreshed import Stored, stored, write
 from cloudgpu.catalog.takeover import Taken, taken
 from cloudgpu.control.accounts import account_of
 from cloudgpu.control.session import Session
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import Move, PriceList, jumps
-from cloudgpu.core.times import iso
+from cloudgpu.core.catalog.pricelist import Move, PriceList, jumps
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings

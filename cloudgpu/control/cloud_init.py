@@ -11,9 +11,9 @@ from cloudgpu.config.edit import value_at
 from cloudgpu.config.textfile import shown
 from cloudgpu.control.init import CLOUDS, Draft, Found, account_of, with_account, write
 from cloudgpu.control.session_base import utc_now
-from cloudgpu.core.account import BudgetAlert, MachineRole, RolePart
-from cloudgpu.core.money import NANO, ZERO, Money
-from cloudgpu.core.names import near
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart
+from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.account_abilities import Examines, Finding, HasBudgetAlert, HasMachineRole, HasTimerRole
 from cloudgpu.providers.base import Provider, ProviderSettings

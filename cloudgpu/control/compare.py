@@ -12,15 +12,15 @@ from cloudgpu.control.compare_desktop import gpu_named
 from cloudgpu.control.compare_gpus import gpu_of, knows_gpus, own, speeds
 from cloudgpu.control.compare_rows import HERE, clouds_of
 from cloudgpu.control.worked import own_machines, worked
-from cloudgpu.core.billing import money
-from cloudgpu.core.compare import Case, History, Machine, by_day
-from cloudgpu.core.compare import compared as sides_of
-from cloudgpu.core.daily import added, daily
-from cloudgpu.core.desktop import Depreciation, counted_by, owned
-from cloudgpu.core.money import ZERO
-from cloudgpu.core.speed import EQUAL, Work
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.worked import Hour
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.advice.compare import Case, History, Machine, by_day
+from cloudgpu.core.advice.compare import compared as sides_of
+from cloudgpu.core.advice.desktop import Depreciation, counted_by, owned
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.daily import added, daily
+from cloudgpu.core.catalog.gpus import EQUAL, Work
+from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.report.compare import compare_value
 from cloudgpu.report.compare_words import Story
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.compare_asked import CompareWish
     from cloudgpu.control.session import Session
     from cloudgpu.control.worked import OwnMachine
-    from cloudgpu.core.compare_own import Own
-    from cloudgpu.core.cost import Ended
-    from cloudgpu.core.daily import Daily
-    from cloudgpu.core.money import Money
-    from cloudgpu.core.speed import Faster
-    from cloudgpu.core.stock import Accelerator
+    from cloudgpu.core.advice.compare import Own
+    from cloudgpu.core.billing.cost_groups import Ended
+    from cloudgpu.core.billing.daily import Daily
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.model.offers import Accelerator
+    from cloudgpu.core.values.money import Money
 
 Row = dict[str, Any]
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read

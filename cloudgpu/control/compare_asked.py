@@ -14,9 +14,9 @@ from cloudgpu.control.compare_desktop import asked_desktop, rate_known
 from cloudgpu.control.compare_numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.cost_wish import Moment, check_order, currency_wish, moment_of
 from cloudgpu.control.wishes import gpu_wish
-from cloudgpu.core.desktop import years
-from cloudgpu.core.names import near
-from cloudgpu.core.speed import Work
+from cloudgpu.core.advice.desktop import years
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.compare_numbers import Rates
     from cloudgpu.control.session import Session
-    from cloudgpu.core.calculated import Use
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.desktop import Desktop
-    from cloudgpu.core.money import Money
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.advice.rent_or_buy import Use
+    from cloudgpu.core.values.currency import Currency
+    from cloudgpu.core.values.money import Money
 
 MOST_YEARS = 100
 _RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator

@@ -14,18 +14,18 @@ from cloudgpu.config.currencies import rate_of
 from cloudgpu.config.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
 from cloudgpu.control.compare_numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.cost_wish import currency_wish
-from cloudgpu.core.catalog import GpuSpec
-from cloudgpu.core.currency import check_code
-from cloudgpu.core.desktop import Depreciation, Desktop, years
-from cloudgpu.core.names import near
-from cloudgpu.core.units import Power, Tariff
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
+from cloudgpu.core.catalog.catalog import GpuSpec
+from cloudgpu.core.values.currency import check_code
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.desktops import desktop_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.compare_numbers import Rates
     from cloudgpu.control.session import Session
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 FACTS = (
     "depreciation",

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
 from cloudgpu.control.compare_desktop import gpu_named
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.compare_own import Own
-from cloudgpu.core.speed import EQUAL, Faster, Work, faster
-from cloudgpu.core.stock import Accelerator, Basis, Market
-from cloudgpu.core.units import Energy
+from cloudgpu.core.advice.compare import Own
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, faster
+from cloudgpu.core.model.offers import Accelerator, Basis, Market
+from cloudgpu.core.values.units import Energy
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.worked import OwnMachine
-    from cloudgpu.core.desktop import Desktop
-    from cloudgpu.core.money import Money
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.values.money import Money
 
 Row = Mapping[str, Any]
 _KWH = 3_600_000  # joules

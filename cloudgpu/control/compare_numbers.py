@@ -8,16 +8,16 @@ from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.calculated import Bound, Use
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import near
-from cloudgpu.core.units import Amount
+from cloudgpu.core.advice.rent_or_buy import Bound, Use
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Amount
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
     Rates = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.compare_desktop import desktop_named
 from cloudgpu.control.compare_gpus import gpu_of, speeds
 from cloudgpu.control.compare_rows import clouds_of
-from cloudgpu.core.compare import busy
-from cloudgpu.core.speed import Work
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.uses import Resource
+from cloudgpu.core.advice.compare import busy
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.report.compare_words import Shown, desktops
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.cost import Asked, Ended
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.desktop import Desktop, Owned
+    from cloudgpu.core.advice.desktop import Desktop, Owned
+    from cloudgpu.core.billing.cost_groups import Asked, Ended
+    from cloudgpu.core.values.currency import Currency
 
 Row = dict[str, Any]
 NOTHING = timedelta(0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing import money
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.cost import Asked
-    from cloudgpu.core.discounts import AfterCredits
+    from cloudgpu.core.billing.cost_groups import Asked
+    from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.ledger.base import View
 
 Row = dict[str, Any]
@@ -37,7 +37,7 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Docu
         return view.uses("" if since is None else iso(since))
 
     if any(row["provider"] == "gcp" for row in rows):
-        from cloudgpu.core.deductions import sustained
+        from cloudgpu.core.billing.deductions import sustained
 
         discounts = sustained(rows, ended, now, asked.since, asked.until)
         found["sustained_use"] = [
@@ -46,7 +46,7 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Docu
             for one in discounts
         ]
     if session.settings.credits:
-        from cloudgpu.core.deductions import after_credits
+        from cloudgpu.core.billing.deductions import after_credits
 
         given = session.settings.credits
         found["credits"] = _credits(after_credits(given, rows, ended, now, asked.since, asked.until))

@@ -9,17 +9,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.cost import Asked, By
-from cloudgpu.core.names import near
-from cloudgpu.core.periods import KINDS, midnight, period
-from cloudgpu.core.times import from_iso, iso, parse_duration
+from cloudgpu.core.billing.cost_groups import Asked, By
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.periods import KINDS, midnight, period
+from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from cloudgpu.config.settings import Settings
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Moment = str | datetime | date | timedelta
 _MONTH = re.compile(r"\d{4}-\d\d")

@@ -8,12 +8,12 @@ from cloudgpu.control.cost_desktop import desktop_line
 from cloudgpu.control.cost_off import deducted, lasting
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.traffic import gaps_within
-from cloudgpu.core.billing import money
-from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.cost import of_owner
-from cloudgpu.core.outlook import Goal, burn, more, running
-from cloudgpu.core.periods import period
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.cost_groups import of_owner
+from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.values.periods import period
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.costs import (
     burn_value,
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.cost_wish import CostWish
     from cloudgpu.control.session import Session
-    from cloudgpu.core.cost import Asked, Ended
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.tally import Tally
+    from cloudgpu.core.billing.cost_groups import Asked, Ended, Tally
+    from cloudgpu.core.values.currency import Currency
 
 Row = dict[str, Any]
 MOST_NAMED = 8

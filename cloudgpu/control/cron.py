@@ -16,7 +16,7 @@ from cloudgpu.control.cron_lines import EVERY, Job, check_every
 from cloudgpu.control.cron_shown import CARRIED, SECRETS
 from cloudgpu.control.cron_tables import Table, Timers, find_tables, the_table
 from cloudgpu.control.lastpass import last_pass
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import locks
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 EVERY = timedelta(minutes=10)

@@ -17,10 +17,10 @@ from cloudgpu.control.cron import the_job
 from cloudgpu.control.cron_lines import installed_command, shell_command
 from cloudgpu.control.cron_tables import find_tables
 from cloudgpu.control.identity import reachable
-from cloudgpu.core.decisions import UNKNOWN
-from cloudgpu.core.instances import State
-from cloudgpu.core.policy import Rule
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.reaper.decisions import UNKNOWN
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 
 if TYPE_CHECKING:

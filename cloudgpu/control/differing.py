@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.refusal import span_text
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
-    from cloudgpu.core.launch_request import LaunchRequest
+    from cloudgpu.core.model.launch import LaunchRequest
 
 Row = dict[str, Any]
 Document = dict[str, Any]

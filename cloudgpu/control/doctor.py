@@ -38,7 +38,7 @@ from cloudgpu.control.permitted import finding_checks, permission_checks, quota_
 from cloudgpu.control.session import Session
 from cloudgpu.control.session_base import is_mine, utc_now
 from cloudgpu.control.teams import team_checks
-from cloudgpu.core.identity import gap_text
+from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 FREE_BYTES = 500_000_000
@@ -128,8 +128,8 @@ def _policy(session: Session) -> Check:
     """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
     from cloudgpu.control.policies import find_policy, limits_of, spans_of
     from cloudgpu.control.policy_asked import checked
-    from cloudgpu.core.limits import cut_spans
-    from cloudgpu.core.times import duration_text
+    from cloudgpu.core.policies.limits import cut_spans
+    from cloudgpu.core.values.times import duration_text
 
     try:
         policy = find_policy(session, None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
 from cloudgpu.control.identity import reachable
-from cloudgpu.core.network import covers, is_behind, is_told, plain
+from cloudgpu.core.values.network import covers, is_behind, is_told, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.lifecycle import Ended, end_all_of
-from cloudgpu.core.identity import Elsewhere
+from cloudgpu.core.model.identity import Elsewhere
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
 from cloudgpu.ledger.marks import FOLLOW
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.look import Look
     from cloudgpu.control.session import Session
-    from cloudgpu.core.identity import Asked, Unanswered
+    from cloudgpu.core.model.identity import Asked, Unanswered
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.bill import spent
-from cloudgpu.core.rows import comes_back, stays
-from cloudgpu.core.times import minute
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.machine import comes_back, stays
+from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.report.values import unpriced_of
 

@@ -15,9 +15,8 @@ from cloudgpu.control.estimate_beside import Rates, beside, wished_disks
 from cloudgpu.control.estimate_offers import offers_of, precisions, typed, withheld, without
 from cloudgpu.control.estimate_words import assumptions
 from cloudgpu.control.market import use_refreshed
-from cloudgpu.core.catalog import OLD_AFTER, meant_by
-from cloudgpu.core.commitments import percent_off
-from cloudgpu.core.estimate import (
+from cloudgpu.core.advice.desktop import percent_off
+from cloudgpu.core.advice.estimate import (
     DAY,
     MONTH,
     YEAR,
@@ -35,8 +34,9 @@ from cloudgpu.core.estimate import (
     steady,
     whole_first,
 )
-from cloudgpu.core.speed import faster
-from cloudgpu.core.times import iso
+from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by
+from cloudgpu.core.catalog.gpus import faster
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.estimate import Shown, Speeds, estimates_value, rate_value, without_value
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.estimate_asked import AskedOfEstimate, Flops, Wish
     from cloudgpu.control.estimate_like import Past
     from cloudgpu.control.session import Session
-    from cloudgpu.core.catalog import CatalogOffer, GpuSpec
-    from cloudgpu.core.estimate import Span
+    from cloudgpu.core.advice.estimate import Span
+    from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 
 Document = dict[str, Any]
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}

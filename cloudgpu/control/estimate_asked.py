@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.control.market import Filters, asked_filters
-from cloudgpu.core.commitments import Committed, Term
-from cloudgpu.core.estimate import Hours, Precision
-from cloudgpu.core.names import near
-from cloudgpu.core.speed import Work
+from cloudgpu.core.advice.desktop import Committed, Term
+from cloudgpu.core.advice.estimate import Hours, Precision
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from cloudgpu.config.settings import Settings
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Number = int | float | Decimal | str
 MOST_MACHINES = 1000

@@ -11,15 +11,15 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
 from cloudgpu.control.estimate_asked import Address
 from cloudgpu.control.extras import address_kind, rate
-from cloudgpu.core.estimate import Beside, While
-from cloudgpu.core.names import near
+from cloudgpu.core.advice.estimate import Beside, While
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.estimate_asked import Wish
-    from cloudgpu.core.catalog import CatalogOffer
-    from cloudgpu.core.rates import Rate
-    from cloudgpu.core.stock import Market
+    from cloudgpu.core.billing.rates import Rate
+    from cloudgpu.core.catalog.catalog import CatalogOffer
+    from cloudgpu.core.model.offers import Market
 
 AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _USUAL = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type

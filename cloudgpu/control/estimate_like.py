@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu import catalog
 from cloudgpu.control.session import find_machine
 from cloudgpu.control.worked import worked
-from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.estimate import Job
+from cloudgpu.core.advice.estimate import Job
+from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.catalog import GpuSpec
-    from cloudgpu.core.speed import Faster
+    from cloudgpu.core.catalog.catalog import GpuSpec
+    from cloudgpu.core.catalog.gpus import Faster
 
 Row = dict[str, Any]
 

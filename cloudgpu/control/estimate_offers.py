@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog import by_price
-from cloudgpu.core.estimate import Precision, peak_tflops
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Market
+from cloudgpu.core.advice.estimate import Precision, peak_tflops
+from cloudgpu.core.catalog.catalog import by_price
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.estimate_asked import Wish
-    from cloudgpu.core.catalog import CatalogOffer
-    from cloudgpu.core.money import Money
+    from cloudgpu.core.catalog.catalog import CatalogOffer
+    from cloudgpu.core.values.money import Money
 
 
 def typed(wish: Wish) -> Wish:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.estimate_asked import Address
 from cloudgpu.control.estimate_beside import AZURE, disk_at
-from cloudgpu.core.commitments import SOURCE, Term, percent_off
-from cloudgpu.core.estimate import MONTH, WEEK, Precision, steady
-from cloudgpu.core.money import HOUR
-from cloudgpu.core.stock import Market
+from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
+from cloudgpu.core.advice.estimate import MONTH, WEEK, Precision, steady
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import HOUR
 
 if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.estimate_asked import Flops, Wish
     from cloudgpu.control.estimate_like import Past
-    from cloudgpu.core.estimate import Estimate
+    from cloudgpu.core.advice.estimate import Estimate
 
 
 def assumptions(

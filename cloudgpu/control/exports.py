@@ -13,10 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.core.bill import billed
-from cloudgpu.core.items import Item, itemised
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.line_items import Item, itemised
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report import exports, focus
 from cloudgpu.report.values import usd

@@ -6,12 +6,12 @@ from dataclasses import replace
 from math import ceil
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
-from cloudgpu.core.catalog import DiskPrice
-from cloudgpu.core.plan_cost import Extra
-from cloudgpu.core.rates import Rate
-from cloudgpu.core.resources import Leftover
-from cloudgpu.core.stock import Market, Offer
-from cloudgpu.core.uses import Per, Resource
+from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.catalog.catalog import DiskPrice
+from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.model.offers import Market, Offer
+from cloudgpu.core.model.resources import Leftover
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Beside, Resolved
 

@@ -15,7 +15,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.session_base import silent, utc_now
 from cloudgpu.control.view import listed, machine
 from cloudgpu.control.words import check_reason
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Cloudgpu(Policies):
         InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
         """
         from cloudgpu.control.reap import ReapWish, reap
-        from cloudgpu.core.decide import MAX_IDLE_STOPS
+        from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
         from cloudgpu.report.passes import pass_value
 
         self._session.check_kept(self._environ)

@@ -107,7 +107,7 @@ class Money(Advice):
         """Return the account's limits on machines with GPUs; with `request`, ask for a higher one and return that."""
         from cloudgpu.control.quotas import quotas_value
         from cloudgpu.control.raising import Asking, carry_out, plan_raise
-        from cloudgpu.core.stock import Market
+        from cloudgpu.core.model.offers import Market
 
         if request is None:
             return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)

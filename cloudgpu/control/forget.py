@@ -15,11 +15,11 @@ from cloudgpu.control.look import look_at
 from cloudgpu.control.lost import check_lost, lose
 from cloudgpu.control.named import Place, find_place
 from cloudgpu.control.session import Session
-from cloudgpu.core.accounts import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.identity import Elsewhere
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.resources import Kind, Leftovers
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.account_names import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans
 

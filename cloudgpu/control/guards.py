@@ -9,8 +9,8 @@ from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.identity import reachable
 from cloudgpu.control.lastpass import TOO_LONG, last_pass, runs
 from cloudgpu.control.session import Session
-from cloudgpu.core.guards import Agent, Timer, guards_of, has_no_agent
-from cloudgpu.core.times import duration_text, from_iso
+from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.parallel import Pool

@@ -17,9 +17,9 @@ from cloudgpu.access.target import Barred, LoginRefused
 from cloudgpu.control import saved
 from cloudgpu.control.identity import words_of
 from cloudgpu.control.law import law_of
-from cloudgpu.core.names import digest
-from cloudgpu.core.network import is_behind, is_told
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.network import is_behind, is_told
 from cloudgpu.errors import WrongHostKey
 
 if TYPE_CHECKING:

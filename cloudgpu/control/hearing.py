@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.identity import by_account
 from cloudgpu.control.observe import has_moved_on, not_before, told_itself
-from cloudgpu.core.activity import AHEAD
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.reaper.evidence import AHEAD
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import TellsActivity

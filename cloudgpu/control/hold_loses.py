@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets import budgets
 from cloudgpu.control.policies import policy_of
-from cloudgpu.core.budget import Action
-from cloudgpu.core.budget_stops import WARNINGS
-from cloudgpu.core.endings import agreed, at_last, gentlest, only_warned
-from cloudgpu.core.policy import Act, Do, Policy
-from cloudgpu.core.schedule import next_off
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.budgets.budget import Action
+from cloudgpu.core.budgets.enforcement import WARNINGS
+from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
+from cloudgpu.core.policies.policy import Act, Do, Policy
+from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.abilities import SetsTimer
 

@@ -26,7 +26,7 @@ from cloudgpu.providers.abilities import KnowsHostKeys, ReadsHostKeys
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.launch_request import Attempt
+    from cloudgpu.core.model.launch import Attempt
 
 Row = dict[str, Any]
 KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first

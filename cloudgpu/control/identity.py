@@ -10,9 +10,9 @@ from cloudgpu.control.absent import absence
 from cloudgpu.control.lastpass import TOO_LONG
 from cloudgpu.control.reachable import BY_REGION, remember, said_another
 from cloudgpu.control.session_base import is_mine
-from cloudgpu.core.identity import NOT_HERE, Elsewhere, Unanswered
-from cloudgpu.core.rows import scope_of_row, stays
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.model.machine import scope_of_row, stays
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.asking import heard
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cloudgpu.control.session_base import SessionBase
-    from cloudgpu.core.identity import AccountIdentity
+    from cloudgpu.core.model.identity import AccountIdentity
 
 Row = dict[str, Any]
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts

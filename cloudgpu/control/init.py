@@ -22,8 +22,8 @@ from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.control.doctor import SDKS
 from cloudgpu.control.policies import policy_paths, spans_of
 from cloudgpu.control.session_base import utc_now
-from cloudgpu.core.names import NAME, NAME_RULE
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.values.naming import NAME, NAME_RULE
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
 
 NAMED = "config.toml"

@@ -16,7 +16,7 @@ from cloudgpu.control.doors import closed
 from cloudgpu.control.host_keys import pin_confirmed, pin_told
 from cloudgpu.control.look import refresh
 from cloudgpu.control.reach import check_reachable, moved, reached
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

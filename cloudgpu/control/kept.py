@@ -12,12 +12,12 @@ from cloudgpu.control.ended import gone
 from cloudgpu.control.law import by
 from cloudgpu.control.observe import asked, kept_entry, kept_line, not_before
 from cloudgpu.control.silence import Silence
-from cloudgpu.core import keeping
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.keeping import Do, Step
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
-from cloudgpu.core.rows import stays
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.retention import Do, Step
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,

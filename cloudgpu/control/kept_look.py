@@ -10,13 +10,13 @@ from cloudgpu.control import kept
 from cloudgpu.control.asking import gap_of
 from cloudgpu.control.observe import found_without_record, vanished
 from cloudgpu.control.thing_lines import is_silent
-from cloudgpu.core import keeping
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.keeping import Do
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
 from cloudgpu.providers.abilities import HasLeftovers
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.roles import Role, check_payer
-from cloudgpu.core.times import iso
+from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.files import open_to_write, read_own
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.law import Law
+    from cloudgpu.core.team.rights import Law
 
 MOST = 64 * 1024  # bytes
 

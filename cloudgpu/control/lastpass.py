@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.times import duration_text, from_iso, iso
+from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cloudgpu.control.session_base import SessionBase
-    from cloudgpu.core.events import Event
+    from cloudgpu.core.events.log import Event
     from cloudgpu.ledger.base import Ledger
 
 SUBJECT, KIND = "reaper", "pass_ended"

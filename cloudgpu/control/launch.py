@@ -30,11 +30,11 @@ from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
 from cloudgpu.control.view import machine
 from cloudgpu.control.volumes import with_volume
-from cloudgpu.core.offers import fits
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.rows import comes_back
-from cloudgpu.core.stock import Market, Offer
-from cloudgpu.core.times import iso
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.offers import Market, Offer
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
     LedgerUnavailable,

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.last_role import payers_only, remember
-from cloudgpu.core.budget_stops import Stop, stops
-from cloudgpu.core.instances import TAG_OWNER
-from cloudgpu.core.law import Claim, Law, Right, claim, right_to
-from cloudgpu.core.limits import Stoppers
-from cloudgpu.core.people import SUBJECT, People, assigned_line, claimed_line, people_of
-from cloudgpu.core.roles import Role
+from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.model.instances import TAG_OWNER
+from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.team.people import SUBJECT, People, assigned_line, claimed_line, people_of
+from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.faults import LedgerAway
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.resources import Leftover
-    from cloudgpu.core.standing import Standing
+    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.resources import Leftover
     from cloudgpu.ledger.base import View
 
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner

@@ -20,10 +20,10 @@ from cloudgpu.control.policies import limits_of
 from cloudgpu.control.refusal import Way, span_text
 from cloudgpu.control.session import Session
 from cloudgpu.control.underway import changing
-from cloudgpu.core.events import Draft
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.plan import Lease, extended, hold_tags, run_cost
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import Taggable
 

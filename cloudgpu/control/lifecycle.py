@@ -32,15 +32,15 @@ from cloudgpu.control.traffic import count_before_end
 from cloudgpu.control.unbegun import not_begun_line
 from cloudgpu.control.underway import changing, unproved
 from cloudgpu.control.unrecorded import Unrecorded, ended_unrecorded
-from cloudgpu.core.endings import gentlest
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import State
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.policy import Do
-from cloudgpu.core.policy_words import off_now
-from cloudgpu.core.rows import stays
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.policies.description import off_now
+from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from cloudgpu.core.resources import Leftover
+    from cloudgpu.core.model.resources import Leftover
 
 Row = dict[str, Any]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from cloudgpu.core.choice import TYPED, Chosen
-from cloudgpu.core.limits import Limits, cut_spans
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.policy import Origin, Spans
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.policies.description import TYPED, Chosen
+from cloudgpu.core.policies.limits import Limits, cut_spans
+from cloudgpu.core.policies.policy import Origin, Spans
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 

@@ -15,11 +15,11 @@ from cloudgpu.control.session import Session
 from cloudgpu.control.trial import LEASE
 from cloudgpu.control.wishes import gpu_wish
 from cloudgpu.control.words import Wish
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.plan import HOUR, run_cost
-from cloudgpu.core.rates import MONTH_H
-from cloudgpu.core.stock import Want
-from cloudgpu.core.times import epoch
+from cloudgpu.core.billing.rates import MONTH_H
+from cloudgpu.core.launch.plan import HOUR, run_cost
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
 # The cheapest current machine with 2 GB, in the order of trying; elsewhere the cheapest of all.

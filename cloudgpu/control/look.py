@@ -24,13 +24,13 @@ from cloudgpu.control.strays import taken_up
 from cloudgpu.control.thing_lines import is_silent, news
 from cloudgpu.control.tidy import tidy
 from cloudgpu.control.unbegun import given_up
-from cloudgpu.core.events import Draft
-from cloudgpu.core.identity import Asked, Unanswered
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
-from cloudgpu.core.keeping import is_of_earlier_life
-from cloudgpu.core.names import lock_name, scope_of
-from cloudgpu.core.resources import Leftover
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.values.naming import lock_name, scope_of
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from cloudgpu.control.look import close_request
 from cloudgpu.control.missing import PAUSES, pauses_of
 from cloudgpu.control.observe import not_before, too_fresh, vanished
 from cloudgpu.control.seen import news_of
-from cloudgpu.core.instances import Instance
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import StopsMany
@@ -20,7 +20,7 @@ from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
 
 Row = dict[str, Any]
 AT_ONCE = 16  # machines asked about side by side, where a provider knows one at a time

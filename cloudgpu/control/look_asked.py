@@ -13,9 +13,9 @@ from cloudgpu.control import pricing
 from cloudgpu.control.asking import gap_of
 from cloudgpu.control.identity import Whose
 from cloudgpu.control.kept_look import leftovers_of
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import Listing
-from cloudgpu.core.resources import Leftovers
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import Listing
+from cloudgpu.core.model.resources import Leftovers
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard
 from cloudgpu.providers.patience import patience_s

@@ -12,7 +12,7 @@ from cloudgpu.control.law import check_may, law_of
 from cloudgpu.control.lifecycle import alone
 from cloudgpu.control.observe import not_before, settled, vanished
 from cloudgpu.control.session_base import is_mine
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 
 if TYPE_CHECKING:

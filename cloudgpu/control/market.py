@@ -14,7 +14,7 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.config.paths import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
-from cloudgpu.core.catalog import (
+from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
     CatalogOffer,
     Speed,
@@ -26,8 +26,8 @@ from cloudgpu.core.catalog import (
     speed,
     speed_per_dollar,
 )
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import price_value
 

@@ -11,11 +11,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.discounts import agreed
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Available, Basis, Price
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.worked import draw
+from cloudgpu.core.activity.utilization import draw
+from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Available, Basis, Price
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.samples import Shelf
 
 if TYPE_CHECKING:

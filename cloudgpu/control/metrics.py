@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets import budgets, standings
 from cloudgpu.control.lastpass import LastPass, last_pass, runs
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.calls import calls
 from cloudgpu.report.values import machine_value

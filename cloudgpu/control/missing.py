@@ -9,7 +9,7 @@ from cloudgpu.errors import InstanceNotFound
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.instances import Instance
+    from cloudgpu.core.model.instances import Instance
     from cloudgpu.providers.base import Provider
 
 PAUSES = (2.0, 5.0)  # seconds between the looks

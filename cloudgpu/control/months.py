@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.monthly import month_before
-from cloudgpu.core.periods import Period, period
+from cloudgpu.core.alerts.findings import month_before
+from cloudgpu.core.values.periods import Period, period
 from cloudgpu.errors import InvalidRequest
 
 LAST = "last"

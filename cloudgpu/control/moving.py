@@ -13,8 +13,8 @@ from cloudgpu.config.edit import with_value
 from cloudgpu.config.settings import read_setting, settings_from_text
 from cloudgpu.config.textfile import read_text
 from cloudgpu.control.watch_jobs import LOCK
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.roles import Role, check_payer
+from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import locks, marks
 from cloudgpu.ledger.faults import LedgerAway, LedgerLeft

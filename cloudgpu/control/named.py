@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.reachable import BY_REGION
 from cloudgpu.control.session_base import is_mine
-from cloudgpu.core.accounts import hosts_in
-from cloudgpu.core.names import near
+from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from cloudgpu import catalog
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.control.retired import counted, retired, what
 from cloudgpu.control.unlisted import everything, misspelt
-from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.offers import fits, same_gpu
-from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Want
+from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.matching import fits, same_gpu
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Want
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.attempts import price_to_json, setup_to_json
-from cloudgpu.core.events import OWN, PROVIDER, Draft
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import (
+from cloudgpu.core.events.log import OWN, PROVIDER, Draft
+from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
+from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import (
     TAG_EXPIRES,
     TAG_HOLD_UNTIL,
     TAG_ID,
@@ -26,12 +27,11 @@ from cloudgpu.core.instances import (
     Instance,
     State,
 )
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.names import digest
-from cloudgpu.core.plan_cost import Extra
-from cloudgpu.core.resources import Leftover
-from cloudgpu.core.stock import Price
-from cloudgpu.core.times import from_epoch, from_iso, iso
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Price
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import from_epoch, from_iso, iso
 from cloudgpu.errors import EndRefused
 
 Row = dict[str, Any]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.paid import paid_prices
 from cloudgpu.control.refused import Refused
-from cloudgpu.core.attempts import price_from_json
-from cloudgpu.core.launch_request import LaunchRequest, Setup
-from cloudgpu.core.offers import fits, join, ranked
-from cloudgpu.core.stock import Accelerator, Available, Market, Offer, Stock, Want
+from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.launch.attempt import price_from_json
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want
 from cloudgpu.errors import CloudgpuError, NoCapacity, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able
 from cloudgpu.providers.base import Provider

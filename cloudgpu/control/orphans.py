@@ -14,13 +14,13 @@ from cloudgpu.control.extras import rate_of_thing
 from cloudgpu.control.identity import by_account, is_there
 from cloudgpu.control.look import look_at
 from cloudgpu.control.things import complete
-from cloudgpu.core.identity import Asked, Unanswered, is_hidden
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance
-from cloudgpu.core.money import ZERO
-from cloudgpu.core.names import lock_name, near
-from cloudgpu.core.orphan import Cost, Do, Known, Orphan, Wish
-from cloudgpu.core.orphans import orphans
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
+from cloudgpu.core.resources.orphans import orphans
+from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.naming import lock_name, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, SetsTimer

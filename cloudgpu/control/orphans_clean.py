@@ -18,12 +18,12 @@ from cloudgpu.control.orphans_image import saved
 from cloudgpu.control.shared_things import LOCK
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing
-from cloudgpu.core.events import Draft
-from cloudgpu.core.names import digest, lock_name
-from cloudgpu.core.orphan import Do, Orphan, is_held, is_paused
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
-from cloudgpu.core.rows import Row
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import Do, Orphan, is_held, is_paused
+from cloudgpu.core.values.naming import digest, lock_name
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,

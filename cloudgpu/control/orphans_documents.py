@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.asked import duration
 from cloudgpu.control.orphans_image import name_of, price_of, saves
-from cloudgpu.core.orphan import Wish
+from cloudgpu.core.resources.orphan import Wish
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.orphans import orphan_value, orphans_value
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.orphans import Survey
     from cloudgpu.control.orphans_clean import Cleaned
-    from cloudgpu.core.orphan import Cost, Orphan
+    from cloudgpu.core.resources.orphan import Cost, Orphan
 
 Document = dict[str, Any]
 _GRAVE = {9: 0, 8: 1}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.extras import image_price
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.names import digest, tag_value
-from cloudgpu.core.orphan import Cost, Do, Orphan
-from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.resources.orphan import Cost, Do, Orphan
+from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable
 

@@ -16,7 +16,7 @@ from cloudgpu.ledger.offering import Offered, offer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.ledger.outbox import Outbox
 

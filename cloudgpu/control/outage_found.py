@@ -14,14 +14,14 @@ from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.observe import adopted, intent, observed, settled
 from cloudgpu.control.outage import going_on
 from cloudgpu.control.session import find_machine
-from cloudgpu.core.attempts import attempt_from_json
-from cloudgpu.core.events import Draft, Said
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.identity import Elsewhere, Unanswered
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import stop_means
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft, Said
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.launch.attempt import attempt_from_json
+from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.model.identity import Elsewhere, Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.alerts import Finding
-from cloudgpu.core.times import iso
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 

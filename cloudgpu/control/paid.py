@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.stock import Available, Price
+from cloudgpu.core.model.offers import Available, Price
 from cloudgpu.providers.abilities import HasPrices
 from cloudgpu.providers.base import Provider
 
@@ -18,7 +18,7 @@ def paid_prices(session: Session, provider: Provider, items: Sequence[Available]
     listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
     if not session.settings.discounts:
         return list(listed)
-    from cloudgpu.core.discounts import agreed
+    from cloudgpu.core.billing.discounts import agreed
 
     now = session.clock()
     pairs = zip(items, listed, strict=True)

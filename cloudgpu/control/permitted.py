@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cloudgpu.config.data import data_dir
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.session import Session
-from cloudgpu.core.account import Permission
+from cloudgpu.core.model.account import Permission
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 

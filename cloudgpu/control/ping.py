@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from cloudgpu.core.account import Region
+from cloudgpu.core.model.account import Region
 from cloudgpu.parallel import Pool
 
 TRIES = 3

@@ -14,10 +14,10 @@ from cloudgpu.control.law import law_of
 from cloudgpu.control.limits import check_allowed, check_typed
 from cloudgpu.control.published import lab_limits, published, published_policy
 from cloudgpu.control.terms import Terms, home_id, is_from, limits_in, policy_in, terms_now, terms_of
-from cloudgpu.core.choice import FACTS, TYPED, USUAL, Chosen, choose
-from cloudgpu.core.limits import NO_LIMITS, Limits, cut, cut_spans, joined
-from cloudgpu.core.policy import Origin, Policy, Said, Spans, Unpausable, spans
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_spans, joined
+from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, Unpausable, spans
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cloudgpu.config.paths import Home
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session import Session
-    from cloudgpu.core.launch_request import Setup
-    from cloudgpu.core.stock import Market
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Market
 
 Row = Mapping[str, Any]
 _NOTHING = Said()
@@ -296,7 +296,7 @@ def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) 
 
     `pausable`: its provider can stop machines at all.
     """
-    from cloudgpu.core.stock import Market
+    from cloudgpu.core.model.offers import Market
 
     stoppable = pausable and (market is not Market.SPOT or setup.persistent)
     return stoppable or policy.unpausable is not Unpausable.TERMINATE

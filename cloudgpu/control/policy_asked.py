@@ -21,12 +21,12 @@ from cloudgpu.control.policies import (
     unused_file,
 )
 from cloudgpu.control.published import published
-from cloudgpu.core.limits import NO_LIMITS, Limits, cut
-from cloudgpu.core.names import near
-from cloudgpu.core.policy import Policy
-from cloudgpu.core.policy_words import Says, holding, rules_of
-from cloudgpu.core.schedule import Schedule
-from cloudgpu.core.times import iso
+from cloudgpu.core.policies.description import Says, holding, rules_of
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut
+from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import usd
 

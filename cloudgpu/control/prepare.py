@@ -19,16 +19,16 @@ from cloudgpu.control.setups import setup_remarks
 from cloudgpu.control.templates import find_template, parts_at
 from cloudgpu.control.volumes import check_volume
 from cloudgpu.control.words import Wish, check_words
-from cloudgpu.core.endings import of_offer
-from cloudgpu.core.guards import Agent, Guards, Timer
-from cloudgpu.core.launch_request import LaunchRequest, Part
-from cloudgpu.core.names import derived_key, digest, lock_name
-from cloudgpu.core.plan import LaunchPlan, launch_plan
-from cloudgpu.core.policy import Rule, Spans
-from cloudgpu.core.policy_words import Says, rules_for
-from cloudgpu.core.rows import comes_back
-from cloudgpu.core.stock import Offer
-from cloudgpu.core.times import duration_text, minute
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
+from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.policies.description import Says, rules_for
+from cloudgpu.core.policies.endings import of_offer
+from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.policy import Rule, Spans
+from cloudgpu.core.values.naming import derived_key, digest, lock_name
+from cloudgpu.core.values.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider

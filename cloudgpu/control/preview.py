@@ -11,15 +11,15 @@ from cloudgpu.control.observe import beside_entry
 from cloudgpu.control.pricing import on_demand_of
 from cloudgpu.control.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.control.view import machine
-from cloudgpu.core.attempts import price_to_json, setup_to_json
-from cloudgpu.core.times import iso
+from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.values import plan_value, usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.control.session import Session
-    from cloudgpu.core.admission import Asking, Verdict
-    from cloudgpu.core.stock import Offer
+    from cloudgpu.core.budgets.admission import Asking, Verdict
+    from cloudgpu.core.model.offers import Offer
 
 Row = dict[str, Any]
 Document = dict[str, Any]

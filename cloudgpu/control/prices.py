@@ -16,11 +16,11 @@ from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog import factor_of, move_value, refresh
 from cloudgpu.control.market import check_listed
 from cloudgpu.control.session import Session
-from cloudgpu.core.catalog import DiskPrice, ListedPrice, PastPrice, is_old
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import near
-from cloudgpu.core.pricelist import PER_HOUR, Move, PriceRow, RowKey, jumps
-from cloudgpu.core.times import iso
+from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice, is_old
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceRow, RowKey, jumps
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import usd
 

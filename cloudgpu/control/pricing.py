@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import scopes_of
 from cloudgpu.control.paid import paid_prices
-from cloudgpu.core.attempts import price_to_json
-from cloudgpu.core.discounts import agreed
-from cloudgpu.core.events import OWN, PROVIDER, Draft
-from cloudgpu.core.instances import Instance
-from cloudgpu.core.rows import scope_of_row
-from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.events.log import OWN, PROVIDER, Draft
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 

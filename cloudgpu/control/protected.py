@@ -17,7 +17,7 @@ from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
 
 Row = dict[str, Any]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.instances import Instance
+    from cloudgpu.core.model.instances import Instance
 
 Row = dict[str, Any]
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down

@@ -13,14 +13,14 @@ from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.textfile import read_text
 from cloudgpu.config.yamlfile import parse_yaml
 from cloudgpu.control.last_role import payers_only
-from cloudgpu.core.limits import NO_LIMITS, Limits
-from cloudgpu.core.names import near
-from cloudgpu.core.published import SUBJECT, Published, published_line, published_of, withdrawn_line
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits
+from cloudgpu.core.team.rights import SUBJECT, Published, published_line, published_of, withdrawn_line
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import View
 
 Document = dict[str, Any]

@@ -9,10 +9,10 @@ from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
-from cloudgpu.core.account import Quota
-from cloudgpu.core.catalog import InstanceType, ListedQuota, meant_by
-from cloudgpu.core.offers import same_gpu
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, meant_by
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasQuota, HasRegions

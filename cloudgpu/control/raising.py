@@ -10,9 +10,9 @@ from cloudgpu.config.textfile import shown
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.quotas import Need, needs_of, quota_value
 from cloudgpu.control.session import Session
-from cloudgpu.core.account import Quota
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import HasQuota, RaisesQuota
 

@@ -18,8 +18,8 @@ from cloudgpu.control.host_keys import pin_confirmed, pin_told, wait_for_key
 from cloudgpu.control.look import refresh
 from cloudgpu.control.session import Session
 from cloudgpu.control.traffic import count
-from cloudgpu.core.network import is_behind, is_told
-from cloudgpu.core.rows import stays
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.network import is_behind, is_told
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

@@ -9,13 +9,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
-from cloudgpu.core.accounts import hosts_in
+from cloudgpu.core.events.account_names import hosts_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session_base import SessionBase
-    from cloudgpu.core.identity import AccountIdentity
+    from cloudgpu.core.model.identity import AccountIdentity
 
 Row = dict[str, Any]
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region

@@ -29,10 +29,10 @@ from cloudgpu.control.reap_warn import warn
 from cloudgpu.control.session import living
 from cloudgpu.control.terms import changed_terms
 from cloudgpu.control.timers import Repaired, repair
-from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.passes import Done, Left, Pass
-from cloudgpu.core.policy import Do
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.parallel import Pool
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.policies import Held
     from cloudgpu.control.samples import Report
     from cloudgpu.control.session import Session
-    from cloudgpu.core.standing import Standing
+    from cloudgpu.core.budgets.status import Standing
 
 Row = dict[str, Any]
 INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise

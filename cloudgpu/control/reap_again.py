@@ -14,10 +14,10 @@ from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.reap_seen import probe_twice, with_report
 from cloudgpu.control.samples import Report
 from cloudgpu.control.traffic import record
-from cloudgpu.core.decisions import Seen
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import State
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import Silent
 
 if TYPE_CHECKING:

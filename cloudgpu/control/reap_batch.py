@@ -16,7 +16,7 @@ from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing, unproved
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable, StopsMany
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
 
 Row = dict[str, Any]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.passes import Done, Left
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:

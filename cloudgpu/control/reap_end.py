@@ -12,8 +12,8 @@ from cloudgpu.control.reap_batch import goes_in_batches, stop_together
 from cloudgpu.control.reap_carry import LOCK, Item, Judge, Outcome
 from cloudgpu.control.reap_single import end_each
 from cloudgpu.control.tidy import tidy
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from cloudgpu.control.prove import PROVED_WITHIN
 from cloudgpu.control.reap_carry import LOCK, Outcome
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.underway import changing, unproved
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
-from cloudgpu.core.limits import PAYERS_WAIT
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.passes import Done, Left
-from cloudgpu.core.policy import Do, Rule
-from cloudgpu.core.stock import Market
-from cloudgpu.core.times import duration_text, from_epoch, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.policies.limits import PAYERS_WAIT
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import duration_text, from_epoch, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider

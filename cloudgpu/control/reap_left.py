@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.orphan import Do, Wish
+from cloudgpu.core.resources.orphan import Do, Wish
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:

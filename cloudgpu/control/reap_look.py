@@ -15,12 +15,12 @@ from cloudgpu.control.look_asked import listed_all
 from cloudgpu.control.observe import is_news, observed
 from cloudgpu.control.reachable import names_here
 from cloudgpu.control.session import living
-from cloudgpu.core import keeping
-from cloudgpu.core.fold import as_told
-from cloudgpu.core.identity import Asked, Unanswered, is_hidden
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.rows import stays
+from cloudgpu.core.events.projection import as_told
+from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.resources import retention as keeping
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.lastpass import KIND, SUBJECT, carried
-from cloudgpu.core.alerts import Finding
-from cloudgpu.core.decisions import Decision
-from cloudgpu.core.events import Draft
-from cloudgpu.core.passes import Pass
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.told import not_before_said
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.result import Pass
+from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lease import latest_of, relet
 from cloudgpu.control.reap_carry import Item, each_alone
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.passes import Done, Left
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.policy import Do
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.hearing import Word, heard_of
 from cloudgpu.control.samples import Report, probe
-from cloudgpu.core.activity import up_since
-from cloudgpu.core.decisions import Seen
-from cloudgpu.core.guards import has_no_agent
-from cloudgpu.core.idle import Thresholds
-from cloudgpu.core.instances import State
-from cloudgpu.core.policy import Act, Policy, Rule, thresholds
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.policies.policy import Act, Policy, Rule, thresholds
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.evidence import up_since
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:

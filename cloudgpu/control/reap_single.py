@@ -12,7 +12,7 @@ from cloudgpu.control.reap_again import is_stale, judged_again
 from cloudgpu.control.reap_carry import Item, Judge, Outcome, busy, lock_of, still_to_end
 from cloudgpu.control.reap_look import AGAIN_AFTER_S
 from cloudgpu.control.things import remove_named
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.passes import Pass
-    from cloudgpu.core.standing import Standing
+    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.reaper.result import Pass
 
 
 def deliver_all(

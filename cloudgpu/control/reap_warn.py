@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session import present
-from cloudgpu.core.alerts import Finding
-from cloudgpu.core.decisions import Decision, Lifted, Warned
-from cloudgpu.core.events import Draft
-from cloudgpu.core.passes import Told
-from cloudgpu.core.policy import Rule
-from cloudgpu.core.times import iso, minute
-from cloudgpu.core.told import not_before_said
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.reaper.decisions import Decision, Lifted, Warned
+from cloudgpu.core.reaper.result import Told
+from cloudgpu.core.values.times import iso, minute
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 

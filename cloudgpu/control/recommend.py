@@ -14,13 +14,12 @@ from cloudgpu.control.compare_desktop import desktop_named
 from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.control.market import Filters, matching
 from cloudgpu.control.recommend_asked import TUNING, Wish, wish_of
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.recommend import Machine, Need, left_out, machines, why_not
-from cloudgpu.core.recommend_answer import Answer
-from cloudgpu.core.recommend_build import Build, builds, even
-from cloudgpu.core.recommend_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
-from cloudgpu.core.recommend_power import Supply, supply
-from cloudgpu.core.recommend_rules import Figures, Rules
+from cloudgpu.core.advice.desktop_build import Build, Supply, builds, even, supply
+from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, memory_ruled
+from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, why_not
+from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.workloads import Figures, Rules
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.report.recommend import recommendation
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.recommend_asked import AskedOfRecommend
     from cloudgpu.control.session import Session
-    from cloudgpu.core.desktop import Desktop
+    from cloudgpu.core.advice.desktop import Desktop
 
 SHOWN = 6  # machines, and desktops; more do not help to choose
 

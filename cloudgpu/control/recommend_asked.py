@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from cloudgpu.control.compare_numbers import money_of, number_of
 from cloudgpu.control.market import Filters, asked_filters
-from cloudgpu.core.names import near
-from cloudgpu.core.recommend_answer import Bounds, Model
-from cloudgpu.core.recommend_memory import ALLOWED, Method, Precision
-from cloudgpu.core.recommend_rules import Ground, Kind, Rules, Source
-from cloudgpu.core.speed import Work
-from cloudgpu.core.units import Tariff
+from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
+from cloudgpu.core.advice.recommendation import Bounds, Model
+from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.config.currencies import rate_of
-from cloudgpu.core.bill import billed
-from cloudgpu.core.focus import Record, records
-from cloudgpu.core.gaps import gaps
-from cloudgpu.core.reconcile import Index, Ours, Side, add_ours, add_theirs
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.reconciliation.focus_import import Record, records
+from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.reconciled import reconciled_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Row = dict[str, Any]
 _GZIP = b"\x1f\x8b"

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.admission import Asking, Share, Verdict
-from cloudgpu.core.advice import affordable, longest
-from cloudgpu.core.budget import Budget
-from cloudgpu.core.money import Money
-from cloudgpu.core.promises import compute_nanos, is_left_alone
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.budgets.admission import Asking, Share, Verdict
+from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
+from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.stock import Offer
+    from cloudgpu.core.model.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)

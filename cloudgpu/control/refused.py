@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.stock import Offer
+from cloudgpu.core.model.offers import Offer
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -19,8 +19,8 @@ from cloudgpu.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.core.catalog import ListedQuota
-    from cloudgpu.core.stock import Available
+    from cloudgpu.core.catalog.catalog import ListedQuota
+    from cloudgpu.core.model.offers import Available
 
 Faults = tuple[type[CloudgpuError], ...]
 _OF_OFFERS: Faults = (NoCapacity, QuotaExceeded)

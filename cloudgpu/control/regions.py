@@ -13,11 +13,11 @@ from cloudgpu.control.paid import paid_prices
 from cloudgpu.control.ping import Ping, pings
 from cloudgpu.control.session import Session
 from cloudgpu.control.wishes import gpu_wish
-from cloudgpu.core.account import Region
-from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.offers import fits, join, ranked
-from cloudgpu.core.stock import Market, Offer, Want
+from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Market, Offer, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.base import Provider

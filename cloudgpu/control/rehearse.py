@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.gone import looked_at, told_if_gone
 from cloudgpu.control.law import check_may
 from cloudgpu.control.underway import changing
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import CanRehearseInterruption
 

@@ -13,8 +13,8 @@ from cloudgpu.control.budgets import pass_budgets
 from cloudgpu.control.identity import identity_of, is_on_computer, is_there, words_of
 from cloudgpu.control.named import Place, find_place
 from cloudgpu.control.session import Session
-from cloudgpu.core.accounts import renaming
-from cloudgpu.core.names import NAME, NAME_RULE
+from cloudgpu.core.events.account_names import renaming
+from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest, NotReachableHere
 
 Row = dict[str, Any]

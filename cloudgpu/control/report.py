@@ -16,16 +16,14 @@ from cloudgpu.control.report_file import KIND
 from cloudgpu.control.traffic import gaps_within
 from cloudgpu.control.view import age_of_view
 from cloudgpu.control.worked import worked
-from cloudgpu.core.billing import micros_of
-from cloudgpu.core.cost import By, with_whole_names
-from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.daily import daily_of, lay
-from cloudgpu.core.left import left_over
-from cloudgpu.core.saved import KINDS, stops
-from cloudgpu.core.tally import Tally
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Resource
-from cloudgpu.core.wasted import FOREVER, wasted
+from cloudgpu.core.billing.charges import micros_of
+from cloudgpu.core.billing.cost_groups import By, Tally, with_whole_names
+from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.daily import daily_of, lay
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
+from cloudgpu.core.resources.idle_costs import left_over
+from cloudgpu.core.values.times import iso
 from cloudgpu.report import reported as values
 from cloudgpu.report.costs import total_value
 from cloudgpu.report.summary import summary
@@ -36,11 +34,11 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.report_asked import ReportWish
     from cloudgpu.control.session import Session
-    from cloudgpu.core.billing import Course
-    from cloudgpu.core.cost import Asked, Costs, Ended
-    from cloudgpu.core.daily import Laid
-    from cloudgpu.core.events import Said
-    from cloudgpu.core.worked import Hour
+    from cloudgpu.core.activity.utilization import Hour
+    from cloudgpu.core.billing.charges import Course
+    from cloudgpu.core.billing.cost_groups import Asked, Costs, Ended
+    from cloudgpu.core.billing.daily import Laid
+    from cloudgpu.core.events.log import Said
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from cloudgpu.control.compare_asked import compare_wish
 from cloudgpu.control.months import month_asked
-from cloudgpu.core.cost import Asked, By
+from cloudgpu.core.billing.cost_groups import Asked, By
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

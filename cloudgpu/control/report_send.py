@@ -13,8 +13,8 @@ from cloudgpu.config.alerts import NEVER, receivers
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.control.alerts import outcomes_value
-from cloudgpu.core.monthly import SUBJECT, have, month_due, month_name, sent_line, whole_month
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, sent_line, whole_month
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.periods import Period
+    from cloudgpu.core.values.periods import Period
 
 Document = dict[str, Any]
 LOCK = "reports"
@@ -119,7 +119,7 @@ def _waiting(session: Session, month: Period) -> list[str]:
 
 def _spent(session: Session, month: Period) -> bool:
     """Say whether anything was billed in this month, also where no price is known of it."""
-    from cloudgpu.core.daily import daily
+    from cloudgpu.core.billing.daily import daily
 
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(iso(month.begin)))))
     zone = zone_of(session.settings.tz)

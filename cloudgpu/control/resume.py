@@ -23,24 +23,24 @@ from cloudgpu.control.refusal import Way, shorter_launch
 from cloudgpu.control.settle import settle
 from cloudgpu.control.timers import drop
 from cloudgpu.control.volumes import with_volume
-from cloudgpu.core import keeping
-from cloudgpu.core.attempts import price_to_json, setup_from_json
-from cloudgpu.core.launch_request import LaunchRequest, Setup
-from cloudgpu.core.names import machine_id
-from cloudgpu.core.orphan import PAUSED
-from cloudgpu.core.plan_cost import Extra
-from cloudgpu.core.policy import Origin, Spans
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.rows import comes_back, stays
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.launch.attempt import price_to_json, setup_from_json
+from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.machine import comes_back, stays
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies.policy import Origin, Spans
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.plan import Lease
-    from cloudgpu.core.stock import Offer
+    from cloudgpu.core.launch.plan import Lease
+    from cloudgpu.core.model.offers import Offer
 
 Row = dict[str, Any]
 _USUAL = Setup()

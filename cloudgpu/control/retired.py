@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec, InstanceType, by_price
-from cloudgpu.core.nearest import nearest
-from cloudgpu.core.offers import same_gpu
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price
+from cloudgpu.core.catalog.gpus import nearest
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.base import Provider
 

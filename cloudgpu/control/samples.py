@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.core.heard import DAY, EARLIER, RING, Heard, Sample, heard, unheard
-from cloudgpu.core.idle import UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, Sample, heard, unheard
+from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf, sweep_daily
 from cloudgpu.parallel import Pool

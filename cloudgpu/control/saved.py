@@ -8,14 +8,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
-from cloudgpu.core.names import lock_name
+from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
+from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import LedgerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cloudgpu.core.launch_request import Attempt
+    from cloudgpu.core.model.launch import Attempt
 
 
 def save(directory: Path, attempt: Attempt) -> None:

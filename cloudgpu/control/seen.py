@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alive import alive_at, before_its_end
 from cloudgpu.control.observe import is_news, is_resized, observed
 from cloudgpu.control.pricing import history_of, item_of, list_price
-from cloudgpu.core.attempts import price_to_json
-from cloudgpu.core.stock import Market
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.instances import Instance
-    from cloudgpu.core.stock import Price
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.instances import Instance
+    from cloudgpu.core.model.offers import Price
 
 Row = dict[str, Any]
 

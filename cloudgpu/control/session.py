@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session_base import SessionBase
-from cloudgpu.core.names import near
-from cloudgpu.core.rows import stays
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.faults import LedgerAway
 from cloudgpu.ledger.open import open_ledger
@@ -79,8 +79,8 @@ class Session(SessionBase):
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.target import Target
-        from cloudgpu.core.instances import Address
-        from cloudgpu.core.network import jump_of
+        from cloudgpu.core.model.instances import Address
+        from cloudgpu.core.values.network import jump_of
 
         if row["address"] is None and stays(row):
             raise Unreachable(

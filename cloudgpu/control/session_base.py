@@ -10,17 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS, Account
-from cloudgpu.core.names import near, tag_value
+from cloudgpu.core.values.naming import near, tag_value
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import locks
 
 if TYPE_CHECKING:
     from cloudgpu.config.paths import Home
     from cloudgpu.config.settings import Settings
-    from cloudgpu.core.accounts import Names
-    from cloudgpu.core.alerts import Told
-    from cloudgpu.core.events import Event
-    from cloudgpu.core.identity import AccountIdentity
+    from cloudgpu.core.alerts.alerts import Told
+    from cloudgpu.core.events.account_names import Names
+    from cloudgpu.core.events.log import Event
+    from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -65,7 +65,7 @@ class SessionBase:
 
     def names(self) -> Names:
         """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
-        from cloudgpu.core.accounts import SUBJECT, Names, names_now
+        from cloudgpu.core.events.account_names import SUBJECT, Names, names_now
 
         now = self.clock()
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:

@@ -12,10 +12,10 @@ from cloudgpu.control.session import Session, living
 from cloudgpu.control.shared_things import wait_while_cleaned
 from cloudgpu.control.underway import changing
 from cloudgpu.control.unrecorded import ended_unrecorded
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.keeping import is_of_earlier_life
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -31,9 +31,9 @@ from cloudgpu.errors import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.instances import Instance, Listing
-    from cloudgpu.core.launch_request import Attempt
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.instances import Instance, Listing
+    from cloudgpu.core.model.launch import Attempt
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]

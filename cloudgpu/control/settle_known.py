@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control import saved
 from cloudgpu.control.identity import identity_of
 from cloudgpu.control.reachable import BY_REGION, remembered
-from cloudgpu.core.identity import Asked, Unanswered
+from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:

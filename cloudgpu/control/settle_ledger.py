@@ -9,10 +9,10 @@ from cloudgpu.control.accounts import used_rows
 from cloudgpu.control.identity import by_account, words_of
 from cloudgpu.control.look import Look, look_at_all
 from cloudgpu.control.settle_known import known_here, not_asked
-from cloudgpu.core.events import Draft
-from cloudgpu.core.identity import NOT_HERE, Elsewhere, Unanswered
-from cloudgpu.core.rows import scope_of_row
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.report.asked import asked_value
 

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.network import WIDEST, cidr_wish, jump_wish
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.network import WIDEST, cidr_wish, jump_wish
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Reachable, Resolves
 from cloudgpu.providers.base import Provider

@@ -15,9 +15,9 @@ from cloudgpu.control.guest import label_of
 from cloudgpu.control.law import by, check_may
 from cloudgpu.control.reach import reached
 from cloudgpu.control.underway import changing
-from cloudgpu.core.events import Draft
-from cloudgpu.core.network import cidr_wish, is_behind
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.network import cidr_wish, is_behind
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

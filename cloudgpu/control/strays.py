@@ -11,11 +11,11 @@ from cloudgpu.control.extras import address_kind, extra
 from cloudgpu.control.observe import adopted
 from cloudgpu.control.pricing import history_of, item_of, list_price, pins
 from cloudgpu.control.thing_lines import is_silent
-from cloudgpu.core.attempts import price_to_json
-from cloudgpu.core.instances import TAG_ID, Instance
-from cloudgpu.core.resources import Kind, Leftovers
-from cloudgpu.core.stock import Market, Price
-from cloudgpu.core.times import iso
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.core.model.offers import Market, Price
+from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session import Session
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.plan_cost import Extra
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.launch.plan_cost import Extra
 
 Row = dict[str, Any]
 

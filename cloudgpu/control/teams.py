@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.check import Check, Verdict
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import CloudgpuError, LedgerDenied
 from cloudgpu.ledger.teams import Missing, Sharing, Wish
 

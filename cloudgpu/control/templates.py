@@ -8,8 +8,8 @@ from cloudgpu.config.data import data_dir
 from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import Template, load_template
 from cloudgpu.control.session import Session
-from cloudgpu.core.launch_request import LaunchRequest, Part
-from cloudgpu.core.stock import Offer
+from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.offers import Offer
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Resolved
 

@@ -19,10 +19,10 @@ from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.textfile import read_text
 from cloudgpu.config.yamlfile import parse_yaml
 from cloudgpu.control.published import published
-from cloudgpu.core.events import Draft
-from cloudgpu.core.limits import Limits, joined
-from cloudgpu.core.names import digest
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.policies.limits import Limits, joined
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

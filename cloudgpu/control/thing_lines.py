@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.law import by, named_row
 from cloudgpu.control.observe import kept_entry
-from cloudgpu.core.events import Draft
-from cloudgpu.core.identity import is_hidden
-from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.keeping import is_on_purpose
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Leftover, Leftovers
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import is_hidden
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.resources.retention import is_on_purpose
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
-    from cloudgpu.core.identity import AccountIdentity
+    from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.ledger.base import Ledger
 
 Row = dict[str, Any]

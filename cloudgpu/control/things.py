@@ -14,11 +14,11 @@ from cloudgpu.control.observe import kept_entry
 from cloudgpu.control.silence import Silence
 from cloudgpu.control.thing_lines import write, write_removed
 from cloudgpu.control.underway import changing
-from cloudgpu.core.identity import Unanswered, gap_text
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
-from cloudgpu.core.names import NAME, NAME_RULE, near, tag_value
-from cloudgpu.core.orphan import PAUSED
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.identity import Unanswered, gap_text
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasLeftovers, Imageable

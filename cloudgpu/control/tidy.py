@@ -8,9 +8,9 @@ from cloudgpu.access import known_hosts, ssh_config
 from cloudgpu.control import saved, tunnels
 from cloudgpu.control.guest import pin_all_shared
 from cloudgpu.control.session import Session, living
-from cloudgpu.core.instances import Address
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.network import jump_of
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.network import jump_of
 from cloudgpu.errors import CloudgpuError
 
 Row = dict[str, Any]

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.identity import by_account
-from cloudgpu.core.events import Draft
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Firing, SetsTimer

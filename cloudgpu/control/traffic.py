@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing_rules import RULES
-from cloudgpu.core.events import MACHINE, Draft
-from cloudgpu.core.instances import State
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.uses import Resource
+from cloudgpu.core.billing.rules import RULES
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.events.log import MACHINE, Draft
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from cloudgpu.control.permitted import denied
 from cloudgpu.control.prepare import Prepared
 from cloudgpu.control.reach import wait_until_ready
 from cloudgpu.control.session import Session
-from cloudgpu.core.bill import spent
-from cloudgpu.core.instances import TAG_ID
-from cloudgpu.core.money import Money
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.instances import TAG_ID
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions

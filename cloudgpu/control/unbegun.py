@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.times import duration_text, from_iso, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cloudgpu import catalog
 from cloudgpu.control.accounts import HERE
-from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.names import near
-from cloudgpu.core.offers import same_gpu
-from cloudgpu.core.stock import Available, Want
+from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.base import Provider
 

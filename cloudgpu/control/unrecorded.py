@@ -10,8 +10,8 @@ from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.kept import leftovers_at, things_of
 from cloudgpu.control.protected import stop_anyway
 from cloudgpu.control.prove import PROVED_WITHIN
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.keeping import is_of_earlier_life
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
     EndRefused,

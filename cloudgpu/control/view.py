@@ -9,8 +9,8 @@ from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.reachable import reachable
 from cloudgpu.control.session import Session, living, present
 from cloudgpu.control.session_base import is_mine
-from cloudgpu.core.rows import scope_of_row
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import foreign_value, machine_value
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cloudgpu.control.look import Look
-    from cloudgpu.core.events import Event
+    from cloudgpu.core.events.log import Event
 
 
 def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:

@@ -8,16 +8,16 @@ from cloudgpu.control.identity import by_account
 from cloudgpu.control.law import check_may_use
 from cloudgpu.control.reach import wait_until_running
 from cloudgpu.control.thing_lines import thing_rows, write
-from cloudgpu.core.attempts import setup_from_json
-from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.launch.attempt import setup_from_json
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.values.naming import tag_value
 from cloudgpu.providers.abilities import HasVolumes
 
 if TYPE_CHECKING:
     from cloudgpu.control.candidates import Candidates
     from cloudgpu.control.session import Session
-    from cloudgpu.core.stock import Want
+    from cloudgpu.core.model.offers import Want
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from datetime import datetime, time, timedelta, tzinfo
 from typing import Any
 
 from cloudgpu.control.lastpass import LastPass
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 
 NIGHT = time(3)  # when a night's full sweep is due, where the user lives
 SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other

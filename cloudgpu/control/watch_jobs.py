@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.zones import zone_of
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
-from cloudgpu.core.identity import gap_text
+from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.faults import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.passes import Pass
+    from cloudgpu.core.reaper.result import Pass
 
 LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
 WATCHES = "watches"  # which of several watches makes the pass that is due
@@ -119,7 +119,7 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     from cloudgpu.control.alerting_home import budget_findings
     from cloudgpu.control.alerts import BUDGETS, note
     from cloudgpu.control.budgets import pass_budgets, standings
-    from cloudgpu.core.budget_stops import Do, stops
+    from cloudgpu.core.budgets.enforcement import Do, stops
 
     judged = standings(session, pass_budgets(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
@@ -159,7 +159,7 @@ class Patience:
     def due(self, session: Session) -> datetime:
         """Return when the report is to be sent."""
         from cloudgpu.control.report_send import report_due
-        from cloudgpu.core.monthly import month_due
+        from cloudgpu.core.alerts.findings import month_due
 
         at, now = report_due(session), session.clock()  # in this order: what is due now is not still to come
         month, _ = month_due(now, zone_of(session.settings.tz))

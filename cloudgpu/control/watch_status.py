@@ -15,7 +15,7 @@ from cloudgpu.control.cron import passes
 from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.watch_due import pass_due
 from cloudgpu.control.watch_jobs import LOCK
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger import locks
 
 if TYPE_CHECKING:

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.hearing import heard_of
 from cloudgpu.control.reap_seen import with_silence, with_word
 from cloudgpu.control.samples import probe
-from cloudgpu.core.activity import because, up_since
-from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import ACTIVE, UNKNOWN, Seen
-from cloudgpu.core.heard import DAY
-from cloudgpu.core.idle import FRESH, Judged, Signal, Thresholds, judge
-from cloudgpu.core.policy import thresholds
-from cloudgpu.core.promises import runs_on
-from cloudgpu.core.times import duration_text, from_iso, iso
+from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.policies.policy import thresholds
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
+from cloudgpu.core.reaper.evidence import because, up_since
+from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.report.why import why_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.core.budget_stops import Stop
+    from cloudgpu.core.budgets.enforcement import Stop
 
 Row = dict[str, Any]
 INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
@@ -135,7 +135,7 @@ def _is_age(what: str, value: Any) -> bool:
 def _stops(session: Session, row: Row) -> list[Stop]:
     """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets import budgets, standings
-    from cloudgpu.core.budget_stops import stops
+    from cloudgpu.core.budgets.enforcement import stops
 
     count = row.get("warnings", {}).get("budget", {}).get("count", 0)
     with suppress(CloudgpuError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.core.money import Money
+    from cloudgpu.core.values.money import Money
 
 MOST_GPUS = 64  # more than any machine on offer has
 MOST_GIB = 10_000  # more than any GPU on offer has
@@ -55,7 +55,7 @@ def memory_wish(text: str | None) -> float | None:
 
 def price_wish(text: str | None) -> Money | None:
     """Return a price per hour in USD, above zero; raise InvalidRequest for anything else."""
-    from cloudgpu.core.money import Money
+    from cloudgpu.core.values.money import Money
 
     if text is None:
         return None

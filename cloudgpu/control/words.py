@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.config.textfile import shown
-from cloudgpu.core.launch_request import Setup
-from cloudgpu.core.names import NAME, NAME_RULE, tag_value
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
 from cloudgpu.errors import InvalidRequest
 
 _USUAL = Setup()

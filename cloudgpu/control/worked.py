@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.observe import NEWS_OF_ACTIVITY
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.uses import Resource
-from cloudgpu.core.worked import HOUR, Hour, Word, hours
+from cloudgpu.core.activity.utilization import HOUR, Hour, Word, hours
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.providers.abilities import TellsActivity

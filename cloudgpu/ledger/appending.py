@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.events import Event
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.chain import canonical, line_hash
 from cloudgpu.ledger.lines import COLUMNS, End
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.sql import Connection
 
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.core.billing import billed_until
-from cloudgpu.core.events import Event, Said
-from cloudgpu.core.fold import Folded, as_told, folded
-from cloudgpu.core.roles import Role
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import billed_until
+from cloudgpu.core.events.log import Event, Said
+from cloudgpu.core.events.projection import Folded, as_told, folded
+from cloudgpu.core.team.rights import Role
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger import locks
 from cloudgpu.ledger.chain import canonical
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox

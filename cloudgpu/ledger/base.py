@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cloudgpu.core.events import Draft, Event, Said
+from cloudgpu.core.events.log import Draft, Event, Said
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.roles import Role
+    from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.marks import Mark
     from cloudgpu.ledger.outbox import Outbox
     from cloudgpu.ledger.sql import Connection

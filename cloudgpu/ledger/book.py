@@ -16,7 +16,7 @@ from cloudgpu.ledger.reader import Reader, note
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     import sqlite3
 
-    from cloudgpu.core.events import Draft, Event
+    from cloudgpu.core.events.log import Draft, Event
     from cloudgpu.ledger.base import Copy, Row, View
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.marks import Mark
@@ -226,7 +226,7 @@ class Book(Reader):
 
     def _begun_by(self, team: Team, view: View) -> list[Draft]:
         """Write down the team under the append lock, and return the line that says so, where it is another one."""
-        from cloudgpu.core.roles import TEAM_SET, TEAM_SUBJECT
+        from cloudgpu.core.team.rights import TEAM_SET, TEAM_SUBJECT
 
         self._store.restore_guards()
         if not self._store.put_team(team):
@@ -283,14 +283,14 @@ class Book(Reader):
         self._store.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
 
     def _own_draft(self, kind: str, body: dict[str, Any], dedupe: str) -> Draft:
-        from cloudgpu.core.events import Draft
+        from cloudgpu.core.events.log import Draft
 
         return Draft(kind, "ledger", body, self._clock(), dedupe)
 
     def _write(
         self, connection: Connection, drafts: Sequence[Draft], start: lines.End
     ) -> tuple[tuple[Event, ...], lines.End]:
-        from cloudgpu.core.times import iso
+        from cloudgpu.core.values.times import iso
         from cloudgpu.ledger.appending import append_lines
         from cloudgpu.ledger.folding import refresh
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.core.events import Event
+from cloudgpu.core.events.log import Event
 
 FIRST = ""  # the `prev_hash` of line 1
 

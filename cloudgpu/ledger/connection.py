@@ -16,7 +16,7 @@ from cloudgpu.ledger import faults, migrations
 from cloudgpu.ledger import patience as waits
 
 if TYPE_CHECKING:
-    from cloudgpu.core.roles import Role
+    from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.teams import Sharing, Team, Wish
 
@@ -96,7 +96,7 @@ class SqliteFile:
 
     def who(self) -> tuple[Role, str]:
         """Return that nobody shares a file."""
-        from cloudgpu.core.roles import Role
+        from cloudgpu.core.team.rights import Role
 
         return Role.ALONE, ""
 

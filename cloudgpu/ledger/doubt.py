@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger import lines
 from cloudgpu.ledger.head import Head, Record, Unreadable
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing import billed_until
-from cloudgpu.core.fold import Folded, State, folded, follow, packed, unpacked
+from cloudgpu.core.billing.charges import billed_until
+from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.ledger.chain import canonical
 from cloudgpu.ledger.lines import every_line, lines_of
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events import Event, Said
+    from cloudgpu.core.events.log import Event, Said
     from cloudgpu.ledger.sql import Connection
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.

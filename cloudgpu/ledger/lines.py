@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events import Event, Said
+    from cloudgpu.core.events.log import Event, Said
     from cloudgpu.ledger.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
@@ -24,7 +24,7 @@ _LAST = f"SELECT {COLUMNS} FROM line WHERE subject = ? ORDER BY seq DESC LIMIT 1
 
 def events_of(found: Sequence[tuple[Any, ...]]) -> list[Event]:
     """Return stored lines, each its ten columns, as events."""
-    from cloudgpu.core.events import Event
+    from cloudgpu.core.events.log import Event
 
     bodies = json.loads(f"[{','.join(values[9] for values in found)}]")  # one call takes half the time of many
     return [Event(*values[:9], body) for values, body in zip(found, bodies, strict=True)]  # type: ignore[call-arg]
@@ -62,7 +62,7 @@ def page_of(connection: Connection, subject: str | None, after: int) -> list[Eve
 
 def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
     """Yield what every line says by seq, but for those of the kinds `but`; its `dedupe` is left empty."""
-    from cloudgpu.core.events import Said
+    from cloudgpu.core.events.log import Said
 
     marks = ", ".join("?" * len(but))
     query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_BUNDLE}"
@@ -75,7 +75,7 @@ def every_line(connection: Connection, but: Collection[str]) -> Iterator[Said]:
 
 def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
     """Return what every line of these kinds says, by seq; its `dedupe` is left empty."""
-    from cloudgpu.core.events import Said
+    from cloudgpu.core.events.log import Said
 
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     found = connection.execute(query, tuple(kinds)).fetchall()

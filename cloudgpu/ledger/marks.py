@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
+from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
 from cloudgpu.ledger.faults import LedgerLeft
 from cloudgpu.ledger.head import Head

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import lines, marks
 from cloudgpu.ledger.backup import INSERT, pour

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import Ledger
     from cloudgpu.ledger.outbox import Outbox
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudgpu.ledger.files import make_private_directory, open_to_write
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events import Draft
+    from cloudgpu.core.events.log import Draft
 
 Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
 _REFUSED = ".refused"
@@ -193,7 +193,7 @@ def _sync(directory: Path) -> None:
 
 
 def _text(ledger: str, draft: Draft, refused: str = "") -> str:
-    from cloudgpu.core.times import iso
+    from cloudgpu.core.values.times import iso
 
     line = {
         "ledger": ledger,
@@ -228,8 +228,8 @@ def _rows(data: bytes) -> list[_Row]:
 
 
 def _row(row: str) -> _Row:
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.times import from_iso
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.values.times import from_iso
 
     try:
         line: dict[str, Any] = json.loads(row.partition(" ")[2])

@@ -15,8 +15,8 @@ from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger import faults, lines, projection
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
-    from cloudgpu.core.events import Event, Said
-    from cloudgpu.core.roles import Role
+    from cloudgpu.core.events.log import Event, Said
+    from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.base import Row, Verification, View
     from cloudgpu.ledger.head import HeldHead, Record
     from cloudgpu.ledger.marks import Mark

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cloudgpu.core.worked import spans
+from cloudgpu.core.activity.utilization import spans
 from cloudgpu.ledger.packing import packed
 
 Sample = dict[str, Any]

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.worked import Span, joined, spans
+from cloudgpu.core.activity.utilization import Span, joined, spans
 from cloudgpu.ledger.files import make_private_directory, open_to_write, read_own
 from cloudgpu.ledger.packing import unpacked
 from cloudgpu.ledger.readings import can_be_read, has_length, packed_all, parsed

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.roles import Role
+    from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.teams import Sharing, Team, Wish

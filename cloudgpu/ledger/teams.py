@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from cloudgpu.core.events import Event
+from cloudgpu.core.events.log import Event
 from cloudgpu.ledger.chain import FIRST, canonical, line_hash
 
 _ENOUGH = 20  # sentences: after that, another one helps nobody

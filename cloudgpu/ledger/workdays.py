@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.worked import KINDS, Span
+from cloudgpu.core.activity.utilization import KINDS, Span
 from cloudgpu.ledger.files import open_to_write, read_own
 
 NAME = "workdays.jsonl"

@@ -12,11 +12,11 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from cloudgpu.core.guards import Agent, Guards
-from cloudgpu.core.instances import Instance, Process
-from cloudgpu.core.launch_request import LaunchRequest, Setup, Volume
-from cloudgpu.core.resources import Leftover, Leftovers
-from cloudgpu.core.stock import Available, Price, Want
+from cloudgpu.core.model.instances import Instance, Process
+from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Price, Want
+from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Provider
 

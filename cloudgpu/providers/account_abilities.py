@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
 
 
 @dataclass(frozen=True, slots=True)

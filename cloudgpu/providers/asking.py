@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from cloudgpu.core.identity import Unanswered
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.patience import patience_s

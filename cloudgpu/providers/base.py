@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from cloudgpu.core.guards import Guards
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import Instance, Listing
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.pricelist import PriceList
-from cloudgpu.core.stock import Stock, Want
+from cloudgpu.core.catalog.pricelist import PriceList
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import Instance, Listing
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Stock, Want
+from cloudgpu.core.policies.guards import Guards
 from cloudgpu.providers.patience import patience_s
 
 GROUP = "cloudgpu.providers"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch_request import Network
+    from cloudgpu.core.model.launch import Network
 
 CALLER = "caller"
 INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudgpu.catalog import driver_for, public_images
-from cloudgpu.core.images import PublicImage
-from cloudgpu.core.stock import Available
+from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.model.offers import Available
 
 DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
 

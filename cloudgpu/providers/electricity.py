@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgpu.core.stock import Accelerator
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.model.offers import Accelerator
+from cloudgpu.core.values.times import duration_text
 
 REST_WATTS = Decimal(100)  # a desktop at work without its GPUs: T. Dettmers, "Which GPU(s) to Get for Deep Learning"
 USD_PER_KWH = Decimal("0.12")  # the same text

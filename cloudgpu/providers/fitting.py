@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.offers import same_gpu
-from cloudgpu.core.stock import Want
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.offers import Want
 
 
 def is_meant(one: InstanceType, want: Want) -> bool:

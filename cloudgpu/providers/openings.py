@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgpu.core.network import WIDEST
+from cloudgpu.core.values.network import WIDEST
 from cloudgpu.providers.account_abilities import Finding
 
 WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.names import near
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers.base import GROUP, Factory, PriceLister, Provider, ProviderSettings
 

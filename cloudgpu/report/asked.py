@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cloudgpu.core.identity import Asked, Unanswered
+    from cloudgpu.core.model.identity import Asked, Unanswered
 
 
 def asked_value(asked: Iterable[Asked] = (), closed: Iterable[Unanswered] = ()) -> dict[str, list[dict[str, Any]]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.backtest import Amount, Ended, Tested, added, off_seconds
-from cloudgpu.core.billing import money
-from cloudgpu.core.policy import Do
-from cloudgpu.core.replay import Work
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.reaper.backtest import Amount, Ended, Tested, added, off_seconds
+from cloudgpu.core.reaper.replay import Work
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.values import usd
 
 Value = dict[str, Any]

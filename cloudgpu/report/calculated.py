@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.calculated import Answer, Calculation, Mark, answered, mark, milestones
-from cloudgpu.core.catalog import is_old
-from cloudgpu.core.times import iso
-from cloudgpu.core.units import hours
+from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
+from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.units import hours
 from cloudgpu.report.calculated_speed import by_speed
 from cloudgpu.report.calculated_words import assumptions, sentence, why
 from cloudgpu.report.desktops import desktop_value, number, rate_value
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.calculated import Rent
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.even import Again
-    from cloudgpu.core.speed import Faster
+    from cloudgpu.core.advice.break_even import Again
+    from cloudgpu.core.advice.rent_or_buy import Rent
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 DAY = timedelta(days=1)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.calculated import answered
-from cloudgpu.core.even import SOON
-from cloudgpu.core.units import hours
+from cloudgpu.core.advice.break_even import SOON
+from cloudgpu.core.advice.rent_or_buy import answered
+from cloudgpu.core.values.units import hours
 from cloudgpu.report.calculated_words import percent
 
 if TYPE_CHECKING:
-    from cloudgpu.core.calculated import Answer, Calculation
+    from cloudgpu.core.advice.rent_or_buy import Answer, Calculation
 
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
 

@@ -8,17 +8,17 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.calculated import MONTH, Bound, mark
-from cloudgpu.core.desktop import YEAR, Depreciation
-from cloudgpu.core.even import DAY, FURTHEST, SOON
-from cloudgpu.core.money import Money
-from cloudgpu.core.speed import Rests
-from cloudgpu.core.units import hours
+from cloudgpu.core.advice.break_even import DAY, FURTHEST, SOON
+from cloudgpu.core.advice.desktop import YEAR, Depreciation
+from cloudgpu.core.advice.rent_or_buy import MONTH, Bound, mark
+from cloudgpu.core.catalog.gpus import Rests
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import hours
 
 if TYPE_CHECKING:
-    from cloudgpu.core.calculated import Answer, Calculation
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.desktop import Desktop
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.advice.rent_or_buy import Answer, Calculation
+    from cloudgpu.core.values.currency import Currency
 
 CENT = 10_000_000
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.compare import Case, Machine, Side, work
-from cloudgpu.core.compare_own import Own
-from cloudgpu.core.desktop import owned
-from cloudgpu.core.even import MICRO
-from cloudgpu.core.money import HOUR, ZERO, Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.advice.break_even import MICRO
+from cloudgpu.core.advice.compare import Case, Machine, Own, Side, work
+from cloudgpu.core.advice.desktop import owned
+from cloudgpu.core.values.money import HOUR, ZERO, Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.compare_rests import assumptions
 from cloudgpu.report.compare_words import Shown, own_sentence, sentence
 from cloudgpu.report.desktops import desktop_value, rate_value
@@ -20,8 +19,8 @@ from cloudgpu.report.values import price_value, usd
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.speed import Faster
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.values.currency import Currency
     from cloudgpu.report.compare_words import Story
 
 Document = dict[str, Any]

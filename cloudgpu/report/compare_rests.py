@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.compare import Case, work
-from cloudgpu.core.desktop import YEAR, Depreciation
-from cloudgpu.core.even import DAY
-from cloudgpu.core.speed import Rests
+from cloudgpu.core.advice.break_even import DAY
+from cloudgpu.core.advice.compare import Case, work
+from cloudgpu.core.advice.desktop import YEAR, Depreciation
+from cloudgpu.core.catalog.gpus import Rests
 from cloudgpu.report.compare_words import count, few, hours_text, pace_name
 
 if TYPE_CHECKING:
-    from cloudgpu.core.compare import Machine
+    from cloudgpu.core.advice.compare import Machine
     from cloudgpu.report.compare_words import Shown, Story
 
 

@@ -8,15 +8,14 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.compare import Case, History, Side
-from cloudgpu.core.compare_own import Own
-from cloudgpu.core.desktop import Depreciation, Desktop
-from cloudgpu.core.even import DAY
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.speed import Work
+from cloudgpu.core.advice.break_even import DAY
+from cloudgpu.core.advice.compare import Case, History, Own, Side
+from cloudgpu.core.advice.desktop import Depreciation, Desktop
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.money import ZERO, Money
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 HOUR = 3600
 FEW = 4  # names that are told one by one

@@ -8,19 +8,18 @@ from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing import EXACT, money
-from cloudgpu.core.cost import CALENDAR, By, Costs
-from cloudgpu.core.money import HOUR, ZERO, Money
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.billing.charges import EXACT, money
+from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
+from cloudgpu.core.values.money import HOUR, ZERO, Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.cost import Asked
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.outlook import Burn, More
-    from cloudgpu.core.tally import Tally
+    from cloudgpu.core.billing.cost_groups import Asked, Tally
+    from cloudgpu.core.billing.forecast import Burn, More
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 COLUMNS = (

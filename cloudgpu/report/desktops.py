@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.desktop import YEAR
+from cloudgpu.core.advice.desktop import YEAR
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.desktop import Desktop
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 

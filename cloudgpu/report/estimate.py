@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.catalog import is_old
-from cloudgpu.core.estimate import MONTH, Estimate, Split
-from cloudgpu.core.money import HOUR, Money
-from cloudgpu.core.sustained import off_a_month
-from cloudgpu.core.times import iso
+from cloudgpu.core.advice.estimate import MONTH, Estimate, Split
+from cloudgpu.core.billing.sustained_use import off_a_month
+from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.values import price_value, usd
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.currency import Currency
-    from cloudgpu.core.estimate import Beside, Buy
-    from cloudgpu.core.speed import Faster
+    from cloudgpu.core.advice.estimate import Beside, Buy
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 SPANS = ("day", "month", "year", "low", "in_all", "high")

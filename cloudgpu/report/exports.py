@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TextIO
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.items import Item
-from cloudgpu.core.money import NANO, Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.line_items import Item
+from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.focus import own_id
 from cloudgpu.report.numbers import decimal
 from cloudgpu.report.values import usd

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.billing_rules import rule_for
-from cloudgpu.core.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
-from cloudgpu.core.items import Item
-from cloudgpu.core.money import NANO, Money
-from cloudgpu.core.names import tag_value
-from cloudgpu.core.uses import Per, Resource, Use
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.line_items import Item
+from cloudgpu.core.billing.rules import rule_for
+from cloudgpu.core.billing.usage import Per, Resource, Use
+from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
+from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.naming import tag_value
 from cloudgpu.report.numbers import decimal, second
 
 COLUMNS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.endings import is_spared
-from cloudgpu.core.guards import Agent, Timer, guards_of
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.policies.endings import is_spared
+from cloudgpu.core.policies.guards import Agent, Timer, guards_of
+from cloudgpu.core.values.times import from_iso
 
 Row = dict[str, Any]
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import minute
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import minute
 
 Body = Mapping[str, Any]
 _CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}

@@ -7,10 +7,10 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.money import Money
-from cloudgpu.core.monthly import month_name, whole_month
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.alerts.findings import month_name, whole_month
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 
 Document = dict[str, Any]
 LARGE = Decimal(10)  # dollars: below it, amounts have two more digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from cloudgpu.core.money import NANO, Money
+from cloudgpu.core.values.money import NANO, Money
 
 PLACES = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.orphan import Do
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.resources.orphan import Do
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.identity import Unanswered
-    from cloudgpu.core.orphan import Cost, Orphan
+    from cloudgpu.core.model.identity import Unanswered
+    from cloudgpu.core.resources.orphan import Cost, Orphan
 
 Document = dict[str, Any]
 _HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)

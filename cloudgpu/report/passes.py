@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.policy import Do
-from cloudgpu.core.times import iso
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.why import decision_value, why_value
 
 if TYPE_CHECKING:
-    from cloudgpu.core.decisions import Decision, Seen
-    from cloudgpu.core.passes import Done, Left, Pass, Told
+    from cloudgpu.core.reaper.decisions import Decision, Seen
+    from cloudgpu.core.reaper.result import Done, Left, Pass, Told
 
 Value = dict[str, Any]
 

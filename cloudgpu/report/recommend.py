@@ -7,21 +7,20 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.catalog import is_old
-from cloudgpu.core.recommend import Machine
-from cloudgpu.core.recommend_answer import Answer
-from cloudgpu.core.recommend_build import Build, Even
-from cloudgpu.core.recommend_memory import Part
-from cloudgpu.core.recommend_power import Supply
-from cloudgpu.core.recommend_rules import Source
-from cloudgpu.core.times import iso
+from cloudgpu.core.advice.desktop_build import Build, Even, Supply
+from cloudgpu.core.advice.model_memory import Part
+from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.workloads import Source
+from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.estimate import rate_value
 from cloudgpu.report.recommend_steps import Step, remarks, steps
 from cloudgpu.report.recommend_words import a_month, sentence
 from cloudgpu.report.values import price_value, usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.currency import Currency
+    from cloudgpu.core.values.currency import Currency
 
 Document = dict[str, Any]
 _DAY = timedelta(days=1)

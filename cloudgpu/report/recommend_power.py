@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from cloudgpu.core.recommend_build import Build
-from cloudgpu.core.recommend_power import Circuit, Supply
-from cloudgpu.core.recommend_rules import Rules, Source
+from cloudgpu.core.advice.desktop_build import Build, Circuit, Supply
+from cloudgpu.core.advice.workloads import Rules, Source
 
 _HOT = 300  # watts; from here on open-air cards are wide
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import date
 
-from cloudgpu.core.catalog import GpuSpec, SpeedBasis
-from cloudgpu.core.recommend import Machine
-from cloudgpu.core.recommend_answer import Answer
-from cloudgpu.core.recommend_build import Build, Paid
-from cloudgpu.core.recommend_rules import Ground, Source
-from cloudgpu.core.stock import Basis
+from cloudgpu.core.advice.desktop_build import Build, Paid
+from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.workloads import Ground, Source
+from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
+from cloudgpu.core.model.offers import Basis
 
 _GROUNDS = {Basis.LISTED: Ground.PUBLISHED, Basis.DERIVED: Ground.DERIVED}
 _DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")

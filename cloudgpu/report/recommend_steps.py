@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.catalog import SpeedBasis, is_old
-from cloudgpu.core.money import Money
-from cloudgpu.core.recommend import Machine
-from cloudgpu.core.recommend_answer import Answer
-from cloudgpu.core.recommend_build import Build, Even
-from cloudgpu.core.recommend_memory import Method
-from cloudgpu.core.recommend_rules import Source
-from cloudgpu.core.speed import Work
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.advice.desktop_build import Build, Even
+from cloudgpu.core.advice.model_memory import Method
+from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.advice.workloads import Source
+from cloudgpu.core.catalog.catalog import SpeedBasis, is_old
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.report.recommend_power import power_step
 from cloudgpu.report.recommend_sources import of_memory, of_purchase, of_rent, of_speed
 from cloudgpu.report.recommend_words import gib, number, rented, span_text

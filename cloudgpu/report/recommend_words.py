@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from fractions import Fraction
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.recommend import Machine
-from cloudgpu.core.recommend_answer import Answer
-from cloudgpu.core.recommend_build import Build, Even, Paid, Verdict
+from cloudgpu.core.advice.desktop_build import Build, Even, Paid, Verdict
+from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommendation import Answer
+from cloudgpu.core.values.money import Money
 
 PLACES = {"aws": "AWS", "gcp": "Google", "azure": "Azure"}
 _DEAR = Money.usd(10)  # an hour; from here on two decimals

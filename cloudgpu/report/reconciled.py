@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.gaps import Gap
-from cloudgpu.core.money import NANO, Money
-from cloudgpu.core.reconcile import Ours, Side
+from cloudgpu.core.reconciliation.reconcile import Gap, Ours, Side
+from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.report.values import usd
 
 Row = Mapping[str, Any]

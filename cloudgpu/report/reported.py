@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing import money
-from cloudgpu.core.daily import NOTHING, Sums, added
-from cloudgpu.core.saved import RULE
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.daily import NOTHING, Sums, added
+from cloudgpu.core.reaper.savings import RULE
 from cloudgpu.report.costs import hours_text, shares
 from cloudgpu.report.values import usd
 
 if TYPE_CHECKING:
-    from cloudgpu.core.daily import Daily
-    from cloudgpu.core.left import Left
-    from cloudgpu.core.money import Money
-    from cloudgpu.core.saved import Stop
-    from cloudgpu.core.tally import Tally
-    from cloudgpu.core.worked import Hour
+    from cloudgpu.core.activity.utilization import Hour
+    from cloudgpu.core.billing.cost_groups import Tally
+    from cloudgpu.core.billing.daily import Daily
+    from cloudgpu.core.reaper.savings import Stop
+    from cloudgpu.core.resources.idle_costs import Left
+    from cloudgpu.core.values.money import Money
 
 Document = dict[str, Any]
 Row = Mapping[str, Any]

@@ -7,9 +7,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.catalog import OLD_AFTER
-from cloudgpu.core.monthly import whole_month
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.alerts.findings import whole_month
+from cloudgpu.core.catalog.catalog import OLD_AFTER
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.report.svg import MONTHS
 from cloudgpu.report.wording import Amounts, Clock, visible
 

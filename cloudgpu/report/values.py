@@ -7,17 +7,17 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.bill import spent
-from cloudgpu.core.money import NANO, Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.guards import guards_value, reason_of, unjudged
 
 if TYPE_CHECKING:
-    from cloudgpu.core.instances import Instance
-    from cloudgpu.core.launch_request import Setup
-    from cloudgpu.core.plan import LaunchPlan, Share
-    from cloudgpu.core.plan_cost import Extra
-    from cloudgpu.core.stock import Accelerator, Price
+    from cloudgpu.core.launch.plan import LaunchPlan, Share
+    from cloudgpu.core.launch.plan_cost import Extra
+    from cloudgpu.core.model.instances import Instance
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Accelerator, Price
 
 Row = dict[str, Any]
 _PLAIN = (

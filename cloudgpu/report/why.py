@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.activity import Known, known, up_since
-from cloudgpu.core.decisions import UNKNOWN, Decision, Seen
-from cloudgpu.core.promises import runs_on
-from cloudgpu.core.schedule import next_off
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Seen
+from cloudgpu.core.reaper.evidence import Known, known, up_since
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.report.guards import reason_of
 
 if TYPE_CHECKING:
-    from cloudgpu.core.idle import Judged, Signal
+    from cloudgpu.core.activity.idle import Judged, Signal
 
 Value = dict[str, Any]
 KERNELS = "busy kernel"  # the signal whose value are names

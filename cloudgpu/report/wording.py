@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.report.svg import day_text
 
 Document = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.account import BudgetAlert, MachineRole, Quota
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, Quota
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import (
     ChecksPermissions,

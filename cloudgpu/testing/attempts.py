@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core import instances
-from cloudgpu.core.launch_request import Attempt, Boot, LaunchRequest, Part, Setup
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import machine_id, tag_value
-from cloudgpu.core.names import token as token_of
-from cloudgpu.core.stock import Available, Basis, Market, Offer, Price, Want
-from cloudgpu.core.times import epoch
+from cloudgpu.core.model import instances
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part, Setup
+from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import machine_id, tag_value
+from cloudgpu.core.values.naming import token as token_of
+from cloudgpu.core.values.times import epoch
 
 STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
 import time

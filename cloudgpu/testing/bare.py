@@ -6,12 +6,12 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from cloudgpu.core.guards import Agent, Guards
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import TAG_ID, Address, Instance, Listing, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.names import digest
-from cloudgpu.core.stock import Available, Stock, Want
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Available, Stock, Want
+from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.testing.faults import FaultyCloud, check_tags, no_capacity, refused

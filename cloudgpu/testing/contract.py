@@ -21,13 +21,13 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core import endings
-from cloudgpu.core.guards import Guards, Timer
-from cloudgpu.core.instances import TAG_ID, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.names import digest
-from cloudgpu.core.policy import Do
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import TAG_ID, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.policies import endings
+from cloudgpu.core.policies.guards import Guards, Timer
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, as_able

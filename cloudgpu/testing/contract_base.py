@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Available, Market, Want
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Available, Market, Want
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings

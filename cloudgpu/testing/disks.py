@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Attempt, Volume
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Attempt, Volume
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.values.naming import digest
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.machines import FakeMachine
 from cloudgpu.testing.store import Cloud

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
-from cloudgpu.core.guards import Agent, Guards, Timer
-from cloudgpu.core.instances import TAG_VOLUME, Instance, State
-from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.money import Money
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
-from cloudgpu.core.stock import Available, Basis, Market, Price, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
+from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
+from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.abilities import Bound, Firing, Resolved
 from cloudgpu.providers.account_abilities import Login

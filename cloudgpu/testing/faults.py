@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, Address, State
-from cloudgpu.core.names import TAG_VALUE
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Address, State
+from cloudgpu.core.values.naming import TAG_VALUE
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

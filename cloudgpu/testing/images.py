@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.instances import TAG_IMAGE, State
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.instances import TAG_IMAGE, State
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.testing.disks import USUAL_GB, add, system_disk
 from cloudgpu.testing.faults import refused

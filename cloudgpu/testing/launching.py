@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import Bound, Reachable, Resolves
 from cloudgpu.providers.base import Provider

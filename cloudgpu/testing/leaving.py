@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.instances import TAG_LEDGER, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.resources import Kind, Leftover
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import TAG_LEDGER, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasLeftovers, HasOrphans
 from cloudgpu.providers.base import Provider

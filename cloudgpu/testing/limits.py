@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cloudgpu.core.account import Permission, Quota
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.account import Permission, Quota
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import QuotaExceeded
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.machines import FakeMachine

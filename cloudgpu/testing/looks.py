@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cloudgpu.core.instances import TAG_VOLUME
-from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Available, Want
+from cloudgpu.core.model.instances import TAG_VOLUME
+from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import Beside, Bound, Resolved
 from cloudgpu.testing.disks import volumes_named

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.stock import Accelerator, Market
-from cloudgpu.core.times import from_epoch, from_iso, iso
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.core.values.times import from_epoch, from_iso, iso
 
 ALLOCATED = "shut_down"  # why a machine is stopped that was shut down from inside, and is billed on
 _TIMES = ("made_at", "asked_at", "taken_at", "last_active")

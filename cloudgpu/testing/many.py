@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from cloudgpu.core.instances import Instance, State
+from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.abilities import Pausable, StopsMany
 from cloudgpu.providers.base import Provider

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.testing.disks import add
 from cloudgpu.testing.machines import FakeMachine
 from cloudgpu.testing.store import Cloud

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.stock import Available, Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract_base import ContractBase

@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market, Price, Want
-from cloudgpu.core.times import epoch, from_epoch
+from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
+from cloudgpu.core.model.offers import Basis, Market, Price, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import epoch, from_epoch
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import (
     CanRehearseInterruption,

@@ -8,8 +8,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.guards import Agent
-from cloudgpu.core.names import near
+from cloudgpu.core.policies.guards import Agent
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.machines import Pace

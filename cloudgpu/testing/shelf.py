@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.offers import fits
-from cloudgpu.core.stock import Accelerator, Available, Market, Want
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Want
+from cloudgpu.core.values.money import Money
 
 REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
 SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs beside the same machine on demand

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Available, Basis, Market, Price
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.testing.shelf import usd_per_hour
 from cloudgpu.testing.store import Cloud
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_VOLUME
-from cloudgpu.core.resources import Kind, Leftover
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_VOLUME
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.values.times import from_iso, iso
 
 _STORED_AS = {  # what is in none of these costs nothing
     Kind.DISK: "fake_disk",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Market
-from cloudgpu.core.times import from_epoch, from_iso, iso
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.times import from_epoch, from_iso, iso
 from cloudgpu.providers.abilities import Firing
 from cloudgpu.testing.faults import refused
 from cloudgpu.testing.machines import FakeMachine

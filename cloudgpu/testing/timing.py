@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import Firing, SetsTimer
 from cloudgpu.providers.base import Provider

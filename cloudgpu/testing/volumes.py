@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME
-from cloudgpu.core.launch_request import Attempt, Setup, Volume
-from cloudgpu.core.resources import Kind, Leftover
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME
+from cloudgpu.core.model.launch import Attempt, Setup, Volume
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Resolves
 from cloudgpu.providers.base import Provider

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.core.instances import Instance, Process, State
-from cloudgpu.core.launch_request import LaunchRequest
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Available, Basis, Price
-from cloudgpu.core.times import duration_text
+from cloudgpu.core.model.instances import Instance, Process, State
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Basis, Price
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import Remains, Resolved
 from cloudgpu.providers.account_abilities import Finding

@@ -13,7 +13,7 @@ from cloudgpu.access.connection import connect
 from cloudgpu.access.keepalive import KeepAlive
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.target import LoginRefused, Target
-from cloudgpu.core.instances import Address
+from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import listening
 from tests.access.sshserver import ROOT, wait_for

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.access.connection import connect
 from cloudgpu.access.copy import copy
-from cloudgpu.core.printable import printable
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 from tests.access.opensshd import opensshd
 

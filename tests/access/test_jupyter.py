@@ -25,7 +25,7 @@ from cloudgpu.agent.agent import WINDOW
 from cloudgpu.agent.files import monotonic
 from cloudgpu.agent.jupyter import alive
 from cloudgpu.agent.looking import Looker
-from cloudgpu.core.idle import Thresholds, judge
+from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server
 from tests.agent.machine import LAB, Machine, running, wait_for

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.access.ssh_config import SshHost, client, ssh_command, write
-from cloudgpu.core.instances import Address
+from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import Server, wait_for
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.target import LoginRefused
 from cloudgpu.access.visit import visit
-from cloudgpu.core.instances import Address
+from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import USER, Server
 

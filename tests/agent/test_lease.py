@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.agent.agent import HOUR, Agent, fresh
 from cloudgpu.agent.lease import TAGS, decide, lease_of, mark
-from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN
 from tests.agent.machine import MONO, NOW
 from tests.examples import some
 

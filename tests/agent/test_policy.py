@@ -12,8 +12,8 @@ from cloudgpu.agent import agent as loop
 from cloudgpu.agent import looking, meters
 from cloudgpu.agent.agent import HOUR, Agent, tell
 from cloudgpu.agent.lease import decide, mark
-from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
-from cloudgpu.core.policy import Idle, Policy, for_agent
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
+from cloudgpu.core.policies.policy import Idle, Policy, for_agent
 from tests.agent.machine import MONO, NOW, wait_for
 
 SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] + '\\n')"]

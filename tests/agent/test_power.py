@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.agent import own
 from cloudgpu.agent.looking import Looker
-from cloudgpu.core.heard import heard
+from cloudgpu.core.activity.agent_status import heard
 from tests.agent.machine import MONO, NOW, wait_for
 
 

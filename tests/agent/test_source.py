@@ -226,6 +226,6 @@ def test_its_second_file_stands_alone(tmp_path):
 
 
 def test_it_carries_the_very_rules_that_decide_outside():
-    assert PARTS[0] == "core/idle"
+    assert PARTS[0] == "core/activity/idle"
     imported = (PACKAGE / "agent" / "agent.py").read_text()
-    assert "from cloudgpu.core.idle import ACTIVE" in imported
+    assert "from cloudgpu.core.activity.idle import ACTIVE" in imported

@@ -10,9 +10,9 @@ from cloudgpu import catalog
 from cloudgpu.catalog.ages import ages
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, StoredPart, write
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PriceRow, RowKey
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 
 CHECKOUT = Path(__file__).parents[2]
 BESIDE = CHECKOUT.parent / "shared" / "facts"  # where the figures were compiled, if they are here

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog import meant_by
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 LEGACY = (

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, file_of, index, stored, write
 from cloudgpu.catalog.takeover import taken
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, Refused, RowKey
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 
 EARLIER, NOW = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 ITEMS = ("g5.xlarge", "p3.2xlarge", "no.such", "gp3")

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 import requests
 
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from tests.cli.azure_line import CONFIG, Line
 from tests.cli.line import on_time_of
 from tests.clouds.azure.fixtures import azure_arm, azure_process

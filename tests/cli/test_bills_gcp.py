@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from tests.cli.gcp_line import Line
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process

@@ -13,9 +13,9 @@ from cloudgpu import catalog, connect
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.storage import Sort
 from cloudgpu.cli.prices import difference_text, shown_text
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process

@@ -12,9 +12,9 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.cost import By
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 
 NOW = datetime.now(UTC).replace(microsecond=0)

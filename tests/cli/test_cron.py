@@ -19,7 +19,7 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from tests.cli.aws_line import CONFIG, Line
 from tests.clouds.aws.fixtures import aws, aws_process
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from tests.cli.program import until
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control import opening as sessions
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from tests.cli.aws_line import CONFIG, REGIONS, Line
 from tests.clouds.aws.checks import zone_of
 from tests.clouds.aws.ec2 import backend

@@ -13,8 +13,8 @@ import pytest
 
 from cloudgpu.cli.market import offers_text
 from cloudgpu.control.market import Filters, Order, market_value
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from tests.cli.program import Program
 from tests.cli.test_hot_path import seen
 

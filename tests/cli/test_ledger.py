@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.names import lock_name
+from cloudgpu.core.values.naming import lock_name
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program
 from tests.postgres import PASSWORD, Server

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.planned import plan
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.money import Money
-from cloudgpu.core.plan import launch_plan
-from cloudgpu.core.plan_cost import Extra
-from cloudgpu.core.policy import Origin
-from cloudgpu.core.rates import Rate
-from cloudgpu.core.stock import Basis, Market, Want
-from cloudgpu.core.uses import Per, Resource
+from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.launch.plan import launch_plan
+from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.policies.policy import Origin
+from cloudgpu.core.values.money import Money
 from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.shelf import offered

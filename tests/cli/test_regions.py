@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from cloudgpu.control.ping import pings
-from cloudgpu.core.account import Region
+from cloudgpu.core.model.account import Region
 from tests.cli.aws_line import CONFIG, Line
 from tests.clouds.aws.fixtures import aws, aws_process
 

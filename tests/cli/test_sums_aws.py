@@ -12,9 +12,9 @@ from cloudgpu.cli.common import open_here
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.control.costs import costs
 from cloudgpu.control.exports import Form, Span, export
-from cloudgpu.core.billing import charge, money, total
-from cloudgpu.core.cost import By
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.billing.charges import charge, money, total
+from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.report.values import machine_value
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process

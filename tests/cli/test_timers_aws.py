@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.cli.common import open_here
 from cloudgpu.control import opening as sessions
 from cloudgpu.control.guards import guard_checks
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 from tests.cli.aws_line import CONFIG, Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, role_of_timers

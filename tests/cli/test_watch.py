@@ -25,8 +25,8 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.watch import Watch
 from cloudgpu.control.words import Wish
-from cloudgpu.core.stock import Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import until

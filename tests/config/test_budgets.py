@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.config.budgets import load_budgets
-from cloudgpu.core.budget import Action, Scope, Span
-from cloudgpu.core.money import Money
+from cloudgpu.core.budgets.budget import Action, Scope, Span
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.core.choice import Choices
+from cloudgpu.core.policies.description import Choices
 from cloudgpu.errors import InvalidRequest
 
 

@@ -13,10 +13,10 @@ from cloudgpu.config.data import data_dir
 from cloudgpu.config.desktops import KEYS, desktop_from, desktop_names, load_desktop
 from cloudgpu.config.settings import Settings
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.desktop import YEAR, Depreciation
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.units import Power, Tariff
+from cloudgpu.core.advice.desktop import YEAR, Depreciation
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 
 LINES = {

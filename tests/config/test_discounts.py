@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 AGREED = """

@@ -12,7 +12,7 @@ from cloudgpu.config.limits import limits_from, load_limits
 from cloudgpu.config.policy_keys import LIMITS
 from cloudgpu.config.policy_schema import limits_schema
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.limits import NO_LIMITS, Limits, Stoppers
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, Stoppers
 from cloudgpu.errors import InvalidRequest
 
 H = timedelta(hours=1)

@@ -12,8 +12,8 @@ from cloudgpu.config.currencies import rate_of
 from cloudgpu.config.fees import Fees
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.config.zones import zone_of
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.money import Money
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 KRW = 'KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }'

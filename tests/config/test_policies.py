@@ -16,9 +16,19 @@ from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.policy_keys import POLICY, Key, flat
 from cloudgpu.config.policy_schema import limits_schema, policy_schema
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable, thresholds
-from cloudgpu.core.schedule import Schedule
+from cloudgpu.core.policies.policy import (
+    Act,
+    Idle,
+    Kept,
+    MachineBudget,
+    Policy,
+    Unknown,
+    Unlabelled,
+    Unpausable,
+    thresholds,
+)
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 
 USUAL = "lease: 8h\nrenew_until: 3d\n"

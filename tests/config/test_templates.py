@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.config.templates import load_template, template_from, template_names
 from cloudgpu.config.yamlfile import parse_yaml, read_yaml
-from cloudgpu.core.launch_request import Part
+from cloudgpu.core.model.launch import Part
 from cloudgpu.errors import InvalidRequest
 
 FILE = Path("/somewhere/t.yaml")

@@ -11,8 +11,8 @@ import pytest
 from cloudgpu.config.data import data_dir
 from cloudgpu.config.work import rules_from, shipped_rules
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.recommend_rules import Ground
-from cloudgpu.core.speed import Work
+from cloudgpu.core.advice.workloads import Ground
+from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
 
 TEXT = (data_dir("policies") / "work" / "work.yaml").read_text()

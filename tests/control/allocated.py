@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.testing import FakeProvider
 
 

@@ -12,7 +12,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.words import Wish
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient
 from tests.receivers.mail import MailReceiver

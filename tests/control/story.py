@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import cloudgpu
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.providers.abilities import Resolved
 from tests.soak.world import HOUR, MINUTE, Shop, Sim

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.control import opening
 from cloudgpu.control import session as sessions
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.connection import SqliteFile
 from tests.control import conftest
 from tests.control.conftest import Lab

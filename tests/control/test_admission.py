@@ -18,11 +18,11 @@ from cloudgpu.control.look import look_at_all
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import check_budgets, planned
 from cloudgpu.control.resume import come_back, plan_comeback, started
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest, LedgerUnavailable, NoCapacity, ProviderUnavailable
 
 HOUR = timedelta(hours=1)

@@ -14,12 +14,12 @@ from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.budget_asked import Asked, checked, set_value
 from cloudgpu.control.look import look_at_all
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import TAG_RENEW_UNTIL
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PriceRow, RowKey
-from cloudgpu.core.stock import Basis, Market
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from tests.receivers.web import DRIP, HANG
 

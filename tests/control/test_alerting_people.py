@@ -13,7 +13,7 @@ from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.outage_told import told_once
 from cloudgpu.control.rehearse import interrupt
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from tests.control.team import team
 

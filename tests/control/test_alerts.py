@@ -17,7 +17,7 @@ from cloudgpu.config.alerts import DESKTOP
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.alerting_send import label_of, send
 from cloudgpu.control.alerts import LOCK, deliver, sample, undelivered
-from cloudgpu.core.alerts import Finding
+from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from tests.receivers.web import DRIP, HANG, WebReceiver
 

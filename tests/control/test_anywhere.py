@@ -14,11 +14,11 @@ from cloudgpu.control.market import asked_filters
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.preview import planned
 from cloudgpu.control.words import Wish
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     BudgetRefused,

@@ -21,9 +21,9 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.settle_ledger import verified
-from cloudgpu.core.budget import Action
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets.budget import Action
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest
 from tests.control.conftest import Lab
 from tests.postgres import postgres

@@ -13,7 +13,7 @@ import cloudgpu
 from cloudgpu import InvalidRequest
 from cloudgpu.cli.calculated_text import calculated_text, desktops_text
 from cloudgpu.control.compare_asked import AskedOfCompare
-from cloudgpu.core.currency import Currency
+from cloudgpu.core.values.currency import Currency
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 PUBLISHED = {"gpu": "v100", "price": "2.14", "utilization": "15%"}

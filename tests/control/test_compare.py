@@ -17,12 +17,12 @@ from cloudgpu.control.compare_rows import clouds_of
 from cloudgpu.control.cost_desktop import desktop_line
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.billing import money
-from cloudgpu.core.cost import Asked as CostAsked
-from cloudgpu.core.cost import By
-from cloudgpu.core.cost import costs as grouped
-from cloudgpu.core.uses import Per, Resource
-from cloudgpu.core.worked import Hour
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.cost_groups import Asked as CostAsked
+from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.ledger.samples import Shelf
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use

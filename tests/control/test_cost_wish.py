@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.config.currencies import rate_of
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.cost_wish import cost_wish
-from cloudgpu.core.cost import By
+from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.errors import InvalidRequest
 
 NOW = datetime(2026, 11, 20, 20, 30, tzinfo=UTC)  # the 21st in Seoul, a Saturday

@@ -25,7 +25,7 @@ from cloudgpu.control.cron_lines import (
     with_block,
     without_block,
 )
-from cloudgpu.core.times import parse_duration
+from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -15,8 +15,8 @@ import pytest
 from cloudgpu.control.lifecycle import start
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Fleet
 

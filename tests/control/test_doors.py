@@ -22,9 +22,9 @@ from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.reach import find_way, reached, wait_until_ready
 from cloudgpu.control.resume import plan_comeback
 from cloudgpu.control.share import check_from, share, unshare
-from cloudgpu.core.instances import Address
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.network import cidr_wish
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.values.network import cidr_wish
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable, Unreachable
 from tests.access.sshserver import USER, Server
 from tests.address_service import AddressService

@@ -23,9 +23,9 @@ from cloudgpu.control.estimate import estimate
 from cloudgpu.control.estimate_asked import estimate_wish
 from cloudgpu.control.estimate_like import Past
 from cloudgpu.control.lifecycle import stop
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import PER_HOUR, PriceRow, RowKey
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from tests.control.test_backtest import GPU, IDLE, keep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.check import Verdict
 from cloudgpu.control.doctor import examine
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from cloudgpu.control.lease import extend, plan_extension
 from cloudgpu.control.look import look_at_all
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.values.times import from_iso
 
 HOUR = timedelta(hours=1)
 

@@ -14,9 +14,9 @@ from cloudgpu.control.lifecycle import end, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.view import listed
-from cloudgpu.core.accounts import forgetting
-from cloudgpu.core.events import Draft
-from cloudgpu.core.launch_request import Setup, Volume
+from cloudgpu.core.events.account_names import forgetting
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, NotReachableHere, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab
 from tests.core.test_metering import down, launch

@@ -19,12 +19,12 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reach import find_way
 from cloudgpu.control.reap_renew import renew
 from cloudgpu.control.words import Wish
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.policy import Do, Rule
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InstanceNotFound
 
 NOBODY = 'host = "127.0.0.1"\nport = 9\nreachable = true\n'  # no SSH server is there

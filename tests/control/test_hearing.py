@@ -8,9 +8,9 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.why import why
-from cloudgpu.core.decisions import ACTIVE, IDLE, UNKNOWN
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import ProviderUnavailable
 from tests.control.conftest import Fleet
 

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.control.lastpass import carried, last_pass, overdue
 from cloudgpu.control.lifecycle import end
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 
 
 def passed(lab, *, ok=True, sweep=False, older=False):

@@ -12,7 +12,7 @@ from cloudgpu.control.launch import launch
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.settle_ledger import settle_ledger
-from cloudgpu.core.instances import TAG_LEDGER, TAG_SEQ
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_SEQ
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

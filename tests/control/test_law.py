@@ -28,13 +28,13 @@ from cloudgpu.control.share import share, unshare
 from cloudgpu.control.show import shown as shown_machine
 from cloudgpu.control.things import remove, save, the_one
 from cloudgpu.control.tidy import put_in_order
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import TAG_RENEW_UNTIL
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.orphan import Cost, Do, Origin, Orphan
-from cloudgpu.core.people import claimed_line
-from cloudgpu.core.policy import Rule
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
+from cloudgpu.core.team.people import claimed_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.report.history import told
 from tests.control.team import Colleague, know_who_asks, team

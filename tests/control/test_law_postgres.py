@@ -17,9 +17,9 @@ from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.policies import limits_of
 from cloudgpu.control.published import publish
-from cloudgpu.core.budget import budget_from, set_line
-from cloudgpu.core.people import claimed_line
-from cloudgpu.core.published import published_line
+from cloudgpu.core.budgets.budget import budget_from, set_line
+from cloudgpu.core.team.people import claimed_line
+from cloudgpu.core.team.rights import published_line
 from cloudgpu.errors import CloudgpuError, RoleNeeded
 from cloudgpu.ledger.teams import Wish
 from tests.control import conftest

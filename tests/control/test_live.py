@@ -10,10 +10,10 @@ import pytest
 from cloudgpu.control.check import gravest
 from cloudgpu.control.live import ceiling, planned
 from cloudgpu.control.trial import tried
-from cloudgpu.core.bill import spent
-from cloudgpu.core.instances import Address
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.access.sshserver import USER, Server
 

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.lastpass import carried
 from cloudgpu.control.metrics import Family, _text, exposition
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.providers.calls import calls, count
 from cloudgpu.testing.shelf import TYPES
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.control import moving
 from cloudgpu.control.moving import carry_out, plan
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.outbox import Outbox

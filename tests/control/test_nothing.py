@@ -7,9 +7,9 @@ import pytest
 from cloudgpu import errors
 from cloudgpu.control.offering import offers_or_known
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.money import Money
-from cloudgpu.core.nearest import nearest
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.catalog.gpus import nearest
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.money import Money
 from tests.clouds.aws.fixtures import aws, aws_process
 
 __all__ = ["aws", "aws_process"]

@@ -15,12 +15,12 @@ from cloudgpu.control.orphans import survey
 from cloudgpu.control.orphans_clean import clean
 from cloudgpu.control.orphans_documents import cleaned, surveyed
 from cloudgpu.control.things import save
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.names import lock_name
-from cloudgpu.core.orphan import Do, Wish
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.resources.orphan import Do, Wish
+from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
@@ -126,8 +126,8 @@ def test_what_a_hold_covers_stays(lab):
 
 
 def hold_line(lab, row, until):
-    from cloudgpu.core.events import Draft
-    from cloudgpu.core.times import iso
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.values.times import iso
 
     body = {"until": iso(until), "why": "mine"}
     lab.session.ledger.append([Draft("hold_set", row["id"], body, lab.clock(), f"hold:{iso(until)}")])
@@ -428,7 +428,7 @@ def up(session):
     from cloudgpu.control.launch import launch
     from cloudgpu.control.prepare import prepare
     from cloudgpu.control.words import Wish as Words
-    from cloudgpu.core.stock import Want
+    from cloudgpu.core.model.offers import Want
 
     return launch(session, prepare(session, Words(Want(gpu="v100"), name="two")), wait=False)
 

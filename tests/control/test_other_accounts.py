@@ -27,12 +27,12 @@ from cloudgpu.control.timers import repair
 from cloudgpu.control.view import age_of_view, listed
 from cloudgpu.control.watch_jobs import make_pass
 from cloudgpu.control.words import Wish
-from cloudgpu.core.events import Draft
-from cloudgpu.core.keeping import is_parked
-from cloudgpu.core.orphan import Wish as Sweep
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.resources.orphan import Wish as Sweep
+from cloudgpu.core.resources.retention import is_parked
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     BudgetRefused,

@@ -19,7 +19,7 @@ from cloudgpu.control.outage_found import to_stop
 from cloudgpu.control.outage_told import told_where_away
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.unrecorded import Unrecorded
-from cloudgpu.core.bill import spent
+from cloudgpu.core.billing.totals import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger import outbox
 from cloudgpu.ledger.postgresql import silence

@@ -11,8 +11,8 @@ from psycopg import sql
 
 from cloudgpu.control.doctor import examine
 from cloudgpu.control.observe import asked, observed
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import State
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.outbox import Outbox, _hash
 from tests.control.test_law_postgres import team  # noqa: F401  (a fixture)
 

@@ -9,8 +9,8 @@ from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.control import saved
 from cloudgpu.control.host_keys import pin_given
 from cloudgpu.control.reach import find_way, reached, refresh, wait_until_ready
-from cloudgpu.core.instances import Address
-from cloudgpu.core.launch_request import Network, Setup
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
 from tests.access.sshserver import USER, Server
 from tests.control.conftest import Lab

@@ -13,11 +13,11 @@ from cloudgpu.control.lifecycle import alone, end, end_all_of, new_lease, start,
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.park import park
 from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
-from cloudgpu.core import keeping
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.rows import comes_back
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.resources import retention as keeping
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,

@@ -8,8 +8,8 @@ import pytest
 
 from cloudgpu.control.doctor import examine
 from cloudgpu.control.lifecycle import end, new_lease, stop
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 
 H = timedelta(hours=1)

@@ -11,9 +11,9 @@ from cloudgpu.control.lease import plan_extension, set_hold
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.policies import limits_of, policies_of, policy_of
 from cloudgpu.control.policy_asked import explained
-from cloudgpu.core.policy import Act, for_agent
-from cloudgpu.core.schedule import next_off
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.policies.policy import Act, for_agent
+from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from tests.control.test_policies import elsewhere, refused, settings, spans, write
 

@@ -7,11 +7,11 @@ import pytest
 from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.things import save
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.policy import Do, Rule
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger import locks
 from cloudgpu.testing.clock import START

@@ -16,7 +16,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.times import epoch
+from cloudgpu.core.values.times import epoch
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, image
 from tests.clouds.aws.quotas import QUOTAS

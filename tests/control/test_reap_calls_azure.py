@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.times import epoch
+from cloudgpu.core.values.times import epoch
 from tests.cli.azure_line import CONFIG, REGIONS
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.azure.others import made

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.times import epoch
+from cloudgpu.core.values.times import epoch
 from tests.cli.gcp_line import CONFIG
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.control.agents import HOUR, patient

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.policy import Do, Rule
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from tests.control.conftest import Lab
 

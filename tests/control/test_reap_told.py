@@ -13,7 +13,7 @@ from cloudgpu.cli.ls import _text
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.lease import set_hold
 from cloudgpu.control.view import listed
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for
 from tests.control.conftest import Fleet

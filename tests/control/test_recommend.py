@@ -16,9 +16,9 @@ from cloudgpu.config.desktops import load_desktop
 from cloudgpu.config.work import shipped_rules
 from cloudgpu.control.recommend import answer
 from cloudgpu.control.recommend_asked import wish_of
-from cloudgpu.core.money import Money
-from cloudgpu.core.recommend_build import Paid, Verdict
-from cloudgpu.core.recommend_memory import ALLOWED, Method
+from cloudgpu.core.advice.desktop_build import Paid, Verdict
+from cloudgpu.core.advice.model_memory import ALLOWED, Method
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.recommend_words import rented
 from tests.examples import some

@@ -11,11 +11,11 @@ from cloudgpu.control.lifecycle import end
 from cloudgpu.control.look import look_at_all, refresh
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.words import Wish
-from cloudgpu.core.bill import spent
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.testing import make_attempt
 
@@ -311,7 +311,7 @@ def test_an_unchanged_look_writes_one_line(lab):
 
 @pytest.fixture
 def with_volume(lab):
-    from cloudgpu.core.launch_request import Setup
+    from cloudgpu.core.model.launch import Setup
 
     wish = Wish(Want(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
@@ -335,7 +335,7 @@ def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_v
 
 def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
     from cloudgpu.control.things import remove, the_one
-    from cloudgpu.core.resources import Kind
+    from cloudgpu.core.model.resources import Kind
 
     end(lab.session, with_volume, why="test")
     look_at_all(lab.session)

@@ -10,8 +10,8 @@ import pytest
 
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client

@@ -6,8 +6,8 @@ import pytest
 
 from cloudgpu.control.lifecycle import end_all_of, remove_unfit, stop
 from cloudgpu.control.unrecorded import ended_unrecorded
-from cloudgpu.core.alert_findings import machine_findings
-from cloudgpu.core.instances import TAG_ID
+from cloudgpu.core.alerts.findings import machine_findings
+from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable
 
 LIFT = "unlock it"

@@ -17,9 +17,9 @@ from cloudgpu.control.forget import plan as farewell
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.rename import document, plan, rename
 from cloudgpu.control.view import listed
-from cloudgpu.core.accounts import Names, names_now, renaming
-from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.account_names import Names, names_now, renaming
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, NotReachableHere, ProviderUnavailable
 from tests.control.test_forget import Two
 from tests.core.test_metering import launch

@@ -16,7 +16,7 @@ from cloudgpu.control.report import reported
 from cloudgpu.control.report_asked import report_wish
 from cloudgpu.control.report_send import LOCK, report_due, send_monthly, sent_report
 from cloudgpu.control.watch_jobs import LATER, the_jobs
-from cloudgpu.core.monthly import SUBJECT
+from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.report.html import to_html
 from cloudgpu.report.markdown import to_markdown

@@ -11,7 +11,7 @@ from cloudgpu.access.keys import new_host_key
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.reap_seen import gather
 from cloudgpu.control.samples import AT_MOST, Report, probe
-from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.ledger.samples import Shelf
 from tests.access.sshserver import USER, Server
 

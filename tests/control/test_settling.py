@@ -15,8 +15,8 @@ from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.settle_ledger import verified
 from cloudgpu.control.view import age_of_view
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

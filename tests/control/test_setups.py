@@ -5,7 +5,7 @@ import pytest
 from cloudgpu.control.asked import Asked, wish_of
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.setups import MOST_GB, size_wish, volume_wish
-from cloudgpu.core.launch_request import Network, Setup, Volume
+from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.errors import InvalidRequest
 
 

@@ -19,7 +19,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.reach import find_way, reached
 from cloudgpu.control.share import share, unshare
 from cloudgpu.control.tidy import put_in_order
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable, WrongHostKey
 from tests.control.conftest import OPENED
 from tests.control.test_doors import ADAS, CAFE, HOME, Street, with_agent

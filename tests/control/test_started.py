@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.lifecycle import end
 from cloudgpu.control.look import look_at_all
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 
 
 def seen_of(lab, row):

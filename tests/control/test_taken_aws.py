@@ -8,9 +8,9 @@ import pytest
 
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.billing import charge, money
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.billing.charges import charge, money
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.values.times import from_iso
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.providers.aws.accounts import impatient

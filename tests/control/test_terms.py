@@ -12,10 +12,10 @@ from cloudgpu.control.policies import policy_of
 from cloudgpu.control.policy_asked import explained
 from cloudgpu.control.published import publish, withdraw
 from cloudgpu.control.show import shown
-from cloudgpu.core.alerts import told as alerts
-from cloudgpu.core.events import Draft
-from cloudgpu.core.policy import Rule
-from cloudgpu.core.times import iso
+from cloudgpu.core.alerts.alerts import told as alerts
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.history import told
 from tests.control.team import team
 

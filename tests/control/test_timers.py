@@ -15,11 +15,11 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.resume import started
 from cloudgpu.control.timers import repair
 from cloudgpu.control.words import Wish
-from cloudgpu.core.events import Draft
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Setup
-from cloudgpu.core.stock import Want
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.samples import Shelf
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.traffic import CHARGING, gaps_within, is_charged, line_of, status_of, traffic_gaps
-from cloudgpu.core.billing import total
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.billing.charges import total
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.values.times import iso
 from tests.core.test_fold import START, at, intent, line, running, stopped
 
 GB = 10**9
@@ -118,11 +118,11 @@ def test_the_begin_of_a_count_is_never_before_the_launch():
 
 
 def test_the_bill_of_bytes_is_a_range():
-    from cloudgpu.core.fold import folded
+    from cloudgpu.core.events.projection import folded
 
     found = folded(counted(launched(), 100, 10 * GB))
     (use,) = [use for use in found.closed if use["resource"] == "traffic"]
-    from cloudgpu.core.billing import charge, money
+    from cloudgpu.core.billing.charges import charge, money
 
     billed = charge(use_from_json(use), START + timedelta(days=1))
     assert money(billed.low).nanos == 0

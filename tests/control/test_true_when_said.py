@@ -11,7 +11,7 @@ from cloudgpu.control import opening as sessions
 from cloudgpu.control.face import Cloudgpu
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.view import listed
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 
 
 @pytest.fixture

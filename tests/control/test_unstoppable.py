@@ -10,9 +10,9 @@ from cloudgpu.control.hold_loses import hold_loses_to
 from cloudgpu.control.lifecycle import check_stop, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt
@@ -104,13 +104,13 @@ def test_the_plan_says_before_the_launch_what_ends_it_and_what_is_lost(lacking):
 
 
 def test_no_disk_is_priced_that_could_not_stay(lacking):
-    from cloudgpu.core.launch_request import Setup
+    from cloudgpu.core.model.launch import Setup
 
     assert [one.kept for one in lacking().prepare(setup=Setup(disk_gb=100)).plan.extras] == [True]
 
 
 def test_no_disk_is_priced_that_goes_with_its_machine(lacking):
-    from cloudgpu.core.launch_request import Setup
+    from cloudgpu.core.model.launch import Setup
 
     lab = lacking("Pausable", "Imageable")
     assert [one.kept for one in lab.prepare(setup=Setup(disk_gb=100)).plan.extras] == [False]

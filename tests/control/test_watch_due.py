@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.control.lastpass import LastPass
 from cloudgpu.control.watch_due import last_night, pass_due, prices_due, slept, sweep_due
-from cloudgpu.core.events import Event
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.times import iso
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -13,7 +13,7 @@ from cloudgpu.control.moving import carry_out, plan
 from cloudgpu.control.opening import open_session
 from cloudgpu.control.watch import Watch, ended_by_signals
 from cloudgpu.control.watch_jobs import Job
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 
 LONG = 60

@@ -11,8 +11,8 @@ from cloudgpu.control.observe import told_itself
 from cloudgpu.control.show import shown
 from cloudgpu.control.view import listed
 from cloudgpu.control.why import why as ask_why
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples import Shelf
 

@@ -6,8 +6,8 @@ from cloudgpu.control.hearing import heard_of
 from cloudgpu.control.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.worked import OwnMachine, own_machines, worked
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.worked import GPU, IDLE, UNKNOWN, USED, Hour
+from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
+from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.ledger.samples import Shelf, sweep
 
 MINUTE = timedelta(minutes=1)

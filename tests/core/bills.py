@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.billing import Charge, charge, money
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use
+from cloudgpu.core.billing.charges import Charge, charge, money
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use
+from cloudgpu.core.values.times import from_iso, iso
 
 NANO = 10**9
 

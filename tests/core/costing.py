@@ -7,9 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.core import aside, metering
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.billing import charge_notes as aside
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.events import metering
+from cloudgpu.core.values.times import iso
 
 START = datetime(2026, 10, 20, tzinfo=UTC)  # both changes of the clock in Europe and America are near
 NOW = START + timedelta(days=40)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Decision, Seen
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.idle import Judged, Signal
-from cloudgpu.core.policy import Policy
-from cloudgpu.core.times import iso
+from cloudgpu.core.activity.idle import Judged, Signal
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.values.times import iso
 from tests.core.lives import START, intent, line, seen, settled
 
 TEN = timedelta(minutes=10)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.events import Event
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.times import iso
 
 START = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOUR_NANOS = 3_600_000_000  # one nano-dollar per microsecond, so that charges are whole numbers

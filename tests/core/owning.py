@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from cloudgpu.core.desktop import YEAR, Depreciation, Desktop
-from cloudgpu.core.money import Money
-from cloudgpu.core.units import Power, Tariff
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import Power, Tariff
 
 # The $2,200 desktop of "Which GPU(s) to Get for Deep Learning" (T. Dettmers): 350 W and 100 W, $0.12 per kWh.
 EXAMPLE = Desktop(

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
-from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Seen
-from cloudgpu.core.events import Line
-from cloudgpu.core.fold import folded
-from cloudgpu.core.idle import Thresholds, judge
-from cloudgpu.core.policy import Policy
-from cloudgpu.core.replay import Recorded
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.activity.idle import Thresholds, judge
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.events.log import Line
+from cloudgpu.core.events.projection import folded
+from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.reaper.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.replay import Recorded
+from cloudgpu.core.values.times import iso
 from cloudgpu.report.backtest import Test, backtest_value
 from cloudgpu.report.why import why_value
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.admission import asking
-from cloudgpu.core.advice import affordable, longest
-from cloudgpu.core.billing import EXACT, charge
-from cloudgpu.core.budget import Action, Budget, Scope, Span
-from cloudgpu.core.money import Money
-from cloudgpu.core.periods import periods
-from cloudgpu.core.promises import Counted, Prices
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import use_from_json, use_to_json
+from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.usage import use_from_json, use_to_json
+from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.budget import Action, Budget, Scope, Span
+from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.periods import periods
+from cloudgpu.core.values.times import iso
 from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

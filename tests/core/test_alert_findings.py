@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.core.alert_findings import leap, machine_findings, price_finding, price_leaps, unproved_since
-from cloudgpu.core.events import Event
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import iso
+from cloudgpu.core.alerts.findings import leap, machine_findings, price_finding, price_leaps, unproved_since
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

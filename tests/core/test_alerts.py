@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.alerts import Finding, Told, cleared_line, due, raised_line, sent_line, told
-from cloudgpu.core.events import Event
-from cloudgpu.core.times import iso
+from cloudgpu.core.alerts.alerts import Finding, Told, cleared_line, due, raised_line, sent_line, told
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.times import iso
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

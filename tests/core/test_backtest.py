@@ -6,14 +6,14 @@ from datetime import time, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.backtest import Amount, cut, off_seconds
-from cloudgpu.core.billing import EXACT, charge
-from cloudgpu.core.idle import Thresholds, judge
-from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Do, Idle, MachineBudget, Policy
-from cloudgpu.core.replay import _Watch, covered
-from cloudgpu.core.schedule import Schedule
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.activity.idle import Thresholds, judge
+from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.reaper.backtest import Amount, cut, off_seconds
+from cloudgpu.core.reaper.replay import _Watch, covered
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from tests.core import bills
 from tests.core.lives import line, running
 from tests.core.past import bucket, busy, ended, life, minute, quiet, tried

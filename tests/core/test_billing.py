@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import (
+from cloudgpu.core.billing.charges import (
     EXACT,
     billed_span,
     billed_units,
@@ -22,8 +22,8 @@ from cloudgpu.core.billing import (
     rated,
     total,
 )
-from cloudgpu.core.times import from_iso, iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use, use_from_json, use_to_json
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_from_json, use_to_json
+from cloudgpu.core.values.times import from_iso, iso
 from tests.core.bills import use as made
 
 BEGIN = datetime(2026, 1, 31, 21, 0, tzinfo=UTC)  # three hours before February

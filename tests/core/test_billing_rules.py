@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.billing_rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
-from cloudgpu.core.uses import Per, Resource, Use
+from cloudgpu.core.billing.rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
+from cloudgpu.core.billing.usage import Per, Resource, Use
 from cloudgpu.providers.aws.translate import _BILLED
 
 HERE = Path(__file__).parent

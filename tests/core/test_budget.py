@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.admission import accounts
-from cloudgpu.core.budget import Action, Budget, PaidIn, Scope, Span, budgets_of, removed_line, set_line
-from cloudgpu.core.budget_stops import Do, stops
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.events import Event
-from cloudgpu.core.money import Money
-from cloudgpu.core.promises import Counted, Prices
-from cloudgpu.core.standing import findings, standing
-from cloudgpu.core.strands import amount, window_full
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.rate_timeline import amount, window_full
+from cloudgpu.core.budgets.admission import accounts
+from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, budgets_of, removed_line, set_line
+from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.enforcement import Do, stops
+from cloudgpu.core.budgets.status import findings, standing
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

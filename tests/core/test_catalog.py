@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.core.catalog import (
+from cloudgpu.core.catalog.catalog import (
     CatalogOffer,
     GpuSpec,
     InstanceType,
@@ -21,8 +21,8 @@ from cloudgpu.core.catalog import (
     speed,
     speed_per_dollar,
 )
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Accelerator, Basis, Market, Price
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.values.money import Money
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.choice import Choices, choose
+from cloudgpu.core.policies.description import Choices, choose
 
 CHOICES = Choices(
     projects={"thesis": "nightly", "Big Vision": "training"},

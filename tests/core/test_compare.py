@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.compare import Case, History, Machine, Seconds, by_day, compared, desktop_work, work
-from cloudgpu.core.daily import Sums
-from cloudgpu.core.desktop import YEAR, Depreciation, Desktop, owned
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.speed import EQUAL, Faster, Rests
-from cloudgpu.core.units import Power, Tariff
-from cloudgpu.core.worked import Hour
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.advice.compare import Case, History, Machine, Seconds, by_day, compared, desktop_work, work
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, owned
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, Rests
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.units import Power, Tariff
 from tests.examples import some
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)

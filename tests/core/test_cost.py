@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.cost import CALENDAR, Asked, By, costs
-from cloudgpu.core.uses import Resource
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.cost_groups import CALENDAR, Asked, By, costs
+from cloudgpu.core.billing.usage import Resource
 from cloudgpu.report.costs import group_names, groups_value, total_value
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import EXACT, charge, course, micros_of
-from cloudgpu.core.cost import Asked, By, costs
-from cloudgpu.core.daily import Sums, daily, laid_out
-from cloudgpu.core.strands import amount
-from cloudgpu.core.times import from_iso
-from cloudgpu.core.uses import Per, Resource, use_to_json
+from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
+from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.daily import Sums, daily, laid_out
+from cloudgpu.core.billing.rate_timeline import amount
+from cloudgpu.core.billing.usage import Per, Resource, use_to_json
+from cloudgpu.core.values.times import from_iso
 from tests.core.costing import NOW, START, ledgers, row, use
 from tests.core.costing import uses as costing_uses
 from tests.core.test_strands import uses as any_uses

@@ -7,17 +7,28 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core import budget_stops
-from cloudgpu.core import decide as deciding_module
-from cloudgpu.core.activity import Known
-from cloudgpu.core.cases import Case, Found, Stage
-from cloudgpu.core.decide import MAX_IDLE_STOPS, decide
-from cloudgpu.core.decisions import Decision
-from cloudgpu.core.ends import RULES, ReaperRule
-from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
-from cloudgpu.core.schedule import Schedule
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.policies.policy import (
+    Act,
+    Do,
+    Idle,
+    Kept,
+    MachineBudget,
+    Policy,
+    Rule,
+    Unknown,
+    Unlabelled,
+    Unpausable,
+)
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.reaper import decide as deciding_module
+from cloudgpu.core.reaper.cases import Case, Found, Stage
+from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.evidence import Known
+from cloudgpu.core.reaper.rules import RULES, ReaperRule
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, TEN, UNKNOWN, Machine, active, idle, minute
 from tests.core.lives import HOUR_NANOS, START, line, price
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import money
-from cloudgpu.core.cost import Asked, By, costs
-from cloudgpu.core.deductions import after_credits, sustained
-from cloudgpu.core.discounts import Credit
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.periods import periods
-from cloudgpu.core.sustained import sustained_use
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.deductions import after_credits, sustained
+from cloudgpu.core.billing.discounts import Credit
+from cloudgpu.core.billing.sustained_use import sustained_use
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.periods import periods
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some
 

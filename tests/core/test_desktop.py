@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.desktop import YEAR, Depreciation, counted_by, needed, owned, years
-from cloudgpu.core.even import DAY
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.units import Energy, Power, Tariff
+from cloudgpu.core.advice.break_even import DAY
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, counted_by, needed, owned, years
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.units import Energy, Power, Tariff
 from tests.core.owning import EXAMPLE, desktops
 from tests.examples import some
 

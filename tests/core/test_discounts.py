@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.discounts import Credit, Discount, Spent, agreed, credits_used
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.stock import Available, Basis, Market, Price
+from cloudgpu.core.billing.discounts import Credit, Discount, Spent, agreed, credits_used
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import ZERO, Money
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 LISTED = Price(Money.usd("3.06"), "a list", NOW - timedelta(days=30), Basis.LISTED)

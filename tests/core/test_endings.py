@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core import budget_stops
-from cloudgpu.core.decisions import ENDS, Decision
-from cloudgpu.core.endings import gentlest
-from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unpausable
-from cloudgpu.core.schedule import Schedule
-from cloudgpu.core.times import iso
+from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.reaper.decisions import ENDS, Decision
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, UNKNOWN, Machine, active, idle, minute
 from tests.core.lives import HOUR_NANOS, price
 from tests.examples import some

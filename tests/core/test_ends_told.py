@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import charge
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import folded
-from cloudgpu.core.uses import use_from_json
+from cloudgpu.core.billing.charges import charge
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.projection import folded
 from tests.core.lives import START, asked, at, line, seen
 from tests.core.test_metering import DAY, HOUR, down, launch, range_of, up
 from tests.examples import some

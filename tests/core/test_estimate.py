@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
-from cloudgpu.core.commitments import Committed, Term, percent_off
-from cloudgpu.core.estimate import (
+from cloudgpu.core.advice.desktop import Committed, Term, percent_off
+from cloudgpu.core.advice.estimate import (
     DAY,
     MONTH,
     YEAR,
@@ -32,10 +31,11 @@ from cloudgpu.core.estimate import (
     split,
     steady,
 )
-from cloudgpu.core.money import HOUR, Money
-from cloudgpu.core.rates import Rate
-from cloudgpu.core.stock import Accelerator, Basis, Market, Price
-from cloudgpu.core.uses import Per, Resource
+from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.values.money import HOUR, Money
 from tests.examples import some
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)

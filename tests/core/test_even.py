@@ -10,8 +10,7 @@ from fractions import Fraction
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.desktop import YEAR, Depreciation, owned
-from cloudgpu.core.even import (
+from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
     Pace,
@@ -24,8 +23,9 @@ from cloudgpu.core.even import (
     even_price,
     even_use,
 )
-from cloudgpu.core.money import NANO, ZERO, Money
-from cloudgpu.core.units import Power
+from cloudgpu.core.advice.desktop import YEAR, Depreciation, owned
+from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.values.units import Power
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
 

@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.bill import spent
-from cloudgpu.core.billing import money
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.money import Money
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
 from tests.core.lives import (
     HOUR_NANOS,
     START,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.heard import LONGEST_TEXT, MOST_SAMPLES, RING, heard
-from cloudgpu.core.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
+from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MOST_SAMPLES, RING, heard
+from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.idle import ACTIVE, BASE, IDLE, UNKNOWN, Thresholds, judge
+from cloudgpu.core.activity.idle import ACTIVE, BASE, IDLE, UNKNOWN, Thresholds, judge
 from tests.examples import some
 
 NOW = 1_800_000_000.0

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core import keeping
-from cloudgpu.core.keeping import Do
-from cloudgpu.core.resources import Kind, Leftover
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.values.times import iso
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 

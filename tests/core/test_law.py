@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.events import Draft, Event
-from cloudgpu.core.law import Claim, Right, claim, right_to
-from cloudgpu.core.limits import Limits, Stoppers, joined
-from cloudgpu.core.people import ASSIGNED, CLAIMED, SUBJECT, People, assigned_line, claimed_line, people_of, plain
-from cloudgpu.core.published import PUBLISHED, WITHDRAWN, published_line, published_of, withdrawn_line
-from cloudgpu.core.roles import PAYER_KINDS, Role
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.policies.limits import Limits, Stoppers, joined
+from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, assigned_line, claimed_line, people_of, plain
+from cloudgpu.core.team.rights import (
+    PAYER_KINDS,
+    PUBLISHED,
+    WITHDRAWN,
+    Claim,
+    Right,
+    Role,
+    claim,
+    published_line,
+    published_of,
+    right_to,
+    withdrawn_line,
+)
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PERSONS = ("ada", "bo", "pia")

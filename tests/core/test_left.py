@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.core.left import left_over
-from cloudgpu.core.money import Money
-from cloudgpu.core.uses import Per, Resource
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.resources.idle_costs import left_over
+from cloudgpu.core.values.money import Money
 from tests.core.costing import NOW, at, row, segment, use
 
 

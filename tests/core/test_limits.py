@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.limits import NO_LIMITS, Limits, cut, cut_spans, joined
-from cloudgpu.core.policy import Act, Idle, Origin, Policy, Spans
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_spans, joined
+from cloudgpu.core.policies.policy import Act, Idle, Origin, Policy, Spans
 
 H = timedelta(hours=1)
 some = st.none() | st.integers(1, 100).map(lambda hours: hours * H)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.bill import spent
-from cloudgpu.core.billing import charge, money
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import Folded, folded, follow, packed, unpacked
-from cloudgpu.core.uses import Use, use_from_json
+from cloudgpu.core.billing.charges import charge, money
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.billing.usage import Use, use_from_json
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.projection import Folded, folded, follow, packed, unpacked
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
 
 HOUR = 3600

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.money import ZERO, Money, charge, charges
+from cloudgpu.core.values.money import ZERO, Money, charge, charges
 
 HOUR = 3_600_000_000
 nanos = st.integers(-(10**18), 10**18)

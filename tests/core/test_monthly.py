@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.events import Event
-from cloudgpu.core.monthly import (
+from cloudgpu.core.alerts.findings import (
     SENT,
     SETTLED,
     SUBJECT,
@@ -21,7 +20,8 @@ from cloudgpu.core.monthly import (
     sent_line,
     whole_month,
 )
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.values.times import iso
 
 ZONES = ["UTC", "Asia/Seoul", "America/Havana", "Pacific/Apia", "Pacific/Kiritimati", "Australia/Lord_Howe"]
 START = datetime(2009, 1, 1, tzinfo=UTC)

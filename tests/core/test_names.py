@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.names import (
+from cloudgpu.core.values.naming import (
     NAME,
     TAG_VALUE,
     derived_key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.network import Jump, cidr_wish, covers, jump_wish, plain
+from cloudgpu.core.values.network import Jump, cidr_wish, covers, jump_wish, plain
 from cloudgpu.errors import InvalidRequest
 
 

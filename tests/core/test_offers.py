@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.offers import fits, join, ranked, same_gpu, satisfies
-from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.catalog.matching import fits, join, ranked, same_gpu, satisfies
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.values.money import Money
 
 AS_OF = datetime(2026, 11, 20, tzinfo=UTC)
 

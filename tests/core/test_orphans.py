@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, Instance, State
-from cloudgpu.core.money import Money
-from cloudgpu.core.orphan import Cost, Do, Known, Wish
-from cloudgpu.core.orphans import orphans
-from cloudgpu.core.resources import Kind, Leftover
-from cloudgpu.core.stock import Market
-from cloudgpu.core.times import iso
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.resources.orphan import Cost, Do, Known, Wish
+from cloudgpu.core.resources.orphans import orphans
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
 from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import EXACT, charge
-from cloudgpu.core.cost import Asked, By, costs
-from cloudgpu.core.outlook import Goal, Part, burn, more, running
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Per, Resource, use_from_json
+from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.forecast import Goal, Part, burn, more, running
+from cloudgpu.core.billing.usage import Per, Resource, use_from_json
+from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
 from tests.examples import some
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.periods import KINDS, period, periods
+from cloudgpu.core.values.periods import KINDS, period, periods
 
 ZONES = [
     "UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns",

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.money import ZERO, Money
-from cloudgpu.core.plan import Lease, extended, hold_tags, launch_plan, run_cost, stop_means
-from cloudgpu.core.stock import Market, Offer, Want
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.launch.plan import Lease, extended, hold_tags, launch_plan, run_cost, stop_means
+from cloudgpu.core.model.offers import Market, Offer, Want
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.shelf import offered
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policy import Origin, Policy, Said, spans
+from cloudgpu.core.policies.policy import Origin, Policy, Said, spans
 
 H = timedelta(hours=1)
 POLICY = Policy("own", 8 * H, 72 * H)

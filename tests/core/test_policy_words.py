@@ -6,10 +6,10 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.policy import Act, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
-from cloudgpu.core.policy_words import holding, rules_for, rules_of
-from cloudgpu.core.schedule import Schedule
+from cloudgpu.core.policies.description import holding, rules_for, rules_of
+from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.values.money import Money
 
 H = timedelta(hours=1)
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.config.work import shipped_rules
-from cloudgpu.core.recommend_memory import (
+from cloudgpu.core.advice.model_memory import (
     ALLOWED,
     GIB,
     Method,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.config.work import shipped_rules
-from cloudgpu.core.recommend_power import Circuit, supply
-from cloudgpu.core.units import Power
+from cloudgpu.core.advice.desktop_build import Circuit, supply
+from cloudgpu.core.values.units import Power
 
 RULES = shipped_rules()
 FIGURES = RULES.figures

@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import folded
-from cloudgpu.core.metering import is_unpriced
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.metering import is_unpriced
+from cloudgpu.core.events.projection import folded
 from tests.core.lives import at, price
 from tests.core.test_metering import HOUR, USD, all_uses, down, launch, range_of, up
 

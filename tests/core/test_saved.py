@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.events import Said
-from cloudgpu.core.saved import Stop, stops
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.events.log import Said
+from cloudgpu.core.reaper.savings import Stop, stops
 from tests.core.costing import NOW, START, at, row, segment, use
 
 HOUR = 3600

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, off_until, offs_between
+from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, off_until, offs_between
 from tests.examples import some
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

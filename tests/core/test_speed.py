@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.core.speed import EQUAL, Rests, Work, faster
+from cloudgpu.core.catalog.gpus import EQUAL, Rests, Work, faster
 
 SPECS = {spec.name: spec for spec in catalog.gpus()}
 

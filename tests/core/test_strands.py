@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import charge, micros_of
-from cloudgpu.core.strands import amount, billed_strands, moment_of, rule_of, strands, worst_window
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.billing.charges import charge, micros_of
+from cloudgpu.core.billing.rate_timeline import amount, billed_strands, moment_of, rule_of, strands, worst_window
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.values.times import iso
 
 BEGIN = datetime(2026, 1, 20, tzinfo=UTC)
 moments = st.integers(0, 60 * 24 * 90).map(lambda minutes: BEGIN + timedelta(minutes=minutes, seconds=minutes % 60))

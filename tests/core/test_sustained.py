@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.bill import Billed
-from cloudgpu.core.billing import EXACT, charge
-from cloudgpu.core.sustained import Discount, sustained_use
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Use
+from cloudgpu.core.billing.charges import EXACT, charge
+from cloudgpu.core.billing.sustained_use import Discount, sustained_use
+from cloudgpu.core.billing.totals import Billed
+from cloudgpu.core.billing.usage import Use
+from cloudgpu.core.values.times import iso
 from tests.core.bills import usd, use
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.times import duration_text, epoch, from_epoch, from_iso, iso, parse_duration
+from cloudgpu.core.values.times import duration_text, epoch, from_epoch, from_iso, iso, parse_duration
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)  # noqa: DTZ001  (bounds are naive)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.core.events import Event
-from cloudgpu.core.fold import machine_row
-from cloudgpu.core.times import iso
-from cloudgpu.core.told import not_before_said
+from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.values.times import iso
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, running, stopped
 
 

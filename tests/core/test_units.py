@@ -10,9 +10,9 @@ from itertools import permutations
 
 import pytest
 
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.money import Money
-from cloudgpu.core.units import Amount, Energy, Power, Tariff, hours
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
 
 WON = Currency("KRW", Decimal(1270), date(2022, 5, 15), "recalled")
 ONE_EACH = (Money.usd(1), Power.of(350), Energy(Fraction(5)), Tariff(Money.usd("0.12")), Amount(Decimal(1), WON), 1)

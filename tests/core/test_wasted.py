@@ -7,10 +7,10 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import EXACT, charge, course, micros_of
-from cloudgpu.core.daily import Sums
-from cloudgpu.core.wasted import wasted
-from cloudgpu.core.worked import Hour
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
+from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.reaper.savings import wasted
 from tests.core.costing import NOW, START, segment, use
 from tests.examples import some
 

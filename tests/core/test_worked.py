@@ -7,9 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.idle import Thresholds
-from cloudgpu.core.replay import signs_of
-from cloudgpu.core.worked import GPU, IDLE, KINDS, UNKNOWN, USED, Hour, Span, Word, hours, joined, kind_of, spans
+from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.activity.utilization import (
+    GPU,
+    IDLE,
+    KINDS,
+    UNKNOWN,
+    USED,
+    Hour,
+    Span,
+    Word,
+    hours,
+    joined,
+    kind_of,
+    spans,
+)
+from cloudgpu.core.reaper.replay import signs_of
 
 H = int(datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp())
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -16,7 +16,7 @@ import cloudgpu
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import opening as sessions
 from cloudgpu.control.teams import document
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.teams import Missing, Sharing, Team
 from cloudgpu.report.passes import pass_value
 from tests.cli import gcp_line

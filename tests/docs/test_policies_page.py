@@ -14,9 +14,9 @@ from cloudgpu.config.policy_file import policy_from
 from cloudgpu.config.policy_schema import limits_schema, policy_schema
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.config.yamlfile import parse_yaml
-from cloudgpu.core.ends import RULES
-from cloudgpu.core.policy import Act, Idle, thresholds
-from cloudgpu.core.times import duration_text, parse_duration
+from cloudgpu.core.policies.policy import Act, Idle, thresholds
+from cloudgpu.core.reaper.rules import RULES
+from cloudgpu.core.values.times import duration_text, parse_duration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

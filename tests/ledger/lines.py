@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PRICE = {"nanos_per_hour": 526_000_000, "source": "a list", "as_of": "2026-11-20T00:00:00.000000Z", "basis": "listed"}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.events import Draft
-from cloudgpu.core.fold import machine_row
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.projection import machine_row
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.base import Ledger, View
 from tests.examples import some
@@ -107,7 +107,7 @@ class LedgerSuite:
         assert one.id != two.id
 
     def test_the_id_fits_a_tag(self, store: Store) -> None:
-        from cloudgpu.core.names import TAG_VALUE
+        from cloudgpu.core.values.naming import TAG_VALUE
 
         ledger = store()
         ledger.append([])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.backup import back_up, restore
 from cloudgpu.ledger.book import Book

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger import outbox
 from cloudgpu.ledger.aside import AsideLedger

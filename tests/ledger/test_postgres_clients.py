@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cloudgpu.core.events import Draft
+from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.base import Ledger, View
 from cloudgpu.ledger.open import open_ledger

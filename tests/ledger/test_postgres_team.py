@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.core.events import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING, Draft
-from cloudgpu.core.roles import PAYER_KINDS, Role, may_write
+from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING, Draft
+from cloudgpu.core.team.rights import PAYER_KINDS, Role, may_write
 from cloudgpu.errors import InvalidRequest, LedgerDenied, RoleNeeded
 from cloudgpu.ledger.base import Ledger
 from cloudgpu.ledger.chain import canonical, line_hash
@@ -113,7 +113,7 @@ def test_each_line_names_the_database_user_who_wrote_it(team: tuple[str, str], o
 
 def forged(raw: psycopg.Connection, actor: str, kind: str) -> None:
     """Write the next line by SQL, with the hash that belongs to it."""
-    from cloudgpu.core.events import Event
+    from cloudgpu.core.events.log import Event
 
     (seq, before), at = raw.execute("SELECT seq, hash FROM line ORDER BY seq DESC").fetchone() or (0, ""), "2026"
     line, body = Event(seq + 1, at, "own", at, actor, kind, "s", f"d{seq}", before, {}), canonical({})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.worked import GPU, IDLE, Span, hours, spans
+from cloudgpu.core.activity.utilization import GPU, IDLE, Span, hours, spans
 from cloudgpu.ledger.samples import Shelf, sweep
 from cloudgpu.ledger.workdays import NAME, Workdays
 from tests.examples import some

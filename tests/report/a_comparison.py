@@ -6,17 +6,16 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.catalog import CatalogOffer, InstanceType, ListedPrice
-from cloudgpu.core.compare import History, Machine, Seconds, compared
-from cloudgpu.core.compare_own import Own
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.daily import Sums
-from cloudgpu.core.desktop import YEAR, Desktop
-from cloudgpu.core.money import Money
-from cloudgpu.core.speed import Faster, Rests, Work
-from cloudgpu.core.stock import Accelerator, Basis, Market, Price
-from cloudgpu.core.units import Amount, Energy, Power, Tariff
+from cloudgpu.core.advice.compare import History, Machine, Own, Seconds, compared
+from cloudgpu.core.advice.desktop import YEAR, Desktop
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.catalog.catalog import CatalogOffer, InstanceType, ListedPrice
+from cloudgpu.core.catalog.gpus import Faster, Rests, Work
+from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
 from cloudgpu.report.compare import compare_value
 from cloudgpu.report.compare_words import Story
 

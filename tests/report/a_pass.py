@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.core.decide import decide
-from cloudgpu.core.decisions import Seen
-from cloudgpu.core.fold import folded
-from cloudgpu.core.identity import Asked, Unanswered
-from cloudgpu.core.idle import Thresholds, judge
-from cloudgpu.core.passes import Done, Left, Pass, Told
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.activity.idle import Thresholds, judge
+from cloudgpu.core.events.projection import folded
+from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.result import Done, Left, Pass, Told
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cloudgpu.control.opening import open_session
-from cloudgpu.core.events import Draft
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import from_iso
 from tests.ledger.lines import PRICE, intended, seen
 
 NOW = datetime(2026, 12, 3, 12, tzinfo=UTC)

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.compare import Case, compared
-from cloudgpu.core.desktop import Depreciation
-from cloudgpu.core.money import Money
+from cloudgpu.core.advice.compare import Case, compared
+from cloudgpu.core.advice.desktop import Depreciation
+from cloudgpu.core.values.money import Money
 from cloudgpu.report.compare import MOST_POINTS, curve
 from cloudgpu.report.compare_rests import assumptions
 from cloudgpu.report.compare_words import Shown, count, few, hours_text, own_sentence, pace_name, sentence

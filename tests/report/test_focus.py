@@ -12,8 +12,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.exports import Form, Span, export
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import money, total
+from cloudgpu.core.billing.charges import money, total
+from cloudgpu.core.billing.totals import billed
 from tests.report.ledger_of_all import NOW, filled
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.

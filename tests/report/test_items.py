@@ -8,12 +8,12 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import money, total
-from cloudgpu.core.items import itemised
-from cloudgpu.core.money import ZERO
-from cloudgpu.core.times import iso
-from cloudgpu.core.uses import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.billing.charges import money, total
+from cloudgpu.core.billing.line_items import itemised
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.times import iso
 from tests.examples import some
 
 FIRST = datetime(2026, 1, 28, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cloudgpu.core.reconcile import Part
+from cloudgpu.core.reconciliation.reconcile import Part
 from cloudgpu.report import exports, focus
 from tests.report.test_validator import SLIPS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from cloudgpu.cli.reap_text import pass_text, summary, wrong_text
-from cloudgpu.core.decisions import Decision
-from cloudgpu.core.identity import Asked
-from cloudgpu.core.passes import Pass
-from cloudgpu.core.policy import Do, Rule
+from cloudgpu.core.model.identity import Asked
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.result import Pass
 from cloudgpu.report.passes import pass_value
 from tests.report.a_pass import NOW, a_pass
 

@@ -14,8 +14,8 @@ import pytest
 
 from cloudgpu.control.exports import Form, Span, export
 from cloudgpu.control.reconcile import reconcile
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from tests.ledger.lines import PRICE
 from tests.report.ledger_of_all import NOW, filled, launched, looked

@@ -17,9 +17,9 @@ from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.lease import extend, plan_extension, set_hold
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.control.resume import started
-from cloudgpu.core.bill import spent as bill_spent
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.times import from_epoch, from_iso
+from cloudgpu.core.billing.totals import spent as bill_spent
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
 from tests.soak.idleness import MINUTE, TEN, World
 

@@ -16,9 +16,9 @@ from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.samples import Report
 from cloudgpu.control.words import Wish
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import FakeProvider

@@ -16,8 +16,8 @@ from unittest import mock
 
 from cloudgpu.cli.app import run
 from cloudgpu.control import opening as sessions
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab
 from tests.soak.lab_clock import SharedClock
 from tests.soak.lab_member import KILLED, Said

@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import EXACT
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.totals import billed
 
 Row = Mapping[str, Any]
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars

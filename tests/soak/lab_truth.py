@@ -8,8 +8,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import EXACT
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.totals import billed
 
 Row = Mapping[str, Any]
 LIVING = ("pending", "running", "stopping", "stopped")

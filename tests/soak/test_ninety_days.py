@@ -25,8 +25,8 @@ from cloudgpu.control.lease import set_hold
 from cloudgpu.control.lifecycle import end, stop
 from cloudgpu.control.resume import started
 from cloudgpu.control.watch_jobs import _pass_due, make_pass
-from cloudgpu.core.instances import State
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
 from tests.soak.idleness import MINUTE, START, TEN, World
 from tests.soak.striking import struck

@@ -22,11 +22,11 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.resume import started
 from cloudgpu.control.words import Wish
-from cloudgpu.core.bill import billed
-from cloudgpu.core.billing import EXACT
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market, Want
-from cloudgpu.core.times import iso
+from cloudgpu.core.billing.charges import EXACT
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, CloudgpuError
 from tests.soak.striking import struck
 from tests.soak.world import SHOPS, Sim

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.guards import Agent, Guards
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, Instance, Listing, State
-from cloudgpu.core.money import Money
-from cloudgpu.core.offers import fits
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
-from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Price, Stock
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Stock
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import Beside, Resolved
 from cloudgpu.providers.base import TokenRule

@@ -25,9 +25,9 @@ new_host_key()  # now: each inner run forgets what it imported, and cryptography
 HEAD = """
 import pytest
 from dataclasses import replace
-from cloudgpu.core.instances import Listing, State
-from cloudgpu.core.resources import Kind, Leftovers
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import Listing, State
+from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.base import Bound, ProviderSettings
 from cloudgpu.testing import *

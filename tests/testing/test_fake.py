@@ -10,9 +10,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.instances import Address, State
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.instances import Address, State
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     InstanceNotFound,
     InvalidRequest,

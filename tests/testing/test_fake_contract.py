@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.instances import Instance
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
     BareFakeProvider,

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.instances import TAG_ID, State
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.instances import TAG_ID, State
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.abilities import Reachable
 from cloudgpu.providers.base import ProviderSettings

@@ -6,9 +6,9 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import assert_type
 
-from cloudgpu.core.currency import Currency
-from cloudgpu.core.money import Money
-from cloudgpu.core.units import Amount, Energy, Power, Tariff
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
 
 
 def right(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: Amount) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from cloudgpu.core.roles import payer_needed
+from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
 from cloudgpu.ledger.postgresql.denied import denied, refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.roles import PAYER_KINDS
+from cloudgpu.core.team.rights import PAYER_KINDS
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.sql import Connection

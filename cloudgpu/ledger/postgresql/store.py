@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.roles import Role
+    from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.lines import End
     from cloudgpu.ledger.sql import Connection
     from cloudgpu.ledger.teams import Sharing, Team, Wish
@@ -216,7 +216,7 @@ class PostgresStore:
 
     def who(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
-        from cloudgpu.core.roles import Role
+        from cloudgpu.core.team.rights import Role
 
         return team.who(self._open()) if self._version else (Role.ALONE, "")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from cloudgpu.core.roles import Role
+from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.postgresql import rights
 from cloudgpu.ledger.teams import Missing, Sharing, Team, Wish

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_OWNER
+from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.rules import Changes, changes, is_ours, rules

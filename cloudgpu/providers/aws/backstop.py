@@ -10,8 +10,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.account import BudgetAlert
-from cloudgpu.core.money import Money
+from cloudgpu.core.model.account import BudgetAlert
+from cloudgpu.core.values.money import Money
 from cloudgpu.providers.aws.client import Aws
 
 NAME = "cloudgpu-backstop"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.aws.request import call_of
 from cloudgpu.providers.aws.translate import USER
 from cloudgpu.providers.machine import bootdata

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.stock import Available, Want
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Available, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.aws import ids

@@ -21,7 +21,7 @@ from cloudgpu.providers.patience import Patience
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.identity import Unanswered
+    from cloudgpu.core.model.identity import Unanswered
 
 KIND = "aws"
 AT_ONCE = 32  # regions asked side by side

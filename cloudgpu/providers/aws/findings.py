@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.aws import rules
 from cloudgpu.providers.aws.client import pages

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.account import RolePart
+from cloudgpu.core.model.account import RolePart
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws
 

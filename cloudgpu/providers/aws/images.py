@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import instance_type
-from cloudgpu.core.images import PublicImage
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE
-from cloudgpu.core.stock import Available
+from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.boot import boot_tag
 from cloudgpu.providers.aws.client import KIND

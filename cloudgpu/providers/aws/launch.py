@@ -6,8 +6,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_OWNER, Instance
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.instances import TAG_OWNER, Instance
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,

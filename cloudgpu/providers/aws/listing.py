@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cloudgpu.core.instances import TAG_ID, Instance, Listing
+from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.aws import ids, owner, spot_end, translate
 from cloudgpu.providers.aws.client import Aws, pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from cloudgpu.core.instances import Instance
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import heard

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER
-from cloudgpu.core.launch_request import Attempt, Network
-from cloudgpu.core.names import digest, tag_value
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.launch import Attempt, Network
+from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import access, rules
 from cloudgpu.providers.aws.request import Call

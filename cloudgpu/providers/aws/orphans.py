@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids

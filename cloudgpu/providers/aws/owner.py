@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cloudgpu.core.names import digest
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
 
 if TYPE_CHECKING:

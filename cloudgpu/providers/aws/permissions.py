@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.account import Permission
+from cloudgpu.core.model.account import Permission
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import places
 from cloudgpu.providers.aws.client import AT_ONCE

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_in, regions
-from cloudgpu.core.account import Region
-from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudgpu.catalog import types
-from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.prices import LIST_REGION, LIST_SOURCE, MEANT, PRODUCT, SPOT_SOURCE

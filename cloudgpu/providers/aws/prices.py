@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.catalog import listed_price, types
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Available, Basis, Market, Price
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 

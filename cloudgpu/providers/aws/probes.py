@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudgpu.catalog.images import public_images
-from cloudgpu.core.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
+from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.providers.aws.client import KIND
 
 SMALL = "t3.micro"  # never launched: a dry run has to name a type

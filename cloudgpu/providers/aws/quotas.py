@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudgpu.catalog import instance_type, listed_quotas, quota_of, types
-from cloudgpu.core.account import Quota
-from cloudgpu.core.catalog import ListedQuota
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.catalog import ListedQuota
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import KIND, Aws, pages

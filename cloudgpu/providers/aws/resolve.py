@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
-from cloudgpu.core.launch_request import LaunchRequest
-from cloudgpu.core.stock import Available, Market
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Beside, Resolved
 from cloudgpu.providers.aws import images, network, quotas

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.core.account import MachineRole, RolePart
+from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.providers.aws import iam
 from cloudgpu.providers.aws.client import Aws
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.instances import TAG_OWNER
+from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.callers import CALLER, INSIDE
 from cloudgpu.providers.openings import Opening, is_wide

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgpu.core.instances import TAG_ID, Instance
+from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.aws import translate
 from cloudgpu.providers.aws.client import Aws, pages

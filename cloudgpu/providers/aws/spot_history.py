@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from cloudgpu.core.stock import Available, Market, Price
+from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.prices import PRODUCT, Place, spot_price

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.catalog import types
-from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets
-from cloudgpu.core.stock import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.aws.places import check_zone, named_region, wanted_regions

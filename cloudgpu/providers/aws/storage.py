@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.core.account import MachineRole
+from cloudgpu.core.model.account import MachineRole
 from cloudgpu.providers.aws import iam
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.aws.timer import GROUP

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.catalog import instance_type
-from cloudgpu.core.instances import TAG_LAST_ACTIVE, Address, Instance, State
-from cloudgpu.core.stock import Accelerator, Market
+from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.ids import joined
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Leftover
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws

@@ -13,8 +13,8 @@ from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.account import BudgetAlert
-from cloudgpu.core.money import Money
+from cloudgpu.core.model.account import BudgetAlert
+from cloudgpu.core.values.money import Money
 from cloudgpu.providers.azure.ask import ask
 from cloudgpu.providers.azure.ask import look as look_at
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.stock import Available, Want
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Available, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.azure import gallery, ids, machine, storage, things, volumes

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids, plainly

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import Finding

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cloudgpu.core.names import digest
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 
 GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE
-from cloudgpu.core.stock import Available
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers import drivers
 from cloudgpu.providers.azure import things

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import Instance
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

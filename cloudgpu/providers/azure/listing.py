@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_ID, Address, Instance, Listing, State
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import evicted, groups, ids, owner, translate

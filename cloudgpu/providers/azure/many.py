@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.instances import Instance
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.asking import Answer, tried

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, identity, ids, machine, power, storage, things

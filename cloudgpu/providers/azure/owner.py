@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.identity import Unanswered
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import AuthFailed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.account import Permission
+from cloudgpu.core.model.account import Permission
 from cloudgpu.providers.azure import places, plainly
 from cloudgpu.providers.azure.probes import PROBES
 

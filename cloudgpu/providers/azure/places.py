@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_in
 from cloudgpu.catalog import regions as listed_regions
-from cloudgpu.core.account import Region
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids, plainly
 from cloudgpu.providers.azure.ask import look

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_ID
+from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, identity, ids, listing, translate
 from cloudgpu.providers.azure.ask import ask, look

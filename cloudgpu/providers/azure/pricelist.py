@@ -13,9 +13,9 @@ from typing import Any
 
 from cloudgpu.catalog import regions
 from cloudgpu.catalog.disktypes import SIZES
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.retail import Item, Retail

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.core.stock import Available, Market, Price
+from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.client import KIND

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.core.account import BudgetAlert, MachineRole, Permission, Quota, Region
-from cloudgpu.core.guards import Agent, Guards, Timer
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import Instance, Listing
-from cloudgpu.core.launch_request import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.resources import Leftover, Leftovers
-from cloudgpu.core.stock import Available, Price, Stock, Want
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import Instance, Listing
+from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
+from cloudgpu.core.model.offers import Available, Price, Stock, Want
+from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import Bound, Firing, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login

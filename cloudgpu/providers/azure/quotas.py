@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.account import Quota
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure.places import check_region
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.translate import GROUP_MARKET, GROUP_SIZE
 from cloudgpu.providers.machine.given import USER, Given

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.catalog.read import listed_price
-from cloudgpu.core.guards import Agent
-from cloudgpu.core.launch_request import LaunchRequest
-from cloudgpu.core.stock import Available, Market
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers import layers

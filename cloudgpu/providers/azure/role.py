@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
-from cloudgpu.core.account import MachineRole, RolePart
+from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import services
 from cloudgpu.providers.azure.ask import ask

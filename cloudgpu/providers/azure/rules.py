@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.names import digest
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.openings import Opening, is_wide
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import types
-from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets
-from cloudgpu.core.stock import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.asking import each
 from cloudgpu.providers.azure import ids, translate

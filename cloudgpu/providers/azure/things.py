@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids, machine, power
 from cloudgpu.providers.azure.ask import ask, look

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, QuotaExceeded
 from cloudgpu.providers.azure import quotas
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Leftover
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids, machine, storage, things
 from cloudgpu.providers.azure.ask import ask, look

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.disktypes import takes
-from cloudgpu.core.instances import TAG_VOLUME
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.stock import Available, Want
+from cloudgpu.core.model.instances import TAG_VOLUME
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Available, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.data import Data, agreed, meant, nowhere, used

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import instance_type, public_images
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
-from cloudgpu.core.stock import Available
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
+from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.drivers import has_driver, installed, wanted_images
 from cloudgpu.providers.gcp import ids
@@ -24,7 +24,7 @@ from cloudgpu.providers.gcp.things import ours, unless_gone
 from cloudgpu.providers.gcp.unlisted import architecture
 
 if TYPE_CHECKING:
-    from cloudgpu.core.images import PublicImage
+    from cloudgpu.core.catalog.gpus import PublicImage
     from cloudgpu.providers.gcp.client import Gcp
 
 DEEP_LEARNING = "deeplearning-platform-release"

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Leftover
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.codes import THERE_ALREADY

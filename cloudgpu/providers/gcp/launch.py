@@ -12,9 +12,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_ID, Instance
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,

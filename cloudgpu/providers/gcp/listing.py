@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_ID, Instance, Listing
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ended, ids, owner, translate
 from cloudgpu.providers.gcp.things import aggregated
 

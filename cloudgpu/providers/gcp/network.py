@@ -13,7 +13,7 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch_request import Network
+    from cloudgpu.core.model.launch import Network
     from cloudgpu.providers.gcp.client import Gcp
 
 _SUBNET = re.compile(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import access, ids, listing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.identity import Unanswered
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.errors import AuthFailed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.account import Permission
+from cloudgpu.core.model.account import Permission
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.calls import count
 from cloudgpu.providers.gcp.actions import ACTIONS, Action

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import regions
-from cloudgpu.core.account import Region
-from cloudgpu.core.names import near
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp

@@ -17,9 +17,9 @@ from typing import Any
 
 from cloudgpu.catalog import types
 from cloudgpu.catalog.past import part_of
-from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
+from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.catalogue import skus
 

@@ -10,7 +10,7 @@ from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.unlisted import recalled_price
 
 if TYPE_CHECKING:
-    from cloudgpu.core.stock import Available, Price
+    from cloudgpu.core.model.offers import Available, Price
 
 
 def prices(offers: Sequence[Available]) -> list[Price | None]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from cloudgpu.catalog import instance_type, listed_quotas, quotas_of
-from cloudgpu.core.account import Quota
-from cloudgpu.core.catalog import ListedQuota
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.catalog import ListedQuota
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.core.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.stock import Market
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.machine.bootdata import Given, startup_script, too_large, user_data
 

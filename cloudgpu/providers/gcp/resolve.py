@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
-from cloudgpu.core.launch_request import LaunchRequest
-from cloudgpu.core.stock import Available, Market
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Beside, Resolved

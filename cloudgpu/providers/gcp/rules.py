@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.names import digest
-from cloudgpu.core.network import ANYWHERE
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.network import ANYWHERE
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.request import NETWORK_TAG

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from cloudgpu.catalog import instance_type
-from cloudgpu.core.catalog import InstanceType
+from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp.translate import OLD_GPU
 

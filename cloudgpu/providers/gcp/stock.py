@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import types
-from cloudgpu.core.catalog import InstanceType
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.names import near
-from cloudgpu.core.offers import markets
-from cloudgpu.core.stock import Available, Market, Stock, Want
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.fitting import is_meant
 from cloudgpu.providers.gcp import ids, unlisted

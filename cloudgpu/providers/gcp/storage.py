@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids, owner

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids, operations
 from cloudgpu.providers.gcp.codes import STALE

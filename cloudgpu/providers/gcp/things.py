@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.resources import Kind, Leftover
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone

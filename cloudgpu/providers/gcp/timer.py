@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.instances import TAG_LEDGER, TAG_RENEW_UNTIL
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids, operations
 from cloudgpu.providers.gcp.listing import everything, raw

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.catalog import instance_type
-from cloudgpu.core.instances import Address, Instance, State
-from cloudgpu.core.stock import Accelerator, Market
+from cloudgpu.core.model.instances import Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.things import at

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.identity import Unanswered
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Available, Basis, Market, Price
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import Money
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.things import aggregated
 

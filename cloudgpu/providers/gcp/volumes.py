@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.disktypes import disk_type
-from cloudgpu.core.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.names import digest
-from cloudgpu.core.resources import Leftover
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.data import used
 from cloudgpu.providers.gcp import ids

@@ -15,8 +15,8 @@ from typing import Any
 
 import cloudgpu.providers.local as local_package
 from cloudgpu.access.computer import login_name
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import Lease
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.local.layout import Layout, lock_alive, read_json, sync_directory, write_file, write_json
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
 from cloudgpu.providers.local.python import make_environment, naming_it, programs

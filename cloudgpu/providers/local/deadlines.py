@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
-from cloudgpu.core.times import from_epoch, from_iso
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.values.times import from_epoch, from_iso
 from cloudgpu.providers.local.layout import Layout, read_json
 
 RENEW_UNTIL, LEASE, INTERRUPTED = "renew-until", "lease", "interrupted"

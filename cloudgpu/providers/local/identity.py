@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.computer import computer, login_name, node
-from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.local.layout import PLACE, read_json, write_json
 

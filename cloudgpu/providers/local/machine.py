@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.times import iso
+from cloudgpu.core.values.times import iso
 from cloudgpu.providers.local import inside
 from cloudgpu.providers.local.build import rehome
 from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines

@@ -8,8 +8,8 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from cloudgpu.core.names import near
-from cloudgpu.core.times import parse_duration
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.electricity import REST_WATTS, USD_PER_KWH
 

@@ -9,8 +9,8 @@ from collections import Counter
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Accelerator, Basis, Price
+from cloudgpu.core.model.offers import Accelerator, Basis, Price
+from cloudgpu.core.values.money import Money
 from cloudgpu.providers.local.options import LocalOptions
 
 ASK_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us

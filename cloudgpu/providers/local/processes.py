@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.names import digest
+from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import StopUnproved
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.access.computer import login_name
-from cloudgpu.core.guards import Agent, Guards, Timer
-from cloudgpu.core.identity import AccountIdentity, Unanswered
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, Instance, Listing, State
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.names import digest
-from cloudgpu.core.offers import fits
-from cloudgpu.core.stock import Accelerator, Available, Market, Price, Stock, Want
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.model.identity import AccountIdentity, Unanswered
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Price, Stock, Want
+from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, MissingExtra, ProviderUnavailable
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.local import power, translate

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.local.build import rehome, spawn
 from cloudgpu.providers.local.layout import (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.core.instances import TAG_EXPIRES, Address, Instance, State
-from cloudgpu.core.stock import Accelerator, Market
-from cloudgpu.core.times import from_iso
+from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.providers.local.deadlines import AGENT_EXPIRES, agent_expires, tag_time
 from cloudgpu.providers.local.layout import Layout, read_json
 from cloudgpu.providers.local.store import Found

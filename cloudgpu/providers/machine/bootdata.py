@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.machine.files import File, files, packages
 from cloudgpu.providers.machine.given import HERE, Given

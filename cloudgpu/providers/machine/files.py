@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import Lease
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.given import HERE, Given, is_watched
 from cloudgpu.providers.machine.notebooks import jupyter_command

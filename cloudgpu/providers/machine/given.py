@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 
 HERE = "/usr/local/lib/cloudgpu"
 USUAL_PORT = 22

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from cloudgpu.core.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.stock import Market
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.files import File
 from cloudgpu.providers.machine.given import HERE, USUAL_PORT, Given, is_watched

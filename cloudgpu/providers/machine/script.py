@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 
-from cloudgpu.core.launch_request import Attempt
+from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine.files import files, packages
 from cloudgpu.providers.machine.given import Given
 from cloudgpu.providers.machine.hook import FIRST, beginning, starting, wanted, written

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.access.target import LoginRefused
 from cloudgpu.access.users_hosts import confirmed_key
 from cloudgpu.access.visit import visit
-from cloudgpu.core.instances import TAG_LEDGER, TAG_OWNER, Address
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, Address
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.known_hosts import is_public_key, public_key
-from cloudgpu.core.names import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
 
 _ACCOUNT_KEYS = ("hosts",)

@@ -14,12 +14,12 @@ from decimal import Decimal
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from cloudgpu.core.guards import Agent, Guards
-from cloudgpu.core.identity import AccountIdentity, Unanswered
-from cloudgpu.core.instances import Instance, Listing, Process
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.offers import fits, same_gpu
-from cloudgpu.core.stock import Available, Price, Stock, Want
+from cloudgpu.core.catalog.matching import fits, same_gpu
+from cloudgpu.core.model.identity import AccountIdentity, Unanswered
+from cloudgpu.core.model.instances import Instance, Listing, Process
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Available, Price, Stock, Want
+from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.errors import (
     CloudgpuError,
     InstanceNotFound,

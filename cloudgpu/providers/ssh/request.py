@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.plan import Lease
-from cloudgpu.core.stock import Market
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.options import Host
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from cloudgpu.core.identity import AccountIdentity
-from cloudgpu.core.instances import TAG_EXPIRES, Address, Instance, State
-from cloudgpu.core.money import Money
-from cloudgpu.core.names import digest
-from cloudgpu.core.offers import same_gpu
-from cloudgpu.core.stock import Accelerator, Available, Basis, Market, Price, Want
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import digest
 from cloudgpu.providers import electricity
 from cloudgpu.providers.ssh.options import Host
 

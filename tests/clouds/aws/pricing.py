@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.catalog import instance_type, types
 from cloudgpu.catalog.read import embedded
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.model import Model
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client, image, launch, look, spot
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.aws.client import _session
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.testing import make_attempt
 
 CALLER = "203.0.113.7/32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 
-from cloudgpu.core.launch_request import Network
+from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import Reachable
 from cloudgpu.providers.aws.provider import AwsProvider

@@ -12,8 +12,8 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.config.render import rendered
 from cloudgpu.config.templates import load_template, template_names
 from cloudgpu.control.templates import _values
-from cloudgpu.core.launch_request import Part, Volume
-from cloudgpu.core.stock import Available, Market
+from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.bootdata import LIMIT, given_of, user_data
 from cloudgpu.providers.aws.request import Call

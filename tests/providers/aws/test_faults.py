@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.aws.client import ATTEMPTS
 from tests.listened import Waits, in_a_part

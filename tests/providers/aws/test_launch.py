@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.agent import source as agent_source
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Network, Part
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Network, Part
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

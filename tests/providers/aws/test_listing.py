@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.instances import Address, State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import Address, State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 from cloudgpu.providers.aws.translate import instance
 from tests.clouds.aws.plain import client

@@ -7,8 +7,8 @@ from math import ceil, log2
 
 import pytest
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from tests.clouds.aws.plain import client, image
 from tests.clouds.aws.quotas import QUOTAS

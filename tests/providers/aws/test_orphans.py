@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from tests.clouds.aws.ec2 import backend
 from tests.clouds.aws.plain import client

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.core.identity import AccountIdentity
+from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.errors import ProviderUnavailable
 from tests.clouds.aws.plain import client
 from tests.providers.aws.accounts import account, quick

@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from cloudgpu.config.data import data_dir
-from cloudgpu.core.instances import TAG_LEDGER
+from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
 from tests.providers.aws.accounts import TAGS, account, machine

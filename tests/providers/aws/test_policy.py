@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from tests.clouds.aws.plain import client
 from tests.providers.aws.accounts import account, own
 from tests.providers.aws.attempts import USUAL, attempt_at, offered, quick, soon

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from tests.clouds.aws.plain import client
 from tests.providers.aws.accounts import account, calls, machine, own

@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.catalog.read import embedded
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import RowKey
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.pricelist import RowKey
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
 from cloudgpu.providers.aws.pricelist import price_list
 from cloudgpu.providers.base import ProviderSettings

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
 from tests.providers.aws.accounts import account, calls, impatient
 

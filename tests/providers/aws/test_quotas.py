@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.catalog import quota_of, types
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, QuotaExceeded
 from cloudgpu.providers.aws.quotas import check, page
 from tests.clouds.aws.quotas import code_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.stock import Available, Market, Want
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Available, Market, Want
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.abilities import Beside
 from cloudgpu.testing import make_attempt
@@ -27,7 +27,7 @@ def provider(aws, tmp_path):
 def item(name, gpu=None, zone="us-east-1b", market=Market.ON_DEMAND, vcpus=8):
     """Return an offer of a type, also of one that our model of AWS does not have."""
     from cloudgpu.catalog import instance_type
-    from cloudgpu.core.stock import Accelerator
+    from cloudgpu.core.model.offers import Accelerator
 
     try:
         gpus = (instance_type("aws", name).gpu,)

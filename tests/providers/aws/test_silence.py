@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ConnectTimeoutError
 
-from cloudgpu.core.instances import Instance
+from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import Silent
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.aws import spot_end
 from cloudgpu.providers.aws.translate import instance

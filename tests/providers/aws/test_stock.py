@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.offers import fits
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.stock import PARKS, STOPS, STOPS_PERSISTENT
 from tests.providers.aws.accounts import account, calls, impatient

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Volume
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws.boot import TAG_BOOT, boot_tag, register_as
 from cloudgpu.testing import ManualClock

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import Firing
 from cloudgpu.providers.aws import timer

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.providers.azure.provider import AzureProvider
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import make_attempt

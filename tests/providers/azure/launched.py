@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.instances import TAG_ID, TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_OWNER
 
 GROUP = "cloudgpu-0123456789abcdef0123"
 OTHER = "cloudgpu-99999999999999999999"

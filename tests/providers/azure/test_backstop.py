@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.account import BudgetAlert
-from cloudgpu.core.money import Money
+from cloudgpu.core.model.account import BudgetAlert
+from cloudgpu.core.values.money import Money
 from cloudgpu.providers.azure import backstop
 
 ADA = BudgetAlert(Money.usd("300"), ("ada@example.org",))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.stock import Available, Market, Want
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Available, Market, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Bound
 from cloudgpu.providers.azure import bound, volumes

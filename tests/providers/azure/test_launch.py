@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.attempts import attempt_from_json, attempt_to_json
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Network, Part
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market
+from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Network, Part
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

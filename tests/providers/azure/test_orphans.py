@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from cloudgpu.core.instances import TAG_LEDGER
-from cloudgpu.core.resources import Kind
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import keeping, orphans
 from tests.providers.azure.launched import GROUP, ID, IDENTITY, launch, without_machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.azure import places
 from cloudgpu.providers.azure.login import login

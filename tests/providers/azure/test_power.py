@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import (
     AuthFailed,
     EndRefused,

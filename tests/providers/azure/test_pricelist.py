@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu import parallel
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import RowKey
-from cloudgpu.core.stock import Market
+from cloudgpu.core.catalog.pricelist import RowKey
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure.pricelist import price_list
 from cloudgpu.providers.azure.retail import Retail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import quotas
 from tests.providers.azure.launched import SPOT, launch

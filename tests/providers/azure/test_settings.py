@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.ask import ask

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.guards import Agent
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market, Want
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.policies.guards import Agent
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.providers.azure.attempts import A10, T4, USUAL, attempt_at, calls, offered, provider_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.catalog.disktypes import tier
-from cloudgpu.core.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import bound, groups, imaging, keeping, storage, volumes
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.instances import Instance, State
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import evicted, power, rehearse, timer
 from tests.providers.azure.launched import ID, OTHER, SPOT, launch

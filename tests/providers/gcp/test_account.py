@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.gcp import findings, places, quotas
 from cloudgpu.providers.gcp.actions import ACTIONS

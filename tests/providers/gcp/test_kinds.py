@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.launch_request import Setup, Volume
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls

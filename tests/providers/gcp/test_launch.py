@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Network, Setup
-from cloudgpu.core.stock import Market
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Network, Setup
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,

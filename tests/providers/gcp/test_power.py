@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.core.instances import TAG_RENEW_UNTIL, State
-from cloudgpu.core.stock import Market
-from cloudgpu.core.times import epoch
+from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls

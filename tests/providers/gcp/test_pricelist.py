@@ -9,9 +9,9 @@ import pytest
 from google.cloud.billing_v1.types import ListSkusResponse
 from google.protobuf import json_format
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.pricelist import RowKey
-from cloudgpu.core.stock import Basis, Market
+from cloudgpu.core.catalog.pricelist import RowKey
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.pricelist import price_list

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls

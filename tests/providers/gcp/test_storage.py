@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from cloudgpu.core.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.launch_request import Network, Setup, Volume
-from cloudgpu.core.resources import Kind
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Network, Setup, Volume
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import access, imaging, volumes
 from cloudgpu.providers.gcp.things import joined

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ended
 from tests.clouds.gcp.fixtures import gcp, gcp_process

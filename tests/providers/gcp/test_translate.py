@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.core.instances import Address, State
-from cloudgpu.core.stock import Accelerator, Market
+from cloudgpu.core.model.instances import Address, State
+from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids, rules
 from cloudgpu.providers.gcp.translate import instance

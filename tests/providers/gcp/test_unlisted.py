@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp.unlisted import architecture
 from tests.clouds.gcp.fixtures import gcp, gcp_process

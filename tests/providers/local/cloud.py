@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Part
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.offers import Want
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.local.layout import Layout
 from cloudgpu.providers.local.processes import wait_for

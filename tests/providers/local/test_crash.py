@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound
 from tests.providers.local.cloud import now, processes_under, words_of
 

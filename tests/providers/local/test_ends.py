@@ -14,8 +14,8 @@ import pytest
 
 import cloudgpu
 from cloudgpu import agent
-from cloudgpu.core.instances import State
-from cloudgpu.core.times import epoch
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, now, processes_under, words_of

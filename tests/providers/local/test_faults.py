@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.local.processes import MARKER, end_all, find, wait_for
 from cloudgpu.providers.local.store import cloud_lock, system_errors

@@ -13,8 +13,8 @@ import pytest
 
 from cloudgpu import agent
 from cloudgpu.access import computer
-from cloudgpu.core.instances import State
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.agent import own_source
-from cloudgpu.core.instances import State
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.local.processes import marker, wait_for
 from cloudgpu.providers.local.provider import make

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.money import Money
-from cloudgpu.core.stock import Accelerator, Basis, Want
+from cloudgpu.core.model.offers import Accelerator, Basis, Want
+from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local import power
 from cloudgpu.providers.local.build import jupyter_command

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.agent import source as agent_source
-from cloudgpu.core.launch_request import Part, Volume
-from cloudgpu.core.stock import Accelerator, Available, Market
+from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.bootdata import Given, boot_hook, jupyter_command, user_data
 from cloudgpu.testing import make_attempt

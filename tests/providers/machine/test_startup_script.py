@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.launch_request import Part, Volume
-from cloudgpu.core.stock import Available, Market
+from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.providers.machine.bootdata import Given, startup_script
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL

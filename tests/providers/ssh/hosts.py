@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from cloudgpu.access.keys import HostKey, client_key, new_host_key
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing.attempts import make_attempt

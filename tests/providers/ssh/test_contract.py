@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.core.launch_request import Attempt
-from cloudgpu.core.stock import Market, Want
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (

@@ -21,7 +21,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.prepare import prepare
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.words import Wish
-from cloudgpu.core.stock import Want
+from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import client

@@ -12,8 +12,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.agent.own import Energy
-from cloudgpu.core.offers import in_order, join
-from cloudgpu.core.stock import Basis, Want
+from cloudgpu.core.catalog.matching import in_order, join
+from cloudgpu.core.model.offers import Basis, Want
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import make_attempt

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from cloudgpu.core.launch_request import Part
+from cloudgpu.core.model.launch import Part
 from cloudgpu.providers.abilities import Remains
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish, parts_of

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from cloudgpu.agent import source
-from cloudgpu.core.instances import State
+from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, NoCapacity, ProviderUnavailable
 from cloudgpu.providers.ssh import client
 from cloudgpu.providers.ssh.provider import _Look, make

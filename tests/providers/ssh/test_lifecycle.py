@@ -15,9 +15,9 @@ import pytest
 
 from cloudgpu.agent import source
 from cloudgpu.agent.own import processes
-from cloudgpu.core.instances import State
-from cloudgpu.core.launch_request import Part
-from cloudgpu.core.times import from_epoch
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.launch import Part
+from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, NoCapacity, ProviderUnavailable, WrongHostKey
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish
@@ -251,7 +251,7 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
     off = own("other")
     off.off()
     both = Lab(tmp_path, lab.hosts[0], off)
-    from cloudgpu.core.stock import Want
+    from cloudgpu.core.model.offers import Want
 
     assert [item.zone for item in both.provider.available(Want()).items] == ["bigbox"]
 

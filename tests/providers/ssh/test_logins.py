@@ -18,7 +18,7 @@ from cloudgpu.access.copy import copy
 from cloudgpu.access.guests import guest_key, let_in, let_out
 from cloudgpu.access.keys import client_key
 from cloudgpu.agent import source
-from cloudgpu.core.instances import Address
+from cloudgpu.core.model.instances import Address
 from tests.access.opensshd import AT_HOME, opensshd
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.hosts import Lab

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.core.stock import Basis, Want
+from cloudgpu.core.model.offers import Basis, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.options import KEYS, ssh_hosts

@@ -16,7 +16,7 @@ import pytest
 
 from cloudgpu.access.jupyter import program
 from cloudgpu.agent import source
-from cloudgpu.core.launch_request import Part
+from cloudgpu.core.model.launch import Part
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish
 from tests.providers.ssh.test_home import ended

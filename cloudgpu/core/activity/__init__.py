@@ -1,0 +1,1 @@
+"""Whether a machine is in use, by what its agent says."""

@@ -1,0 +1,276 @@
+"""How long a machine worked in each hour that it was billed for, by its agent's samples. Pure.
+
+What counts is what counts for idleness (`core.idle`, docs/agent.md "What counts"), by the usual thresholds whatever a
+machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and nothing twice.
+What nobody sampled is not known; it is idle only by the machine's own word (`Word`). A sample's `power` is the mean of
+watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read. Its `gpus` is the mean number
+of GPUs that were at work; where a GPU was, one is the least.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from math import ceil
+from typing import Any, NamedTuple
+
+from cloudgpu.core.activity.idle import BASE, METERS, Thresholds
+
+Sample = Mapping[str, Any]
+GPU, USED, IDLE, UNKNOWN = KINDS = ("gpu", "used", "idle", "unknown")
+LIMITS = Thresholds()
+CPU = LIMITS.cpu + BASE  # of one sample alone: what it shows itself is noise, up to BASE
+HOUR = 3600
+MOMENT = 1  # seconds: the stamps of samples that meet differ by so much
+SAID_EVERY = 660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
+
+
+class Span(NamedTuple):
+    """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured.
+
+    `cards` are seconds of GPUs that were at work in them, each counted by itself; None: nobody counted, or none was.
+    """
+
+    begin: int
+    end: int
+    kind: str
+    joules: float | None = None
+    cards: float | None = None
+
+
+class Word(NamedTuple):
+    """What a machine said of itself, as epoch seconds: it was last in use by `active`, and so it still said at `at`.
+
+    What nobody sampled in between is idle, but for the last SAID_EVERY seconds: later use may not be said by then.
+    """
+
+    active: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Seconds of one UTC hour, which begins at `at`, that a machine was billed for; they add up to those.
+
+    `gpu`: a GPU at 3% or more; `used`: any other use, and all use where no GPU is read; `idle`; `unknown`. `joules` is
+    what its GPUs drew for it, None where nobody measured; they drew it in `drawing` of these seconds.
+    `cards` are seconds of GPUs at work, each counted by itself; they were counted in `counted` of the `gpu` seconds.
+    """
+
+    at: datetime
+    gpu: float
+    used: float
+    idle: float
+    unknown: float
+    joules: float | None = None
+    drawing: float = 0.0
+    cards: float = 0.0
+    counted: float = 0.0
+
+
+def kind_of(one: Sample) -> str:
+    """Return what one sample shows; a sign of use counts in one with a fault, too, as it does for idleness.
+
+    It is what `core.replay.signs_of` finds by the usual thresholds, in a hundredth of the time.
+    """
+    gpu = one.get("gpu")
+    if gpu is not None and gpu >= LIMITS.gpu:
+        return GPU
+    if _is_used(one):
+        return USED
+    blind = one.get("fault") or any(one.get(name, 0) is None for name in METERS)
+    return UNKNOWN if blind else IDLE
+
+
+def _is_used(one: Sample) -> bool:
+    long = one["s"] + 1.0
+    typed, printed, kernel = one.get("in"), one.get("out"), one.get("jup")
+    return (
+        (one.get("cpu") or 0.0) >= CPU
+        or (one.get("net") or 0.0) >= LIMITS.network
+        or (one.get("disk") or 0.0) >= LIMITS.disk
+        or bool(one.get("busy"))
+        or (typed is not None and typed < long)
+        or (kernel is not None and kernel < long)
+        or (printed is not None and printed < long and typed is not None and typed - printed <= LIMITS.terminal_output)
+    )
+
+
+def spans(samples: Iterable[Sample]) -> tuple[Span, ...]:
+    """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
+    found: list[Span] = []
+    reach = 0
+    for one in samples:
+        begin, end = max(round(one["t"] - one["s"]), reach), round(one["t"])
+        begin = reach if begin - reach <= MOMENT else begin
+        if end > begin:
+            kind = kind_of(one)
+            _put(found, begin, end, kind, one.get("power"), one.get("gpus") if kind == GPU else None)
+            reach = end
+    return tuple(found)
+
+
+def _put(found: list[Span], begin: int, end: int, kind: str, watts: float | None, gpus: float | None) -> None:
+    """Add a piece, cut where an hour ends; what is like the piece before makes that longer."""
+    while begin < end:
+        stop = min(end, begin - begin % HOUR + HOUR)
+        joules = None if watts is None else round(watts * (stop - begin), 3)
+        cards = None if gpus is None else round(max(1.0, gpus) * (stop - begin), 3)
+        last = found[-1] if found else None
+        if last and last.end == begin and begin % HOUR and last.kind == kind and _alike(last, joules, cards):
+            found[-1] = Span(last.begin, stop, kind, _sum(last.joules, joules), _sum(last.cards, cards))
+        else:
+            found.append(Span(begin, stop, kind, joules, cards))
+        begin = stop
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else round(one + other, 3)
+
+
+def _alike(last: Span, joules: float | None, cards: float | None) -> bool:
+    """Say whether both were measured or neither, both drew something or neither, and both were counted or neither."""
+    measured = (last.joules is None) == (joules is None) and bool(last.joules) == bool(joules)
+    return measured and (last.cards is None) == (cards is None)
+
+
+def joined(days: Iterable[Iterable[Span]]) -> list[Span]:
+    """Return the spans of several days, oldest first, as one list in which none overlaps another."""
+    found: list[Span] = []
+    reach = 0
+    for one in (span for day in days for span in day):
+        if one.end <= reach:
+            continue
+        begin = reach if one.begin - reach <= MOMENT else one.begin
+        part = (one.end - begin) / (one.end - one.begin)
+        joules, cards = one.joules and one.joules * part, one.cards and one.cards * part
+        found.append(one._replace(begin=begin, joules=joules, cards=cards))
+        reach = one.end
+    return found
+
+
+def hours(found: Sequence[Span], runs: Iterable[tuple[float, float]], word: Word | None = None) -> tuple[Hour, ...]:
+    """Return the hours of billed runs (begin, end in epoch seconds), oldest first, with what the spans show of them.
+
+    Runs may overlap: no second is billed twice here. `word` is of the last run.
+    """
+    billed = _merged(runs)
+    if not found and word is None:
+        return _nothing_known(billed)
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(_FIELDS))
+    for begin, end in billed:
+        for hour, first, last in _by_hour(begin, end):
+            sums[hour][_BILLED] += last - first
+        known = _within(found, begin, end)
+        said = _said(known, word, begin, end) if word and end == billed[-1][1] else ()
+        for one in (*known, *said):
+            _count(sums, one, begin, end)
+    return tuple(_hour(number, sums[number]) for number in sorted(sums))
+
+
+def draw(found: Sequence[Span], begin: float, end: float) -> tuple[float, float] | None:
+    """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
+
+    None where nobody measured.
+    """
+    seconds = joules = 0.0
+    for one in _within(found, begin, end):
+        inside = min(one.end, end) - max(one.begin, begin)
+        if one.joules is not None and inside > 0:
+            seconds += inside
+            joules += one.joules * inside / (one.end - one.begin)
+    return (joules / seconds, seconds) if seconds else None
+
+
+_FIELDS = (*KINDS[:3], "billed", "joules", "drawing", "measured", "cards", "counted")
+_BILLED, _JOULES, _DRAWING, _MEASURED, _CARDS, _COUNTED = range(3, 9)
+
+
+def _merged(runs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(run for run in runs if run[0] < run[1]):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _nothing_known(billed: Iterable[tuple[float, float]]) -> tuple[Hour, ...]:
+    """Return the hours of runs, in order, of which nobody sampled anything: a large ledger has most of these."""
+    sums: dict[int, float] = {}
+    for begin, end in billed:
+        first, last = int(begin // HOUR), int(end // HOUR)
+        if first < last:
+            sums[first] = sums.get(first, 0.0) + (first + 1) * HOUR - begin
+            sums.update(dict.fromkeys(range(first + 1, last), float(HOUR)))
+            begin = float(last * HOUR)  # noqa: PLW2901  (what is left)
+        if begin < end:
+            sums[last] = sums.get(last, 0.0) + end - begin
+    return tuple(_unknown_hour(number, round(seconds, 6)) for number, seconds in sums.items())
+
+
+def _unknown_hour(number: int, seconds: float) -> Hour:
+    return _whole_hour(number) if seconds == HOUR else Hour(_utc(number), 0.0, 0.0, 0.0, seconds)
+
+
+@cache
+def _whole_hour(number: int) -> Hour:
+    return Hour(_utc(number), 0.0, 0.0, 0.0, float(HOUR))
+
+
+@cache
+def _utc(number: int) -> datetime:
+    return datetime.fromtimestamp(number * HOUR, UTC)
+
+
+def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
+    """Yield (number of the hour since 1970, begin, end) for each hour's part of a time."""
+    while begin < end:
+        hour = int(begin // HOUR)
+        stop = min(end, float((hour + 1) * HOUR))
+        yield hour, begin, stop
+        begin = stop
+
+
+def _within(found: Sequence[Span], begin: float, end: float) -> Sequence[Span]:
+    first = bisect_left(found, begin, key=lambda one: one.end)
+    return found[first : bisect_left(found, end, key=lambda one: one.begin)]
+
+
+def _said(known: Sequence[Span], word: Word, begin: float, end: float) -> Iterator[Span]:
+    """Yield, as idle, what lies between the spans of a run from the word's use on."""
+    reach, until = ceil(max(begin, word.active)), int(min(word.at - SAID_EVERY, end))
+    for one in known:
+        if reach < min(one.begin, until):
+            yield Span(reach, min(one.begin, until), IDLE)
+        reach = max(reach, one.end)
+    if reach < until:
+        yield Span(reach, until, IDLE)
+
+
+def _count(sums: dict[int, list[float]], one: Span, begin: float, end: float) -> None:
+    """Add the part of a span that lies within a run."""
+    for hour, first, last in _by_hour(max(one.begin, begin), min(one.end, end)):
+        part = last - first
+        if one.kind != UNKNOWN:
+            sums[hour][KINDS.index(one.kind)] += part
+        if one.joules is not None:
+            sums[hour][_JOULES] += one.joules * part / (one.end - one.begin)
+            sums[hour][_DRAWING] += part if one.joules else 0.0
+            sums[hour][_MEASURED] += part
+        if one.cards is not None:
+            sums[hour][_CARDS] += one.cards * part / (one.end - one.begin)
+            sums[hour][_COUNTED] += part
+
+
+def _hour(number: int, sums: Sequence[float]) -> Hour:
+    gpu, used, idle, billed, joules, drawing, measured, cards, counted = sums
+    at = datetime.fromtimestamp(number * HOUR, UTC)
+    unknown = round(billed - gpu - used - idle, 6) or 0.0  # -0.0 is none
+    drawn = round(joules, 3) if measured else None
+    return Hour(at, gpu, used, idle, max(0.0, unknown), drawn, drawing, round(cards, 3), counted)

@@ -1,0 +1,1 @@
+"""What would be cheaper: compare, estimate, recommend, rent or buy."""

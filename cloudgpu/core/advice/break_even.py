@@ -1,0 +1,194 @@
+"""Where the cloud's cumulative cost meets that of an owned desktop: in days, in hours of use, in price per hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from cloudgpu.core.advice.desktop import YEAR, Desktop, needed, owned
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.units import hours
+
+DAY = timedelta(days=1)
+SOON = timedelta(hours=1)
+MICRO = timedelta(microseconds=1)
+FURTHEST = 30 * YEAR  # what is further off is said to be never
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Up to `at`: what the cloud has cost since the begin, and for how long one desktop would have worked for it."""
+
+    at: datetime
+    cloud: Money
+    worked: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What each day adds: to the cloud's cost, and to the hours that a desktop works (above 24: several of them)."""
+
+    cloud: Money
+    worked: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a projection begins: `elapsed` since the first day, and what there is by then."""
+
+    elapsed: timedelta = timedelta(0)
+    cloud: Money = ZERO
+    worked: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The desktop is the dearer one again from `since` to `until` after the first day: it was bought anew.
+
+    `until` is None where it stays so within `FURTHEST`.
+    """
+
+    since: timedelta
+    until: timedelta | None
+
+
+def crossed(begin: datetime, points: Sequence[Point], desktop: Desktop, number: int) -> datetime | None:
+    """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
+    for point in points:
+        elapsed = point.at - begin
+        done = min(point.worked, elapsed * number)  # what waits in a queue is done later
+        if point.cloud and point.cloud >= owned(desktop, elapsed, done, number).total:
+            return point.at
+    return None
+
+
+def crossing(desktop: Desktop, pace: Pace, start: Start | None = None) -> timedelta | None:
+    """Return how long after the first day the cloud has cost as much as the desktops, both going on at this pace.
+
+    Exact to a microsecond; None where that is not within `FURTHEST`. As many desktops as the work takes. In each life
+    of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
+    """
+    begin = start or Start()
+    number, first = _number(begin, pace), begin.elapsed
+    if not first and _ahead(SOON, desktop, pace, begin, number) < 0:
+        first = SOON  # both have cost nothing yet, where a desktop is counted by what it loses
+    return _risen(first, desktop, pace, begin, number)
+
+
+def dearer_again(desktop: Desktop, pace: Pace, found: timedelta, start: Start | None = None) -> Again | None:
+    """Return from when to when, after the `crossing` that was found, the desktop has cost more once again.
+
+    It is bought anew at the end of its life, and that may be more than it is ahead by then. Looked at is the next time
+    it is bought anew (without a `start` it is ahead by more each time). None where it stays ahead, or where that time
+    is beyond `FURTHEST`.
+    """
+    begin = start or Start()
+    number = _number(begin, pace)
+    end = max(1, -(-found // desktop.life)) * desktop.life
+    if end >= FURTHEST:
+        return None
+    lowest = _lowest(end + MICRO, min(end + desktop.life, FURTHEST), desktop, pace, begin, number)
+    if _ahead(lowest, desktop, pace, begin, number) >= -2 - number:  # what rounding leaves is no debt
+        return None
+    first, last = end, lowest
+    while last - first > MICRO:
+        middle = first + (last - first) // 2
+        first, last = (middle, last) if _ahead(middle, desktop, pace, begin, number) >= 0 else (first, middle)
+    until = _risen(lowest, desktop, pace, begin, number)
+    while until is not None and not until % desktop.life and _ahead(until + MICRO, desktop, pace, begin, number) < 0:
+        until = _risen(until + MICRO, desktop, pace, begin, number)  # sold for as much, and bought anew at once
+    return Again(first, until)
+
+
+def _number(begin: Start, pace: Pace) -> int:
+    return max(needed(begin.elapsed, begin.worked), needed(DAY, pace.worked))
+
+
+def _risen(first: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta | None:
+    """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
+    while first < FURTHEST:
+        last = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
+        if _ahead(first, desktop, pace, begin, number) >= 0:
+            return first
+        if _ahead(last, desktop, pace, begin, number) >= 0:
+            return _bisected(first, last, desktop, pace, begin, number)
+        first = last + MICRO  # the old one is replaced
+    return None
+
+
+def _lowest(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta:
+    """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
+    while last - first > SOON:
+        middle = first + (last - first) // 2
+        falls = _ahead(middle + SOON // 2, desktop, pace, begin, number) < _ahead(middle, desktop, pace, begin, number)
+        first, last = (middle, last) if falls else (first, middle)
+    return first
+
+
+def _bisected(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> timedelta:
+    while last - first > MICRO:
+        middle = first + (last - first) // 2
+        if _ahead(middle, desktop, pace, start, number) >= 0:
+            last = middle
+        else:
+            first = middle
+    return last
+
+
+def _ahead(elapsed: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> int:
+    """Return by how many nano-dollars the cloud has cost more."""
+    further = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
+    cloud = start.cloud + pace.cloud.scaled(further)
+    worked = min(start.worked + MICRO * int(further * (pace.worked // MICRO)), elapsed * number)
+    return (cloud - owned(desktop, elapsed, worked, number).total).nanos
+
+
+def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
+    """Return when the cloud has cost the purchase and every begun year's electricity, as published examples count it.
+
+    They charge a whole year's electricity, and its maintenance, on the year's first day; `crossing` charges both day
+    by day. What the desktop is worth is left out, as there. None where that is not within its first life.
+    """
+    if not pace.cloud:
+        return None
+    year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
+    bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
+    for begun in range(1, -(-desktop.life // YEAR) + 1):
+        spent = bought + yearly.scaled(Fraction(begun))
+        micros = round(Fraction(spent.nanos, pace.cloud.nanos) * (DAY // MICRO))  # may be more than a timedelta holds
+        if micros <= min(begun * YEAR, desktop.life) // MICRO:
+            return MICRO * micros
+    return None
+
+
+def even_use(desktop: Desktop, per_hour: Money, speed: Fraction) -> Fraction | None:
+    """Return the share of the time for which a cloud machine is used at which it costs as much over a desktop's life.
+
+    `per_hour` is the cloud's price, `speed` how many of its hours an hour of the desktop does. Used more, the desktop
+    is cheaper; None where that would take more than one desktop, or never comes. Solves, for the share u over a life
+    of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
+    """
+    span = hours(desktop.life)
+    more = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
+    gain = (per_hour.nanos - more) * span
+    fixed = owned(desktop, desktop.life, timedelta(0), 1)
+    spent = fixed.total
+    if gain <= 0:
+        return None
+    share = Fraction(spent.nanos) / gain
+    return share if share <= speed else None
+
+
+def even_price(desktop: Desktop, use: Fraction, speed: Fraction) -> Money | None:
+    """Return the price per hour at which a cloud machine used for this share of the time costs as much over a life.
+
+    None for no use at all. Below that price the cloud is cheaper.
+    """
+    if not use:
+        return None
+    number = needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
+    worked = min(MICRO * round(use / speed * (desktop.life // MICRO)), desktop.life * number)
+    found = owned(desktop, desktop.life, worked, number)
+    return found.total.scaled(1 / (use * hours(desktop.life)))

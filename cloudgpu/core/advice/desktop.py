@@ -1,0 +1,190 @@
+"""What is known of prices for who commits to use a machine for years. Little is, and none is guessed.
+
+A desktop that could be bought, and what owning it costs: what is paid for it, less what it is still worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Context, Decimal
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.catalog.catalog import CatalogOffer
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
+
+SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
+
+
+class Term(StrEnum):
+    """For how long one commits oneself."""
+
+    ONE_YEAR = "1y"
+    THREE_YEARS = "3y"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commitment: a term whose price has to be known, or the percentage that somebody was quoted."""
+
+    term: Term | None
+    percent: Fraction | None
+
+    @property
+    def text(self) -> str:
+        """How it was asked for."""
+        return str(self.term) if self.percent is None else f"{float(self.percent):g}%"
+
+
+# Percent off the price on demand, by (provider, type, region): 2681.57 USD a month are 1689.37 and 938.57.
+_KNOWN = {
+    ("gcp", "a2-highgpu-1g", "us-central1"): {Term.ONE_YEAR: Fraction(37), Term.THREE_YEARS: Fraction(65)},
+}
+
+
+def percent_off(committed: Committed, offer: CatalogOffer) -> Fraction | None:
+    """Return how many percent of an offer's price come off; None where nobody has published it here."""
+    if committed.term is None:
+        return committed.percent
+    shape = offer.type
+    return _KNOWN.get((shape.provider, shape.name, offer.listed.region), {}).get(committed.term)
+
+
+YEAR = timedelta(days=365)
+_MICRO = timedelta(microseconds=1)
+_POWERS = Context(prec=40)
+
+
+class Depreciation(StrEnum):
+    """How what a desktop is still worth is counted."""
+
+    NONE = "none"  # as it is paid: all of it on the first day, its resale at the end of its life
+    STRAIGHT = "straight-line"  # it loses the same each day, down to its resale
+    DECLINING = "declining"  # it loses the same part of what it is worth each year, not below its resale
+
+
+@dataclass(frozen=True, slots=True)
+class Desktop:
+    """A desktop that could be bought. Powers are taken from the wall.
+
+    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `rest_power` of
+    everything else while they work, `idle_power` of all of it while it waits (0: it is switched off then). `pue` is
+    what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
+    year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
+    where depreciation is declining. `quoted` is the purchase as the source has it, None where that is in dollars.
+    """
+
+    name: str
+    gpu: str
+    gpus: int
+    purchase: Money
+    life: timedelta
+    gpu_power: Power
+    rest_power: Power
+    idle_power: Power
+    tariff: Tariff
+    source: str
+    as_of: date
+    resale: Money = ZERO
+    depreciation: Depreciation = Depreciation.NONE
+    yearly_loss: Fraction = Fraction(0)
+    pue: Fraction = Fraction(1)
+    maintenance: Money = ZERO
+    quoted: Amount | None = None
+
+    @property
+    def busy_power(self) -> Power:
+        """What it takes while all its cards work, with its cooling."""
+        return (self.gpu_power.times(self.gpus) + self.rest_power).times(self.pue)
+
+    @property
+    def waiting_power(self) -> Power:
+        """What it takes while it waits, with its cooling."""
+        return self.idle_power.times(self.pue)
+
+    @property
+    def sold_for(self) -> Money:
+        """What it is sold for at the end of its life: what it is still worth then, and its resale at least."""
+        return self.worth(self.life)
+
+    def worth(self, age: timedelta) -> Money:
+        """Return what it could be sold for at this age, by its depreciation.
+
+        Where that is not counted, its resale at the end of its life and nothing before.
+        """
+        if self.depreciation is Depreciation.NONE:
+            return self.resale if age >= self.life else ZERO
+        if self.depreciation is Depreciation.STRAIGHT:
+            left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+            return self.resale + (self.purchase - self.resale).scaled(left)
+        years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
+        keeps = _POWERS.divide(*map(Decimal, (1 - self.yearly_loss).as_integer_ratio()))
+        kept = Fraction(_POWERS.power(keeps, years)) if keeps or years else Fraction(1)
+        return max(self.resale, self.purchase.scaled(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What desktops cost up to a time: `number` of them kept busy for `worked` in all.
+
+    `purchase` is all that was paid for machines, less what ended ones were sold for; `worth` what the present ones
+    could still be sold for, by the depreciation.
+    """
+
+    number: int
+    worked: timedelta
+    energy: Energy
+    purchase: Money
+    electricity: Money
+    maintenance: Money
+    worth: Money
+
+    @property
+    def total(self) -> Money:
+        """What has been paid, less what they are worth."""
+        return self.purchase + self.electricity + self.maintenance - self.worth
+
+
+def owned(desktop: Desktop, elapsed: timedelta, worked: timedelta, number: int | None = None) -> Owned:
+    """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
+
+    Without `number`, as many as `needed`. At the very end of a life the old one is not yet replaced. Raises ValueError
+    for a negative span, or where so many could not have done the work.
+    """
+    if worked < timedelta(0) or elapsed < timedelta(0):
+        message = f"a span cannot be negative: {worked}, {elapsed}"
+        raise ValueError(message)
+    number = needed(elapsed, worked) if number is None else number
+    if worked > elapsed * number:
+        message = f"{number} desktops do not work for {worked} within {elapsed}"
+        raise ValueError(message)
+    ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
+    age = elapsed - ended * desktop.life
+    energy = desktop.busy_power.over(worked) + desktop.waiting_power.over(elapsed * number - worked)
+    bought = desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
+    return Owned(
+        number=number,
+        worked=worked,
+        energy=energy,
+        purchase=bought.scaled(Fraction(number)),
+        electricity=desktop.tariff.cost(energy),
+        maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR)),
+        worth=desktop.worth(age).scaled(Fraction(number)),
+    )
+
+
+def needed(elapsed: timedelta, worked: timedelta) -> int:
+    """Return how many desktops do so much work within a time: one at least."""
+    return max(1, -(-worked // elapsed)) if elapsed else 1
+
+
+def years(number: Decimal) -> timedelta:
+    """Return so many years of 365 days, exact to a microsecond."""
+    return _MICRO * round(Fraction(number) * (YEAR // _MICRO))
+
+
+def counted_by(desktop: Desktop, depreciation: Depreciation) -> Desktop:
+    """Return the desktop with its worth counted another way."""
+    return replace(desktop, depreciation=depreciation)

@@ -1,0 +1,204 @@
+"""Desktops that could be built around a card, and from when on one is cheaper than renting.
+
+What several cards in one desktop ask of its power supply and of the wall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.advice.break_even import DAY, MICRO, Again, Pace, crossing, dearer_again, even_use
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, needed
+from cloudgpu.core.advice.recommend import Machine, Need, why_not
+from cloudgpu.core.advice.workloads import Figures
+from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
+from cloudgpu.core.catalog.gpus import Faster, Work, faster
+from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.values.units import Power
+
+WEEK = 168  # hours
+
+
+class Paid(StrEnum):
+    """Which price of a card is meant."""
+
+    USED = "used"
+    NEW = "new"
+    LAUNCH = "at its launch"
+
+
+class Verdict(StrEnum):
+    """What is cheaper for the expected hours."""
+
+    RENT = "rent"
+    BUY = "buy"
+    EITHER = "either"  # the hours are not known, or only one of both is there to choose
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A desktop with so many cards, each bought for `price`; `per_dollar` is its speed (in H100s) by its price."""
+
+    spec: GpuSpec
+    cards: int
+    paid: Paid
+    price: Money
+    dated: str
+    desktop: Desktop
+    per_dollar: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """When a desktop and a machine have cost the same, where the machine is used for so many hours a week.
+
+    `speed` is how many of the machine's hours an hour of the desktop does; `low` and `high` are its range. `after` is
+    None for never, `desktops` how many the hours take. `weekly` is from how many hours a week on the desktop is
+    cheaper over its life; None where it never is. The range of `after` is from `soonest` to `latest`.
+    """
+
+    faster: Faster
+    speed: Fraction
+    weekly: Fraction | None
+    hours: Fraction | None = None
+    after: timedelta | None = None
+    soonest: timedelta | None = None
+    latest: timedelta | None = None
+    desktops: int = 1
+    again: Again | None = None
+
+
+def builds(specs: Iterable[GpuSpec], need: Need, base: Desktop, figures: Figures) -> list[Build]:
+    """Return the desktops that hold the work, one for each price of a card, the most work per dollar first.
+
+    `base` is the desktop whose other figures they have: power of the rest, tariff, life. One card that holds it is
+    taken in place of several, and fewer come before more. Where the speed of one of them was not measured, all are
+    compared by what stands in for it.
+    """
+    found = [build for spec in specs for build in _of_card(spec, need, base, figures)]
+    single = [one for one in found if one.cards == 1]
+    chosen = single if single and need.cards is None else found
+    measured = need.work is Work.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
+    paced = [_paced(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
+    return sorted(paced, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))
+
+
+def _paced(build: Build, pace: Speed | None) -> Build:
+    each = float(build.desktop.purchase.dollars)
+    return replace(build, per_dollar=None if pace is None else pace.value * build.cards / each)
+
+
+def _of_card(spec: GpuSpec, need: Need, base: Desktop, figures: Figures) -> Iterator[Build]:
+    most = int(figures.most_cards.value)
+    number = need.gpus(spec.memory_gib, most)
+    if spec.card is None or number is None or spec.watts is None or why_not(spec, need, figures):
+        return
+    rest = Money(round(figures.base_machine_usd.value * NANO))
+    for paid, price in _prices(spec.card):
+        desktop = replace(
+            base,
+            name=f"{number}x {spec.name}",
+            gpu=spec.name,
+            gpus=number,
+            purchase=price.scaled(Fraction(number)) + rest,
+            quoted=None,
+            gpu_power=Power.of(str(spec.watts)),
+            resale=ZERO,
+            depreciation=Depreciation.NONE,
+            source=f"{spec.name} {paid}: {spec.card.dated}; the rest: {figures.base_machine_usd.source.text}",
+            as_of=spec.card.as_of.date(),
+        )
+        yield Build(spec, number, paid, price, spec.card.dated, desktop)
+
+
+def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
+    """Return the street prices that are known; that of the launch where none is."""
+    street = [(paid, price) for paid, price in ((Paid.USED, card.used), (Paid.NEW, card.new)) if price is not None]
+    return street or ([] if card.launch is None else [(Paid.LAUNCH, card.launch)])
+
+
+def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> Even | None:
+    """Return when both have cost the same; None where no figure says how fast one is beside the other."""
+    ratio = faster(build.spec, machine.spec, need.work)
+    if ratio is None:
+        return None
+    scale = build.cards / machine.whole_gpus
+    speed = ratio.ratio * scale
+    share = even_use(build.desktop, machine.price, speed)
+    found = Even(ratio, speed, None if share is None else share * WEEK, hours)
+    if hours is None:
+        return found
+    after, soonest, latest = (
+        crossing(build.desktop, pace_of(machine, one * scale, hours)) for one in (ratio.ratio, ratio.high, ratio.low)
+    )
+    pace = pace_of(machine, speed, hours)
+    again = None if after is None else dearer_again(build.desktop, pace, after)
+    number = needed(DAY, pace.worked)
+    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again)
+
+
+def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> Pace:
+    """Return what a day adds where the machine is used for so many hours a week."""
+    worked = MICRO * round(hours / 7 / speed * (timedelta(hours=1) // MICRO))
+    return Pace(machine.price.scaled(hours / 7), worked)
+
+
+class Circuit(StrEnum):
+    """Whether a home's circuit of the USA carries it."""
+
+    CARRIES = "carries it"
+    NOT_FOR_LONG = "does not carry it for hours"
+    NOT = "does not carry it"
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """`draw` is the sum of what the parts take, before a supply's losses; a supply of `low` to `high` has room for it.
+
+    `continuous` is what the circuit carries for three hours and more, `breaker` what it carries at all. `limited` is
+    the draw with every card's limit lowered by the figures' watts.
+    """
+
+    cards: int
+    draw: Power
+    low: Power
+    high: Power
+    limited: Power
+    continuous: Power
+    breaker: Power
+    circuit: Circuit
+
+
+def supply(cards: int, card: Power, rest: Power, figures: Figures) -> Supply:
+    """Return what so many cards and the rest of the desktop ask for. Raises ValueError for fewer than one card.
+
+    The supply is the sum of watts and 10 to 15% (Dettmers, Which GPU(s) to Get for Deep Learning).
+    """
+    if cards < 1:
+        message = f"{cards} cards take no power supply"
+        raise ValueError(message)
+    draw = card.times(cards) + rest
+    breaker = Power(figures.circuit_volts.value * figures.circuit_amperes.value)
+    continuous = breaker.times(figures.continuous_percent.value / 100)
+    low, high = (draw.times(1 + one.value / 100) for one in (figures.supply_low_percent, figures.supply_high_percent))
+    less = max(Fraction(0), card.watts - figures.limit_watts.value)
+    return Supply(
+        cards=cards,
+        draw=draw,
+        low=low,
+        high=high,
+        limited=Power(less).times(cards) + rest,
+        continuous=continuous,
+        breaker=breaker,
+        circuit=_circuit(draw, continuous, breaker),
+    )
+
+
+def _circuit(draw: Power, continuous: Power, breaker: Power) -> Circuit:
+    if draw > breaker:
+        return Circuit.NOT
+    return Circuit.NOT_FOR_LONG if draw > continuous else Circuit.CARRIES

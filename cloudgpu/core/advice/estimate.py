@@ -1,0 +1,270 @@
+"""What a machine would cost: by the hours of a day and the days of a week, or for one piece of work. Pure.
+
+A year is 365 days, a month a twelfth of it (730 hours). A run is billed by its provider's rule (`core.billing_rules`):
+started granules whole, at least the minimum of each start, in the dearer reading where sources disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.billing.rates import MONTH_H, Rate
+from cloudgpu.core.billing.rules import Rule, rule_of
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.values.money import HOUR, ZERO, Money
+
+DAY = 24 * HOUR  # in microseconds
+MONTH = MONTH_H * HOUR
+YEAR = 12 * MONTH
+ALWAYS = Fraction(24)  # hours a day
+WEEK = 7  # days
+
+
+class Precision(StrEnum):
+    """In what a GPU computes; the peaks are those of dense matrices."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+
+
+class While(StrEnum):
+    """When something beside a machine is paid."""
+
+    KEPT = "kept"  # all the time
+    RUNNING = "running"
+    IDLE = "idle"  # while it is kept and the machine is off
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """How long a machine runs: so many hours on so many days of a week."""
+
+    a_day: Fraction = ALWAYS
+    days: Fraction = Fraction(WEEK)
+
+    @property
+    def share(self) -> Fraction:
+        """Which part of all time that is."""
+        return self.a_day / 24 * self.days / WEEK
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is priced: `runs` as (microseconds, how many of them), and how long disks are there, in microseconds."""
+
+    runs: tuple[tuple[int, Fraction], ...]
+    kept: Fraction
+
+
+def steady(hours: Hours, length: int) -> Span:
+    """Return so many microseconds of use that goes on for ever: a day, a month or a year of it, on average."""
+    if hours.share == 1:
+        return Span(((length, Fraction(1)),), Fraction(length))
+    often = Fraction(length, DAY) * hours.days / WEEK
+    return Span(((_micros(hours.a_day), often),), Fraction(length))
+
+
+def finite(hours: Hours, work: Fraction) -> Span:
+    """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
+
+    Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it
+    does not run on all days of a week, those are an average one apart.
+    """
+    whole, day = _micros(work), _micros(hours.a_day)
+    if hours.share == 1 or whole <= day:
+        return Span(((whole, Fraction(1)),), Fraction(whole))
+    often, rest = divmod(whole, day)
+    last = ((rest, Fraction(1)),) if rest else ()
+    nights = often if rest else often - 1
+    return Span(((day, Fraction(often)), *last), whole + nights * (DAY * WEEK / hours.days - day))
+
+
+def _micros(hours: Fraction) -> int:
+    """Return hours in whole microseconds, a started one whole."""
+    return -(-hours.numerator * HOUR // hours.denominator)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Something that is paid beside a machine: a part of its `disk` or `address`, and when it is paid."""
+
+    part: str
+    rate: Rate
+    paid: While
+
+
+@dataclass(frozen=True, slots=True)
+class Buy:
+    """What is bought: an offer, what is really paid for an hour of it, and what is beside it; `number` of them.
+
+    `committed`: every hour is paid, used or not.
+    """
+
+    offer: CatalogOffer
+    per_hour: Money
+    beside: tuple[Beside, ...] = ()
+    number: int = 1
+    committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a span costs, by part; None is a part without a known price, which is in no sum.
+
+    `hours` are those that one machine is billed for. Each part is rounded half-even once for one machine.
+    """
+
+    hours: Fraction
+    machine: Money
+    disk: Money | None
+    address: Money | None
+
+    @property
+    def total(self) -> Money:
+        """The sum of what has a price."""
+        return self.machine + (self.disk or ZERO) + (self.address or ZERO)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part has a price."""
+        return self.disk is not None and self.address is not None
+
+
+def split(buy: Buy, span: Span) -> Split:
+    """Return what a span costs."""
+    listed, shape = buy.offer.listed, buy.offer.type
+    rule = rule_of(shape.provider, str(listed.market), Resource.INSTANCE)
+    billed = span.kept if buy.committed else _billed(rule, span)
+    return Split(
+        hours=billed / HOUR,
+        machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
+        disk=_part("disk", buy, span),
+        address=_part("address", buy, span),
+    )
+
+
+def _part(part: str, buy: Buy, span: Span) -> Money | None:
+    found = Fraction(0)
+    for one in buy.beside:
+        if one.part == part:
+            cost = _beside(one, buy, span)
+            if cost is None:
+                return None
+            found += cost
+    return _times(buy.number, found)
+
+
+def _beside(one: Beside, buy: Buy, span: Span) -> Fraction | None:
+    """Return what it costs beside one machine, in nano-dollars; None where no price is known."""
+    rate = one.rate
+    if rate.price is None:
+        return None
+    rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
+    running = _billed(rule, span)
+    whole = Fraction(rule.longest(-(-span.kept.numerator // span.kept.denominator), taken=False))
+    kept = max(whole, span.kept)
+    time = {While.KEPT: kept, While.RUNNING: running, While.IDLE: max(Fraction(0), kept - running)}[one.paid]
+    return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
+
+
+def _billed(rule: Rule, span: Span) -> Fraction:
+    return sum((often * rule.longest(run, taken=False) for run, often in span.runs), Fraction(0))
+
+
+def _times(number: int, nanos: Fraction) -> Money:
+    return Money(round(nanos) * number)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """For how many hours the machines of an offer are busy with a piece of work."""
+
+    low: Fraction
+    hours: Fraction
+    high: Fraction
+
+
+def peak_tflops(spec: GpuSpec, precision: Precision) -> float | None:
+    """Return a GPU's dense peak, in TFLOPs; None where the facts have none, or it does not compute in this."""
+    if precision is Precision.BF16 and not has_bf16(spec):
+        return None
+    figures = {Precision.FP32: spec.fp32_tflops, Precision.FP8: spec.fp8_tflops}
+    return figures.get(precision, spec.tensor_tflops)
+
+
+def has_bf16(spec: GpuSpec) -> bool:
+    """Say whether a GPU computes in bfloat16: NVIDIA's do since compute capability 8.0 (Ampere)."""
+    major = spec.compute_capability.partition(".")[0]
+    return not major.isdecimal() or int(major) >= 8  # noqa: PLR2004  (Ampere)
+
+
+def is_recalled(spec: GpuSpec, precision: Precision) -> bool:
+    """Say whether this peak rests on memory, by the note of the facts: `FP8 recalled` is about that one alone."""
+    if precision is Precision.FP32:
+        return False
+    about_all = spec.notes.replace("FP8 recalled", "")
+    return "recalled" in (spec.notes if precision is Precision.FP8 else about_all)
+
+
+def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fraction) -> Fraction:
+    """Return for how many hours so many GPUs compute: several are taken for so many times one."""
+    per_hour = Fraction(str(tflops)) * 10**12 * 3600 * efficiency * gpus
+    return flops / per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one offer would cost: its splits by the name of what they are for, of which `rank` orders.
+
+    `fits` False: a GPU of it has less memory than the work had before.
+    """
+
+    buy: Buy
+    splits: Mapping[str, Split]
+    rank: str
+    job: Job | None = None
+    fits: bool = True
+
+    @property
+    def ranked(self) -> Split:
+        """What it is compared by."""
+        return self.splits[self.rank]
+
+
+def cheapest_first(found: Sequence[Estimate]) -> list[Estimate]:
+    """Return the cheapest first; after those, what lacks a price, and last what may not fit."""
+    return sorted(found, key=_order)
+
+
+def best(found: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
+    """Return the cheapest of every instance type, else of every GPU at every provider, in order; shares stand apart.
+
+    What can be had at the price of a commitment stands for the others, though it is paid for every hour.
+    """
+    chosen: dict[tuple[str, str, float], Estimate] = {}
+    for one in sorted(found, key=lambda one: (not one.buy.committed, _order(one))):
+        shape = one.buy.offer.type
+        key = (shape.provider, shape.name, 0) if each_type else (shape.provider, shape.gpu.name, shape.gpu.share)
+        chosen.setdefault(key, one)
+    return cheapest_first(list(chosen.values()))
+
+
+def whole_first(found: Sequence[Estimate]) -> list[Estimate]:
+    """Return what has whole GPUs before what has a share of one, each in their order: they are meant by a number."""
+    return sorted(found, key=_is_share)
+
+
+def _is_share(one: Estimate) -> bool:
+    return one.buy.offer.type.gpu.share < 1
+
+
+def _order(one: Estimate) -> tuple[bool, bool, Money, str, str, str]:
+    offer = one.buy.offer
+    place = (offer.type.provider, offer.type.name, offer.listed.region)
+    return not one.fits, not one.ranked.is_whole, one.ranked.total, *place

@@ -1,0 +1,141 @@
+"""How much memory a model takes on its GPUs: by its parameters, the precision and what is done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.advice.workloads import Figure, Figures, Source
+
+GIB = 1024**3
+
+
+class Precision(StrEnum):
+    """How a weight is written."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class Method(StrEnum):
+    """What is done with the model."""
+
+    FULL = "full"  # every parameter is trained
+    LORA = "lora"  # small matrices beside the frozen weights are trained (Hu et al., LoRA, 2021, arXiv:2106.09685)
+    QLORA = "qlora"  # the same, and the frozen weights are quantized
+    INFERENCE = "inference"  # nothing is trained
+
+
+ALLOWED = {
+    Method.FULL: (Precision.FP16, Precision.BF16, Precision.FP32),  # whole numbers cannot be trained
+    Method.LORA: (Precision.FP16, Precision.BF16, Precision.FP32),
+    Method.QLORA: (Precision.INT4, Precision.INT8),
+    Method.INFERENCE: (Precision.FP16, Precision.BF16, Precision.FP32, Precision.INT8, Precision.INT4),
+}
+_WHOLE = {Precision.FP32: 4, Precision.FP16: 2, Precision.BF16: 2, Precision.INT8: 1}  # bytes, by definition
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the memory: GiB in all, bytes for each parameter of the model (None: not by parameters)."""
+
+    what: str
+    gib: Fraction
+    bytes_each: Fraction | None
+    source: Source | None  # None: by definition
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a work takes: `total` GiB on one GPU, of which `fixed` is needed on each of several."""
+
+    parts: tuple[Part, ...]
+    fixed: Fraction
+
+    @property
+    def total(self) -> Fraction:
+        """GiB on one GPU."""
+        return sum((part.gib for part in self.parts), Fraction(0))
+
+    def on(self, gpus: int) -> Fraction:
+        """Return GiB on each of so many GPUs, where all but what each needs is split evenly among them."""
+        return self.fixed + (self.total - self.fixed) / gpus
+
+    def needed(self, gib: Fraction, most: int) -> int | None:
+        """Return the least number of GPUs with so much memory each that hold it; None where `most` do not."""
+        if gib <= self.fixed:
+            return 1 if self.total <= gib else None
+        number = max(1, -(-(self.total - self.fixed) // (gib - self.fixed)))
+        return int(number) if number <= most else None
+
+
+def weight_bytes(precision: Precision, figures: Figures) -> Fraction:
+    """Return how many bytes a parameter takes; four bits have constants beside them."""
+    if precision is Precision.INT4:
+        return figures.quantized_bits.value / 8
+    return Fraction(_WHOLE[precision])
+
+
+def memory_of(parameters: int, method: Method, precision: Precision, figures: Figures) -> Memory:
+    """Return what a model takes. Raises ValueError for a precision that the method does not have.
+
+    Weights, gradients and optimizer as in Rajbhandari et al., ZeRO, 2020 (16 bytes a parameter in mixed precision with
+    Adam); adapters are trained so, too, beside frozen weights. What comes on top is a stated allowance.
+    """
+    if precision not in ALLOWED[method]:
+        message = f"{method} has no {precision}"
+        raise ValueError(message)
+    states = list(_states(parameters, method, precision, figures))
+    held = sum((part.gib for part in states), Fraction(0))
+    inference = method is Method.INFERENCE
+    above = figures.inference_percent if inference else figures.activation_percent
+    what = "keys, values and the rest" if inference else "activations"
+    more = Part(f"{above.value}% more for {what}", held * above.value / 100, None, above.source)
+    return Memory((*states, more, _framework(figures)), figures.framework_gib.value)
+
+
+def memory_given(gib: Fraction, figures: Figures) -> Memory:
+    """Return a need that was typed as GiB on one GPU; on several, the framework's part is needed on each."""
+    return Memory((Part("memory", gib, None, None),), min(gib, figures.framework_gib.value))
+
+
+def memory_ruled(gib: Fraction, source: Source) -> Memory:
+    """Return what a rule of thumb asks of every GPU, however many there are."""
+    return Memory((Part("memory", gib, None, source),), gib)
+
+
+def _framework(figures: Figures) -> Part:
+    return Part("CUDA and the framework", figures.framework_gib.value, None, figures.framework_gib.source)
+
+
+def _states(parameters: int, method: Method, precision: Precision, figures: Figures) -> list[Part]:
+    weights = weight_bytes(precision, figures)
+    zero = figures.mixed_optimizer_bytes.source
+    by = figures.quantized_bits.source if precision is Precision.INT4 else None
+    if method is Method.INFERENCE:
+        return [_part("weights", weights, parameters, by)]
+    if method is Method.FULL:
+        optimizer = _optimizer(precision, figures)
+        return [
+            _part("weights", weights, parameters, zero),
+            _part("gradients", weights, parameters, zero),
+            _part("Adam's states", optimizer.value, parameters, optimizer.source),
+        ]
+    mixed = 2 * weight_bytes(Precision.FP16, figures) + figures.mixed_optimizer_bytes.value
+    share, by_us = figures.adapter_percent.value / 100, figures.adapter_percent.source
+    return [
+        _part("frozen weights", weights, parameters, by),
+        _part(f"adapters, {figures.adapter_percent.value}% of the parameters", mixed * share, parameters, by_us),
+    ]
+
+
+def _optimizer(precision: Precision, figures: Figures) -> Figure:
+    return figures.full_optimizer_bytes if precision is Precision.FP32 else figures.mixed_optimizer_bytes
+
+
+def _part(what: str, bytes_each: Fraction, parameters: int, source: Source | None) -> Part:
+    return Part(what, bytes_each * parameters / GIB, bytes_each, source)

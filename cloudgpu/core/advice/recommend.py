@@ -1,0 +1,137 @@
+"""Which machines of the catalogue hold a work, and in which order: by what a dollar does on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cloudgpu.core.advice.model_memory import Memory, Precision
+from cloudgpu.core.advice.workloads import Figures
+from cloudgpu.core.catalog.catalog import (
+    CatalogOffer,
+    GpuSpec,
+    Speed,
+    SpeedBasis,
+    by_price,
+    decoding_speed,
+    speed,
+    speed_per_dollar,
+)
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.money import Money
+
+SpecOf = Callable[[CatalogOffer], GpuSpec | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What is wanted: the memory, on how many GPUs (None: as few as hold it), for which work, with which precision."""
+
+    memory: Memory
+    work: Work
+    cards: int | None = None
+    precision: Precision | None = None
+
+    def gpus(self, gib: float | None, most: int) -> int | None:
+        """Return on how many GPUs with so much memory each it runs, at most `most`; None where it does not."""
+        if gib is None:
+            return None
+        each = Fraction(str(gib))
+        if self.cards is not None:
+            return self.cards if self.cards <= most and self.memory.on(self.cards) <= each else None
+        return self.memory.needed(each, most)
+
+    def speed(self, spec: GpuSpec) -> Speed | None:
+        """Return how fast one GPU does this work, as a part of one H100 SXM; None where nothing is known.
+
+        Memory that is faster than an H100's says nothing of training: a B200 was measured at two thirds of what it
+        would be by that, and what was not measured must not come before it.
+        """
+        if self.work is not Work.TRAINING:
+            return decoding_speed(spec)
+        pace = speed(spec)
+        return None if pace and pace.basis is SpeedBasis.BANDWIDTH and pace.value > 1 else pace
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that can be rented and holds the work: on `gpus` of its GPUs; `per_dollar` in hours of one H100."""
+
+    offer: CatalogOffer
+    spec: GpuSpec
+    gpus: int
+    speed: Speed | None
+    per_dollar: float | None
+
+    @property
+    def price(self) -> Money:
+        """What an hour costs."""
+        return self.offer.listed.price.per_hour
+
+    @property
+    def whole_gpus(self) -> Fraction:
+        """How many whole GPUs it has; a share of one is less than one."""
+        return self.offer.type.gpu.count * Fraction(str(self.offer.type.gpu.share)).limit_denominator(8)
+
+
+def why_not(spec: GpuSpec | None, need: Need, figures: Figures) -> str | None:
+    """Return why a GPU is not recommended, whatever its memory; None where nothing speaks against it."""
+    if spec is None or not spec.compute_capability:
+        return "the catalogue has no specification of it"
+    if spec.compute_capability.startswith("gfx"):
+        return "an AMD GPU, and the images that machines are launched with are made for CUDA"
+    capability = Fraction(spec.compute_capability)
+    if capability < figures.oldest_capability.value:
+        return "older than Volta: no tensor cores, and today's frameworks leave it out"
+    if need.precision is Precision.BF16 and capability < figures.bf16_capability.value:
+        return "older than Ampere: computes no bfloat16 in hardware"
+    return None
+
+
+def machines(offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures) -> list[Machine]:
+    """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.
+
+    Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
+    fewest that hold it. What has no known speed comes last of its like; equal ones by price.
+    """
+    found = [machine for offer in by_price(offers) if (machine := _machine(offer, need, spec_of, figures))]
+    fewest: dict[tuple[str, float], int] = {}
+    for one in found:
+        fewest[_gpu(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu(one), one.offer.type.gpu.count))
+    least = min(fewest.values(), default=0)
+    kept = [one for one in found if one.offer.type.gpu.count == fewest[_gpu(one)]]
+    return sorted(kept, key=lambda one: (one.offer.type.gpu.count > least, -(one.per_dollar or 0.0)))
+
+
+def _gpu(machine: Machine) -> tuple[str, float]:
+    return machine.spec.name, machine.offer.type.gpu.share
+
+
+def _machine(offer: CatalogOffer, need: Need, spec_of: SpecOf, figures: Figures) -> Machine | None:
+    spec, gpu = spec_of(offer), offer.type.gpu
+    if spec is None or _why_not(offer, need, spec_of, figures):
+        return None
+    if need.cards is not None and gpu.count != need.cards:
+        return None
+    number = need.gpus(gpu.memory_gib, gpu.count)
+    if number is None:
+        return None
+    pace = need.speed(spec)
+    return Machine(offer, spec, number, pace, speed_per_dollar(offer, pace))
+
+
+def _why_not(offer: CatalogOffer, need: Need, spec_of: SpecOf, figures: Figures) -> str | None:
+    if offer.type.arch == "arm64":
+        return "in machines with Arm processors, for which many packages are not built"
+    return why_not(spec_of(offer), need, figures)
+
+
+def left_out(offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
+    """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
+    found: dict[str, str] = {}
+    for offer in offers:
+        why = _why_not(offer, need, spec_of, figures)
+        if why and need.gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
+            found[offer.type.gpu.name] = why
+    return dict(sorted(found.items()))

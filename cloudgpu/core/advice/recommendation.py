@@ -1,0 +1,88 @@
+"""Everything that a recommendation says, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cloudgpu.core.advice.desktop import Desktop
+from cloudgpu.core.advice.desktop_build import Build, Even, Supply, Verdict
+from cloudgpu.core.advice.model_memory import Memory, Method, Precision
+from cloudgpu.core.advice.recommend import Machine, Need
+from cloudgpu.core.advice.workloads import Kind, Rules
+from cloudgpu.core.values.money import Money
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model by its number of parameters, and what is done with it."""
+
+    parameters: int
+    method: Method
+    precision: Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What it may cost and where it may be: None for no bound. `hours` are those of a week, on the machine."""
+
+    max_price: Money | None = None
+    budget: Money | None = None
+    hours: Fraction | None = None
+    provider: str | None = None
+    region: str | None = None
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is recommended for a kind of work, and why.
+
+    `machines` and `builds` are in order of work per dollar. `evens` are those of the builds beside the first machine,
+    None where nothing says how fast one is beside the other. `cheapest` is the machine with as many GPUs as the first
+    and the least price an hour. `dear` are the builds beyond the budget, `unpriced` cards that hold the work and have
+    no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model. `hidden` is how
+    many types hold the work where none does within the bounds. `base` is the desktop of the settings: the
+    builds have its power beside the cards, its tariff and its life.
+    """
+
+    kind: Kind
+    model: Model | None
+    need: Need
+    rules: Rules
+    bounds: Bounds
+    machines: tuple[Machine, ...]
+    cheapest: Machine | None
+    builds: tuple[Build, ...]
+    evens: tuple[Even | None, ...]
+    dear: tuple[Build, ...]
+    unpriced: tuple[str, ...]
+    left_out: Mapping[str, str]
+    others: tuple[tuple[Method, Precision, Memory], ...]
+    supply: Supply | None
+    hidden: int
+    base: Desktop
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine that does the most work per dollar."""
+        return next(iter(self.machines), None)
+
+    @property
+    def build(self) -> Build | None:
+        """The desktop that does the most work per dollar."""
+        return next(iter(self.builds), None)
+
+    @property
+    def even(self) -> Even | None:
+        """When those two have cost the same."""
+        return next(iter(self.evens), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is cheaper for the expected hours, over the desktop's life."""
+        if self.build is None or self.even is None or self.even.hours is None:
+            return Verdict.EITHER
+        within = self.even.after is not None and self.even.after <= self.build.desktop.life
+        return Verdict.BUY if within else Verdict.RENT

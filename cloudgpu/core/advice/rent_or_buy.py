@@ -1,0 +1,183 @@
+"""Rent or own, without a ledger: a price, a use and a desktop, and what follows from them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.advice.break_even import (
+    DAY,
+    MICRO,
+    Again,
+    Pace,
+    crossing,
+    crossing_by_flat_year,
+    dearer_again,
+    even_price,
+    even_use,
+)
+from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, owned
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.catalog.gpus import Faster, Work
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.units import hours
+
+MONTH = YEAR / 12
+MONTHS = (1, 6, 12, 24, 36)  # after so many it is said what either has cost
+
+
+class Bound(StrEnum):
+    """How a use is known."""
+
+    AT = "at"
+    UNDER = "under"
+    OVER = "over"
+    BETWEEN = "between"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of the time a machine is used: one share, or both bounds; above 1: several machines."""
+
+    asked: str
+    bound: Bound
+    shares: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rent:
+    """A cloud machine of `gpus` GPUs, used so, looked at up to `horizon`.
+
+    `spec` is its GPU (None: not said), `means` all that the spelling means; `offer` is where the price is from (None:
+    it was typed).
+    """
+
+    per_hour: Money
+    gpus: int
+    use: Use
+    horizon: timedelta
+    spec: GpuSpec | None = None
+    means: tuple[str, ...] = ()
+    offer: CatalogOffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """A rent beside a desktop. `own` is the desktop's GPU where the catalogue knows it.
+
+    `main` is how many hours of one rented GPU one of the desktop's does, `beside` the same by what is known of both,
+    where `main` only counts them as equal. `work` is None where it was not said.
+    """
+
+    desktop: Desktop
+    rent: Rent
+    own: GpuSpec | None
+    main: Faster
+    beside: Faster | None = None
+    work: Work | None = None
+
+    def question(self, use: Fraction, ratio: Fraction) -> Question:
+        """Return one case: at this use, a GPU of the desktop doing so many hours of a rented one."""
+        return Question(self.desktop, self.rent.per_hour, use, ratio * Fraction(self.desktop.gpus, self.rent.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A cloud machine at a price `per_hour` that runs for `use` of the time (above 1: several), and a desktop.
+
+    `speed` is how many of the machine's hours an hour of the desktop does.
+    """
+
+    desktop: Desktop
+    per_hour: Money
+    use: Fraction
+    speed: Fraction
+
+    @property
+    def pace(self) -> Pace:
+        """What each day adds to both."""
+        return Pace(self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What either has cost after a time; `flat` is the desktop with all begun years' electricity and maintenance."""
+
+    elapsed: timedelta
+    cloud: Money
+    owned: Owned
+    flat: Money
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What follows: `year` is what the desktops take in a year; times are None for never, bounds for none.
+
+    `break_even` counts by the day, `flat` as published examples do: a whole year's electricity on its first day.
+    `again` is when the desktop, bought anew, is the dearer one once more.
+    """
+
+    question: Question
+    year: Owned
+    break_even: timedelta | None
+    flat: timedelta | None
+    even_use: Fraction | None
+    even_price: Money | None
+    again: Again | None
+
+    @property
+    def after(self) -> timedelta | None:
+        """A round number of days after both break-evens, at which to compare; not beyond the life of both."""
+        times = [one for one in (self.break_even, self.flat) if one is not None]
+        if not times:
+            return None
+        last, life = max(times), self.question.desktop.life
+        rounded = (round_days(last, parts) for parts in (2, 10, 100, 1000))
+        return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
+
+
+def answered(question: Question) -> Answer:
+    """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
+    desktop, pace = question.desktop, question.pace
+    found = crossing(desktop, pace) if pace.cloud else None
+    return Answer(
+        question=question,
+        year=owned(desktop, YEAR, pace.worked * (YEAR // DAY)),
+        break_even=found,
+        flat=crossing_by_flat_year(desktop, pace),
+        even_use=even_use(desktop, question.per_hour, question.speed),
+        even_price=even_price(desktop, question.use, question.speed),
+        again=None if found is None else dearer_again(desktop, pace, found),
+    )
+
+
+def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
+    """Return what either has cost after a time; `year` is what the desktops take in a year."""
+    worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
+    cost = owned(question.desktop, elapsed, worked, year.number)
+    begun = Fraction(-(-elapsed // YEAR))
+    return Mark(
+        elapsed=elapsed,
+        cloud=question.per_hour.scaled(question.use * hours(elapsed)),
+        owned=cost,
+        flat=cost.purchase + (year.electricity + year.maintenance).scaled(begun),
+    )
+
+
+def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:
+    """Return the times, up to `horizon`, after which it is said what either has cost."""
+    times = {MONTH * number for number in MONTHS} | {life, *more}
+    return sorted({one for one in times if one < horizon} | {horizon})
+
+
+def round_days(span: timedelta, parts: int = 2) -> timedelta:
+    """Return the next round number of days, as people would say it: 300 after 292.96, 750 after 722.
+
+    `parts` is how many such numbers there are from 100 to 200 days, and from 1,000 to 2,000.
+    """
+    days = max(1, -(-span // DAY))
+    step = max(1, int(f"1{'0' * (len(str(days)) - 1)}") // parts)
+    return DAY * (-(-days // step) * step)

@@ -1,0 +1,91 @@
+"""What a recommendation reckons with: kinds of work, figures and remarks, each with what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from fractions import Fraction
+
+from cloudgpu.core.catalog.gpus import Work
+
+
+class Ground(StrEnum):
+    """How far a figure can be trusted."""
+
+    PUBLISHED = "published"  # stands in the text that is named, as it was read, or as others quote it
+    DERIVED = "derived"  # computed from published figures
+    RECALLED = "recalled"  # from memory of that text
+    ASSUMED = "assumed"  # ours
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where something stands, of which day that is, and how far it can be trusted."""
+
+    text: str
+    as_of: date
+    ground: Ground
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its source. Its unit stands in the name of the field that holds it."""
+
+    value: Fraction
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark for people, with its source."""
+
+    says: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of work. `memory_gib` is what it takes per GPU; None where that follows from a model's parameters."""
+
+    name: str
+    title: str
+    memory_gib: Fraction | None
+    speed: Work
+    source: Source
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of the rules; policies/work/work.yaml says what each is."""
+
+    mixed_optimizer_bytes: Figure
+    full_optimizer_bytes: Figure
+    quantized_bits: Figure
+    adapter_percent: Figure
+    activation_percent: Figure
+    framework_gib: Figure
+    inference_percent: Figure
+    sharding_percent: Figure
+    bf16_capability: Figure
+    oldest_capability: Figure
+    most_cards: Figure
+    base_machine_usd: Figure
+    supply_low_percent: Figure
+    supply_high_percent: Figure
+    limit_watts: Figure
+    limit_cost_percent: Figure
+    circuit_volts: Figure
+    circuit_amperes: Figure
+    continuous_percent: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All of it: kinds by name, in the order in which they are shown, and remarks by name."""
+
+    kinds: Mapping[str, Kind]
+    figures: Figures
+    notes: Mapping[str, Note]

@@ -1,0 +1,1 @@
+"""What is worth an alert, and what has been sent."""

@@ -1,0 +1,210 @@
+"""Alerts by their level: what is wrong now, against what the ledger says has been told already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.team.people import People, plain
+from cloudgpu.core.values.times import from_iso, iso
+
+SUBJECT = "alerts"  # of every line about an alert
+PERSONAL = ("warning", "lease", "ended")  # topics that are the owner's alone, where the owner has a receiver
+RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong now.
+
+    `key` says what it is about and stays the same while it lasts: `budget:lab:threshold:80`, `stop:<machine>`. Its
+    first word is what `due` calls a topic; `TOPIC@HOME` is of that home alone. `facts` are names, amounts and times for
+    the text, never a secret.
+    """
+
+    key: str
+    kind: str
+    title: str
+    text: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    urgent: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The first word of the key."""
+        return self.key.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A finding that was raised: the `number`-th time that its key appeared.
+
+    `to` are the receivers that were configured then, `sent` those that have it. `cleared_at` is when it fell back.
+    """
+
+    finding: Finding
+    number: int
+    raised_at: datetime
+    to: frozenset[str]
+    sent: frozenset[str] = frozenset()
+    cleared_at: datetime | None = None
+
+    @property
+    def id(self) -> tuple[str, int]:
+        """What ledger lines call it."""
+        return self.finding.key, self.number
+
+    def waits_for(self, receiver: str) -> bool:
+        """Say whether this receiver is still to have it.
+
+        What lasts is told to a receiver that was added later too; what fell back, to those of its own time alone.
+        """
+        return receiver not in self.sent and (self.cleared_at is None or receiver in self.to)
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who hears of what: the receivers of the lab, and those of single owners, by `known_as`.
+
+    `names` says which owner's names are one person's: all of that person's machines are told to one place.
+    """
+
+    lab: frozenset[str]
+    people: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    names: People = field(default_factory=People)
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every receiver."""
+        return self.lab.union(*self.people.values())
+
+    def of(self, finding: Finding) -> frozenset[str]:
+        """Return who hears of a finding: an owner of their machine's ends alone, of what goes wrong beside the lab."""
+        own = self._own(finding)
+        if not own:
+            return self.lab
+        return own if finding.topic in PERSONAL else own | self.lab
+
+    def instead(self, one: News, failed: Collection[str]) -> frozenset[str]:
+        """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
+        own = self._own(one.finding) if one.finding.topic in PERSONAL else frozenset()
+        lost = bool(own) and own <= frozenset(failed) and not own & one.sent
+        return self.lab - own - one.sent if lost and one.finding.urgent and one.cleared_at is None else frozenset()
+
+    def _own(self, finding: Finding) -> frozenset[str]:
+        return self.people.get(known_as(self.names, finding.facts.get("owner", "")), frozenset())
+
+
+def known_as(names: People, owner: str) -> str:
+    """Return what all names of one person come to, as names are compared; the name itself where nobody is known."""
+    return plain(names.person(owner))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
+
+    news: tuple[News, ...] = ()
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def lasting(self) -> dict[str, News]:
+        """The news that have not fallen back, by key."""
+        return {one.finding.key: one for one in self.news if one.cleared_at is None}
+
+    def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[News, ...]:
+        """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
+        waiting = (one for one in self.news if one.waits_for(receiver))
+        return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
+
+
+def told(lines: Iterable[Event]) -> Told:
+    """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
+    news: dict[tuple[str, int], News] = {}
+    numbers: dict[str, int] = {}
+    for line in sorted(lines, key=lambda line: line.seq):
+        if line.kind == RAISED:
+            one = _raised(line)
+            news.setdefault(one.id, one)
+            numbers[one.finding.key] = max(numbers.get(one.finding.key, 0), one.number)
+        elif line.kind == CLEARED:
+            _change(news, (line.body["key"], line.body["number"]), cleared_at=from_iso(line.occurred_at))
+        elif line.kind == SENT:
+            for key, number in line.body["news"]:
+                _note_sent(news, (key, number), line.body["receiver"])
+    return Told(tuple(one for one in news.values() if one.cleared_at is None or one.to - one.sent), numbers)
+
+
+def due(
+    findings: Iterable[Finding], known: Told, judged: Collection[str] | None = None, spared: Collection[str] = ()
+) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
+    """Return (what to raise, what to clear).
+
+    A finding is raised when its key appears, not again while it stays, and again only after it was absent once.
+    What is absent is cleared where its topic is among those that were `judged` (None: all): a pass that did not look
+    at budgets says nothing about them. What begins with one of `spared` is not cleared: it was not looked at.
+    """
+    now = {one.key: one for one in reversed(tuple(findings))}  # of two with one key, the first counts
+    lasting = known.lasting
+    raised = tuple(one for key, one in now.items() if key not in lasting)
+    gone = (one for key, one in lasting.items() if key not in now and not key.startswith(tuple(spared)))
+    return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
+
+
+def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...]:
+    """Return news that last with the words of now, where their key is among what was found now.
+
+    What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
+    stays the same alert, so nobody gets it twice.
+    """
+    now = {one.key: one for one in reversed(tuple(findings))}
+    return tuple(
+        replace(one, finding=now[one.finding.key]) if one.cleared_at is None and one.finding.key in now else one
+        for one in news
+    )
+
+
+def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: datetime) -> Draft:
+    """Return the line that raises it; two passes that find the same at once write it once."""
+    number = known.numbers.get(finding.key, 0) + 1
+    body = {
+        "key": finding.key,
+        "number": number,
+        "kind": finding.kind,
+        "title": finding.title,
+        "text": finding.text,
+        "facts": dict(finding.facts),
+        "urgent": finding.urgent,
+        "to": sorted(receivers),
+    }
+    return Draft(RAISED, SUBJECT, body, now, f"{RAISED}:{finding.key}:{number}")
+
+
+def cleared_line(news: News, now: datetime) -> Draft:
+    """Return the line that says that it fell back."""
+    key, number = news.id
+    return Draft(CLEARED, SUBJECT, {"key": key, "number": number}, now, f"{CLEARED}:{key}:{number}")
+
+
+def sent_line(receiver: str, news: Iterable[News], now: datetime) -> Draft:
+    """Return the line that says what this receiver has taken."""
+    ids = [list(one.id) for one in news]
+    return Draft(SENT, SUBJECT, {"receiver": receiver, "news": ids}, now, f"{SENT}:{receiver}:{iso(now)}:{ids[0]}")
+
+
+def _raised(line: Event) -> News:
+    body = line.body
+    finding = Finding(body["key"], body["kind"], body["title"], body["text"], body["facts"], urgent=body["urgent"])
+    return News(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
+
+
+def _change(news: dict[tuple[str, int], News], which: tuple[str, int], *, cleared_at: datetime) -> None:
+    if which in news and news[which].cleared_at is None:
+        news[which] = replace(news[which], cleared_at=cleared_at)
+
+
+def _note_sent(news: dict[tuple[str, int], News], which: tuple[str, int], receiver: str) -> None:
+    if which in news:
+        news[which] = replace(news[which], sent=news[which].sent | {receiver})

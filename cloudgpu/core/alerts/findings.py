@@ -1,0 +1,305 @@
+"""Finds in the machines' rows what somebody has to hear of: no lease, no proof of a stop, no price, a price that leapt.
+
+Each is judged from what the ledger says. How old that is, stands in the text.
+
+The report of each month that is over: which month is due, and who has it by the ledger's lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.periods import Period, period
+from cloudgpu.core.values.times import duration_text, from_iso, minute
+
+Row = Mapping[str, Any]
+ENDED = "ended"
+TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED)
+ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
+PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
+FEW = 3  # prices that are named one by one
+_ASKED = ("stop_asked", "end_asked", "park_asked")
+_DONE = {
+    "stop_asked": ("stopped", "deallocated", "terminated"),
+    "park_asked": ("terminated",),
+    "end_asked": ("terminated",),
+}
+_VERB = {"stop": "stop", "park": "stop", "end": "down"}
+
+
+def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
+    """Yield what is wrong with machines that are not proved gone.
+
+    `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
+    """
+    for row in rows:
+        if row["ended"] is not None:
+            continue
+        if row["attempt"] == "open":
+            yield from _unsettled(row, now)
+            continue
+        if row["billed"]:
+            yield from _endless(row)
+            yield from _overdue(row)
+        if row.get("refused"):
+            yield _refused(row)
+        if row["asked"] in _VERB and row["id"] in asked_since:
+            yield from _unproved(row, asked_since[row["id"]], now)
+        if row["unpriced"]:
+            yield _unpriced(row)
+
+
+def ended_findings(rows: Iterable[Row], now: datetime) -> Iterator[Finding]:
+    """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
+
+    Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
+    """
+    for row in rows:
+        seen = row.get("unasked")
+        if seen is not None and now - from_iso(seen["at"]) <= ENDED_FOR:
+            yield _ended(row, seen["at"])
+
+
+def _ended(row: Row, at: str) -> Finding:
+    name, over = row["name"], "ended" if row["ended"] else "stopped"
+    why = row["reason"]
+    asked = "No command and no pass had asked for it."
+    known = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
+    costs = " It is still billed: run cloudgpu stop " + name + "." if row["billed"] else ""
+    return Finding(
+        key=f"{ENDED}:{row['id']}:{at}",
+        kind="machine ended",
+        title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
+        text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
+        facts=_facts(row),
+        urgent=bool(row["billed"]),
+    )
+
+
+def unproved_since(lines: Iterable[Event]) -> datetime | None:
+    """Return since when a machine's stop, parking or end has been asked for without proof; None when none is open."""
+    kind, since = "", None
+    for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
+        if line.kind in _ASKED:
+            since = from_iso(line.occurred_at) if line.kind != kind or since is None else since
+            kind = line.kind
+        elif line.kind == "instance_observed":
+            since = None if kind and line.body["state"] in _DONE[kind] else since
+        elif line.kind in ("instance_vanished", "start_asked", "launch_intended", "end_refused"):
+            since = None
+    return since
+
+
+def leap(row: Row) -> tuple[Money, Money] | None:
+    """Return the last two prices per hour since the machine was last started, older first; None while it had one.
+
+    None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
+    """
+    runs = [use for use in row["uses"] if use["resource"] == "instance" and use["end"] is None]
+    prices: list[int] = []
+    segments = runs[-1]["segments"] if runs else ()
+    if segments and segments[-1]["basis"] == Basis.MEASURED:
+        return None
+    for segment in segments:
+        if prices[-1:] != [segment["nanos"]]:
+            prices.append(segment["nanos"])
+    return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
+
+
+def price_leaps(rows: Iterable[Row], factor_of: Callable[[Row], Fraction]) -> Iterator[Finding]:
+    """Yield the prices of machines that moved to more than a factor times what they were, or to less than that part.
+
+    `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
+    """
+    for row in rows:
+        found = leap(row)
+        if found is None:
+            continue
+        (before, after), factor = found, factor_of(row)
+        if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
+            yield price_finding(place_of(row), before, after, who=row["name"])
+
+
+def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
+    """Return the news of a price that moved; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
+    rose = after.nanos > before.nanos
+    times = Fraction(after.nanos, before.nanos) if before else None
+    by = f", {float(times):.3g} times what it was" if times is not None else ""
+    facts = {"offer": place, "before": _hourly(before), "now": _hourly(after)}
+    return Finding(
+        key=f"price:{place}",
+        kind="price moved",
+        title=f"The price of {place} {'rose' if rose else 'fell'} to {_hourly(after)}",
+        text=f"It was {_hourly(before)}{by}."
+        + (f" {who} runs at it: cloudgpu cost says what it has cost, cloudgpu stop {who} ends it." if who else ""),
+        facts=facts | ({"machine": who} if who else {}),
+        urgent=rose,
+    )
+
+
+def held_finding(provider: str, names: Sequence[str]) -> Finding:
+    """Return what is told of prices of a list that moved too far to be taken over unseen."""
+    number = f"{len(names)} prices" if len(names) > 1 else "A price"
+    few = ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+    return Finding(
+        key=f"price:list:{provider}",
+        kind="price moved",
+        title=f"{number} of {provider} moved too far at the last refresh",
+        text=f"What was known before is counted on: {few}. Run: cloudgpu catalog diff, and to take them over: "
+        "cloudgpu catalog refresh --accept",
+        facts={"provider": provider, "prices": str(len(names))},
+    )
+
+
+def place_of(row: Row) -> str:
+    """Return provider, zone (or region), type and market of a machine as one word."""
+    return f"{row['provider']}/{row['zone'] or row['region']}/{row['instance_type']}/{row['market']}"
+
+
+def _endless(row: Row) -> Iterator[Finding]:
+    if row["expires"] is not None:
+        return
+    name = row["name"]
+    yield Finding(
+        key=f"lease:{row['id']}",
+        kind="no lease",
+        title=f"{name} runs without a lease",
+        text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
+        facts=_facts(row),
+        urgent=True,
+    )
+
+
+def _overdue(row: Row) -> Iterator[Finding]:
+    """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
+    if row["renew_until"] is None or row["seen_at"] is None:
+        return
+    late = from_iso(row["seen_at"]) - from_iso(row["renew_until"])
+    if late < PATIENCE:
+        return
+    name = row["name"]
+    yield Finding(
+        key=f"overdue:{row['id']}",
+        kind="not ended",
+        title=f"{name} still runs {duration_text(late)} after its renew-until",
+        text=f"Whatever should have ended it, has not. Run: cloudgpu down {name}",
+        facts=_facts(row) | {"renew until": minute(row["renew_until"])},
+        urgent=True,
+    )
+
+
+def _unproved(row: Row, since: datetime, now: datetime) -> Iterator[Finding]:
+    if now - since <= PATIENCE:
+        return
+    name, verb = row["name"], _VERB[row["asked"]]
+    yield Finding(
+        key=f"stop:{row['id']}",
+        kind="stop not proved",
+        title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
+        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row['state']}: "
+        f"it may still be billed. Run: cloudgpu {verb} {name}",
+        facts=_facts(row) | {"asked": f"{since:%Y-%m-%d %H:%M} UTC"},
+        urgent=True,
+    )
+
+
+def _refused(row: Row) -> Finding:
+    """Tell of a machine that something protects from its end: only a person can lift that."""
+    refused, name = row["refused"], row["name"]
+    verb = "stopped" if refused["asked"] == "stop" else "ended"
+    goes_on = "It is billed." if row["billed"] else "It is stopped; its disk goes on costing."
+    return Finding(
+        key=f"refused:{row['id']}:{refused['asked']}",
+        kind="end refused",
+        title=f"{name} cannot be {verb}: something protects it",
+        text=f"{refused['why']} {goes_on} {refused['next'] or ''}".rstrip(),
+        facts=_facts(row),
+        urgent=bool(row["billed"]),
+    )
+
+
+def _unpriced(row: Row) -> Finding:
+    return Finding(
+        key=f"unpriced:{row['id']}",
+        kind="price missing",
+        title=f"There is no price for {row['name']}",
+        text="What it costs is missing in every sum; it is not zero.",
+        facts=_facts(row),
+    )
+
+
+def _unsettled(row: Row, now: datetime) -> Iterator[Finding]:
+    age = now - from_iso(row["intended_at"])
+    if age <= PATIENCE:
+        return
+    yield Finding(
+        key=f"launch:{row['id']}",
+        kind="launch not settled",
+        title=f"Whether {row['name']} was launched is not known",
+        text=f"The launch began {duration_text(age)} ago and was never settled: a machine may run and be billed. "
+        "Run: cloudgpu ls --refresh",
+        facts=_facts(row),
+        urgent=True,
+    )
+
+
+def _facts(row: Row) -> dict[str, str]:
+    facts = {"machine": row["name"], "offer": place_of(row), "account": row["account"], "owner": row["owner"]}
+    if row["price"] is not None:
+        facts["price"] = _hourly(Money(row["price"]["nanos_per_hour"]))
+    if row["seen_at"] is not None:
+        facts["last seen"] = f"{row['state']}, {minute(row['seen_at'])}"
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _hourly(price: Money) -> str:
+    return f"{price.text(4)}/h"
+
+
+SUBJECT, SENT = "reports", "report_sent"
+SETTLED = timedelta(hours=6)  # after a month's end: passes and price lists have said by then what its last hours were
+
+
+def month_before(now: datetime, zone: tzinfo) -> Period:
+    """Return the last calendar month of `zone` that is over."""
+    this = period("month", now, zone)
+    return period("month", this.begin - timedelta(microseconds=1), zone)
+
+
+def month_due(now: datetime, zone: tzinfo) -> tuple[Period, datetime]:
+    """Return the month whose report is to be sent by now, and when the next one's is.
+
+    Never an older one: what nobody was there to send in all of the month after it, nobody waits for.
+    """
+    settled = now - SETTLED
+    return month_before(settled, zone), period("month", settled, zone).end + SETTLED
+
+
+def month_name(month: Period, zone: tzinfo) -> str:
+    """Return what the ledger and people call it: 2026-10."""
+    return f"{month.begin.astimezone(zone):%Y-%m}"
+
+
+def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) -> Period | None:
+    """Return the calendar month of `zone` that [since, until) is, None where it is anything else."""
+    if since is None or until is None:
+        return None
+    found = period("month", since, zone)
+    return found if (found.begin, found.end) == (since, until) else None
+
+
+def have(lines: Iterable[Event], month: str) -> frozenset[str]:
+    """Return the receivers that have taken the report of a month."""
+    return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
+
+
+def sent_line(month: str, receiver: str, now: datetime) -> Draft:
+    """Return the line that says that this receiver has taken it; one for each, however often it was sent."""
+    return Draft(SENT, SUBJECT, {"month": month, "receiver": receiver}, now, f"{SENT}:{month}:{receiver}")

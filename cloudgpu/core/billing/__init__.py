@@ -1,0 +1,1 @@
+"""What something costs: rates, charges, rules of rounding, totals, forecasts."""

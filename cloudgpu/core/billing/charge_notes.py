@@ -1,0 +1,80 @@
+"""What the totals of ended uses do not say, kept beside them: doubts, trust in prices, comparisons, interruptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from typing import Any
+
+from cloudgpu.core.billing.charges import Charge
+from cloudgpu.core.billing.usage import Resource, Segment
+from cloudgpu.core.values.times import from_iso
+
+Aside = dict[str, Any]
+DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
+_MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
+_ORDER = DERIVED + RECALLED + ASSUMED + OLD
+_DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
+_MOST_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
+
+
+def empty() -> Aside:
+    """Return the note on no charge at all.
+
+    `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the runs cost whose
+    on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the provider took away.
+    Amounts are exact parts, as in `core.billing`.
+    """
+    return {"marks": "", "reasons": [], "compared": 0, "interrupted": [0, 0, 0, 0, 0]}
+
+
+def note(aside: Aside, found: Charge) -> None:
+    """Take a charge into the note."""
+    if found.use.resource is Resource.INSTANCE:
+        aside["compared"] += found.amount if found.on_demand is not None else 0
+        if found.use.reason == "interrupted":
+            parts = (found.low, found.amount, found.high, found.micros, 1)
+            aside["interrupted"] = [old + part for old, part in zip(aside["interrupted"], parts, strict=True)]
+    aside["marks"] = joined(aside["marks"], marks(found.use.segments, found.use.begin))
+    if found.low != found.high:
+        news = [reason for reason in found.reasons if reason not in aside["reasons"]]
+        aside["reasons"] = [*aside["reasons"], *news][:_MOST_REASONS]
+
+
+@lru_cache(maxsize=1024)  # the same few marks come again with every charge
+def joined(*marks: str) -> str:
+    """Return every mark of these once, in one order."""
+    if not any(marks):
+        return ""
+    return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
+
+
+def marks(segments: Iterable[Segment], begin: str) -> str:
+    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
+    return joined(*_marks(segments, begin))
+
+
+def _marks(segments: Iterable[Segment], begin: str) -> Iterator[str]:
+    for basis, as_of, day in {(one.basis, (one.as_of or "")[:10], max(begin, one.at)[:10]) for one in segments}:
+        yield _MARK_OF.get(basis or "", "")
+        yield _age_mark(as_of, day)
+
+
+@cache
+def _age_mark(as_of: str, day: str) -> str:
+    """Return the mark of a price with this date on this day, or nothing."""
+    from cloudgpu.core.catalog.catalog import is_old  # `ls` does without
+
+    dated = _dated(as_of)
+    return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
+
+
+def _dated(text: str) -> datetime | None:
+    """Return the first moment that a date may mean: `2026-11`, `2026 (undated)`; None where there is none."""
+    found = _DATE.match(text)
+    try:
+        return found and datetime(int(found[1]), int(found[2] or 1), int(found[3] or 1), tzinfo=UTC)
+    except ValueError:  # a month 13
+        return None

@@ -1,0 +1,259 @@
+"""Bills uses: what an interval costs by its provider's rule, exact, and as a range where something is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from cloudgpu.core.billing.granularity import (
+    EPOCH,
+    EXACT,
+    MICRO,
+    PARTS,
+    Cut,
+    Span,
+    is_guessed,
+    micros_of,
+    pieces,
+    span_of,
+    stamp,
+    strands_of,
+    weight,
+)
+from cloudgpu.core.billing.rules import Rule, rule_for
+from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+
+__all__ = (  # the exact parts of time and money are part of this room's face
+    "EXACT", "Charge", "Course", "Sum", "billed_span", "billed_units", "billed_until", "charge", "course", "micros_of",
+    "money", "rated", "stamp", "total",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a use costs within a period. Amounts are whole `EXACT` parts of a nano-dollar: they add without rounding.
+
+    `amount` is what counts, between `low` and `high`; `reasons` say why those differ. `on_demand` is what the same
+    hours would have cost on demand, None where that is not known. `micros` is how long was billed, `unpriced_micros`
+    how much of that has no price and is in no amount.
+    """
+
+    use: Use
+    micros: int
+    low: int
+    amount: int
+    high: int
+    on_demand: int | None
+    unpriced_micros: int
+    reasons: tuple[str, ...] = ()
+
+
+Strands = list[tuple[int, int, int]]
+
+
+class Course(NamedTuple):
+    """What a use costs in time, as strands: (begin, end, exact parts per microsecond), microseconds since 1970.
+
+    What `charge` says of any period is what the strands say within it: `low`, `amount` and `high`. It is billed from
+    `begin` to `end`; `unpriced`: no price is known for that.
+    """
+
+    begin: int
+    end: int
+    low: Strands
+    amount: Strands
+    high: Strands
+    unpriced: bool = False
+
+
+@dataclass(slots=True)
+class Sum:
+    """The sum of charges, in the same exact parts.
+
+    `unpriced` counts those that lack a price, `not_on_demand` the machines' runs that cannot be compared.
+    """
+
+    low: int = 0
+    amount: int = 0
+    high: int = 0
+    on_demand: int = 0
+    micros: int = 0
+    unpriced: int = 0
+    not_on_demand: int = 0
+    reasons: dict[str, None] = field(default_factory=dict)
+
+    def add(self, charge: Charge) -> None:
+        """Add one charge."""
+        self.low += charge.low
+        self.amount += charge.amount
+        self.high += charge.high
+        self.on_demand += charge.on_demand or 0
+        self.not_on_demand += charge.on_demand is None and charge.use.resource is Resource.INSTANCE
+        self.micros += charge.micros
+        self.unpriced += bool(charge.unpriced_micros)
+        self.reasons |= dict.fromkeys(charge.reasons)
+
+
+def money(exact: int) -> Money:
+    """Return an exact amount as money, rounded half-even once to a nano-dollar."""
+    whole, rest = divmod(exact, EXACT)
+    return Money(whole + (2 * rest > EXACT or (2 * rest == EXACT and whole % 2)))
+
+
+def total(charges: Iterable[Charge]) -> Sum:
+    """Return the sum of charges."""
+    found = Sum()
+    for charge in charges:
+        found.add(charge)
+    return found
+
+
+def charge(use: Use, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
+    """Return what a use has cost as of `now`, within [`since`, `until`) where they are given.
+
+    A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
+    """
+    rule = rule_for(use)
+    cut = Cut(0 if since is None else micros_of(since), None if until is None else micros_of(until))
+    if use.resource is Resource.TRAFFIC:
+        return _traffic(use, rule, cut)
+    span = span_of(use, rule, micros_of(now))
+    micros = cut.length(span.begin, span.end)
+    free = rule.free(use, span.longest_run)
+    if free:
+        return Charge(use, micros, 0, 0, 0, _list_price(use, micros, None), 0, (free,))
+    if not use.segments:
+        why = f"no price is known for {use.what}"
+        return Charge(use, micros, 0, 0, 0, _list_price(use, micros, None), micros, (why,))
+    return _priced(use, rule, span, cut)
+
+
+def billed_until(data: Mapping[str, Any]) -> str:
+    """Return until when an ended use (as JSON) is or may be billed, as a ledger time."""
+    use = use_from_json({**data, "segments": ()})  # prices do not say until when
+    return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
+
+
+def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
+    """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
+    span = span_of(use, rule_for(use), micros_of(now))
+    return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
+
+
+def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
+    """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
+    rule = rule_for(use)
+    if use.per is Per.GB:
+        return Fraction(use.quantity, rule.gb_bytes)
+    return Fraction(use.quantity * weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
+
+
+def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
+    """Return what a use costs at most up to `now`, as (begin, end, exact parts per microsecond): `Charge.high` in time.
+
+    `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
+    """
+    rule = rule_for(use)
+    if use.resource is Resource.TRAFFIC:
+        counted = _counted(use)
+        return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
+    span = span_of(use, rule, now)
+    if not use.segments or rule.free(use, span.longest_run):
+        return []
+    return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
+
+
+def course(use: Use, now: int) -> Course:
+    """Return what a use costs up to `now` (microseconds since 1970), laid out in time: cut as often as one likes."""
+    rule = rule_for(use)
+    if use.resource is Resource.TRAFFIC:
+        counted = _counted(use)
+        once = [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
+        return Course(counted, counted + 1, [] if use.at_most else once, once, once, not use.segments)
+    span = span_of(use, rule, now)
+    if not use.segments or rule.free(use, span.longest_run):
+        return Course(span.begin, span.end, [], [], [], not rule.free(use, span.longest_run))
+    amount = low = high = _laid(use, rule, (span.begin, span.end), 0)
+    if any(_doubts(use, rule, span)):
+        low = _laid(use, rule, (span.sure, span.sure_end), -1)
+        high = _laid(use, rule, (span.early, span.latest), 1)
+        low = [] if use.at_most or rule.maybe_free(use, span.shortest_run) else low
+    return Course(span.begin, span.end, low, amount, high)
+
+
+def _laid(use: Use, rule: Rule, span: tuple[int, int], side: int) -> Strands:
+    return [strand for piece in pieces(use, *span, side) for strand in strands_of(use, rule, piece, side)]
+
+
+def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:
+    amount = low = high = _sum(use, rule, (span.begin, span.end), cut, 0)
+    micros = cut.length(span.begin, span.end)
+    doubts = tuple(_doubts(use, rule, span))
+    if doubts:
+        low = _sum(use, rule, (span.sure, span.sure_end), cut, -1)
+        high = _sum(use, rule, (span.early, span.latest), cut, 1)
+        low = 0 if use.at_most or rule.maybe_free(use, span.shortest_run) else low
+    return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
+
+
+def _doubts(use: Use, rule: Rule, span: Span) -> Iterator[str]:
+    """Yield each reason why the amount is a range: the sentences that are shown beside it."""
+    if any(segment.maybe_from is not None for segment in use.segments[1:]):
+        yield "when its price changed is not known"
+    if is_guessed(use, span.begin):
+        yield f"its price before {use.segments[0].at[:16]} is not known"
+    if span.sure > span.begin:
+        yield f"whether it ran before {(use.sure_from or '')[:16]} is not known"
+    if span.early < span.begin:
+        yield f"when it began to run, between {(use.maybe_since or '')[:19]} and {use.begin[:19]}, is not known"
+    if use.maybe_until is not None and span.longest_run > span.run + span.begin - span.early:
+        yield f"it ended between {(use.end or '')[:16]} and {(use.maybe_until or '')[:16]}"
+    elif span.latest > span.end:
+        yield f"how {use.provider} rounds so short a use, or one of this system, is not known"
+    if rule.maybe_month_hours and use.per is Per.MONTH:
+        yield f"whether a month of {use.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
+    maybe = use.at_most or rule.maybe_free(use, span.shortest_run)
+    if maybe:
+        yield maybe
+
+
+def _sum(use: Use, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
+    """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
+    found = 0
+    for begin, end, nanos in pieces(use, *span, side):
+        first, last = cut.of(begin, end)
+        if first < last:
+            found += nanos * weight(use.per, rule, first, last, side)
+    return use.quantity * found
+
+
+def _traffic(use: Use, rule: Rule, cut: Cut) -> Charge:
+    """Bill bytes once, when they were counted; the bytes of a machine are more than those that leave the region."""
+    counted = _counted(use)
+    inside = cut.length(counted, counted + 1)
+    if not use.segments:
+        return Charge(use, 0, 0, 0, 0, None, inside, (f"no price is known for {use.what}",) * inside)
+    amount = _bytes_cost(use, rule) * inside
+    return Charge(use, 0, 0 if use.at_most else amount, amount, amount, None, 0, (use.at_most,) if use.at_most else ())
+
+
+def _counted(use: Use) -> int:
+    """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
+    begin = stamp(use.begin)
+    return begin if use.end is None else max(begin, stamp(use.end) - 1)
+
+
+def _bytes_cost(use: Use, rule: Rule) -> int:
+    return use.quantity * use.segments[-1].nanos * EXACT // rule.gb_bytes
+
+
+def _list_price(use: Use, micros: int, amount: int | None) -> int | None:
+    """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
+    if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
+        return amount
+    return None if use.on_demand is None else use.on_demand * use.quantity * micros * PARTS

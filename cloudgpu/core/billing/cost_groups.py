@@ -1,0 +1,243 @@
+"""What charges, and the totals that a row keeps of its ended uses, add up to for one group.
+
+Groups what the ledger's rows and uses cost: by machine, by whose it is, by place, by kind, by calendar period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from enum import StrEnum
+from itertools import chain
+from typing import Any
+
+from cloudgpu.core.billing import charge_notes as aside
+from cloudgpu.core.billing.charges import Charge, billed_span, charge
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.billing.usage import Resource, Use, use_from_json
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.periods import periods
+from cloudgpu.core.values.times import iso
+
+Row = Mapping[str, Any]
+_NO_NOTE = aside.empty()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums in exact parts of a nano-dollar (`core.billing.EXACT`) and microseconds.
+
+    `micros` is how long machines were billed, `all_micros` how long anything was. `on_demand` is what the runs with a
+    known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the runs without.
+    `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
+    `interrupted` and `failed` are (low, amount, high, micros, number) of runs that the provider took away and of
+    launches that gave no usable machine. `marks` are those of docs/catalog.md.
+    """
+
+    low: int = 0
+    amount: int = 0
+    high: int = 0
+    micros: int = 0
+    all_micros: int = 0
+    on_demand: int = 0
+    compared: int = 0
+    uncompared: int = 0
+    without_price: int = 0
+    unpriced: dict[str, None] = field(default_factory=dict)
+    reasons: dict[str, None] = field(default_factory=dict)
+    interrupted: list[int] = field(default_factory=lambda: [0] * 5)
+    failed: list[int] = field(default_factory=lambda: [0] * 5)
+    marks: str = ""
+    _failed: set[str] = field(default_factory=set, repr=False)
+
+    def add(self, row: Row, charge: Charge, note: aside.Aside, *, again: bool = False) -> None:
+        """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
+        sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
+        counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
+        self._add(row, charge.use.resource, (*sums, *map(int, counts)), note)
+        self.interrupted[4] -= again and note["interrupted"][4]
+        if charge.unpriced_micros:
+            self.unpriced[f"{row['name']} ({charge.use.resource})"] = None
+
+    def add_ended(self, row: Row, resource: str) -> None:
+        """Add the totals of a row's uses of one resource that have ended."""
+        self._add(row, resource, row["totals"][resource], row["aside"].get(resource, _NO_NOTE))
+
+    def _add(self, row: Row, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
+        low, amount, high, on_demand, micros, unpriced, uncompared = sums
+        self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
+        self.all_micros += micros
+        self.without_price += unpriced
+        if note["marks"]:
+            self.marks = aside.joined(self.marks, note["marks"])
+        if unpriced:
+            self.unpriced[f"{row['name']} ({resource})"] = None
+        for reason in note["reasons"]:
+            self.reasons[f"{row['name']} ({resource}): {reason}"] = None
+        if resource == Resource.INSTANCE:
+            self.micros += micros
+            self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note["compared"]
+            self.uncompared += uncompared
+        if note["interrupted"][4]:
+            self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
+        if is_failed(row):
+            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row["id"] not in self._failed)
+            self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
+            self._failed.add(row["id"])
+
+
+def is_failed(row: Row) -> bool:
+    """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
+    return bool(row.get("failed")) or row["attempt"] in ("refused", "void")
+
+
+Ended = tuple[str, Mapping[str, Any]]
+
+
+class By(StrEnum):
+    """What costs are grouped by."""
+
+    INSTANCE = "instance"
+    PROJECT = "project"
+    OWNER = "owner"
+    ACCOUNT = "account"
+    PROVIDER = "provider"
+    REGION = "region"
+    MARKET = "market"
+    RESOURCE = "resource"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+CALENDAR = (By.DAY, By.WEEK, By.MONTH)
+# A row is of one of each of these for its whole life, so that the totals of its ended uses are enough.
+_OF_A_ROW = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is grouped by what, within [`since`, `until`) where they are given; calendar periods are those of `zone`."""
+
+    by: By
+    zone: tzinfo
+    since: datetime | None = None
+    until: datetime | None = None
+    owner: str | None = None  # of whose machines alone; None: everybody's
+
+    @property
+    def from_totals(self) -> bool:
+        """Whether the rows alone tell it; else every use that has ended has to be read."""
+        return self.since is None and self.until is None and self.by in _OF_A_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The groups in their order, by key, and their total. The key of a period is the ledger time of its begin."""
+
+    groups: Mapping[str, Tally]
+    total: Tally
+
+
+def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Costs:
+    """Return what these rows (`View.bills`) cost as of `now`.
+
+    `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
+    The groups add up to the total exactly, calendar periods too: a use is cut at their midnights.
+    """
+    groups: dict[str, Tally] = {}
+    total = Tally()
+    for part in _parts(with_whole_names(list(rows), asked.by), ended, now, asked):
+        group = groups.setdefault(part.key, Tally())
+        if isinstance(part.found, str):
+            group.add_ended(part.row, part.found)
+            total.add_ended(part.row, part.found)
+        else:
+            note = aside.empty()
+            aside.note(note, part.found)
+            group.add(part.row, part.found, note)
+            total.add(part.row, part.found, note, again=part.again)
+    order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
+    return Costs({key: groups[key] for key in order}, total)
+
+
+def with_whole_names(rows: list[Row], by: By) -> list[Row]:
+    """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
+
+    So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.
+    """
+    if by not in (By.OWNER, By.PROJECT):
+        return rows
+    meant: dict[str, list[str]] = {}
+    for name in {str(row[by]) for row in rows if row[by]}:
+        meant.setdefault(tag_value(name), []).append(name)
+    whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
+    tagged = (row for row in rows if row["thing"] or not row.get("template"))
+    said = {row["id"]: whole[row[by]][0] for row in tagged if len(whole.get(row[by] or "", ())) == 1}
+    return [{**row, str(by): said[row["id"]]} if row["id"] in said else row for row in rows]
+
+
+def of_owner(rows: list[Row], ended: Iterable[Ended], owner: str) -> tuple[list[Row], list[Ended]]:
+    """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
+    whole = with_whole_names(rows, By.OWNER)
+    theirs = [row for row in whole if row["owner"] and tag_value(row["owner"]) == tag_value(owner)]
+    known = {row["id"] for row in theirs}
+    return theirs, [one for one in ended if one[0] in known]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece that is added up: a charge, or the resource whose totals are meant; `again`: its use was there before."""
+
+    key: str
+    row: Row
+    found: Charge | str
+    again: bool = False
+
+
+def _parts(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+    if asked.by in CALENDAR:
+        yield from _by_calendar(rows, ended, now, asked)
+        return
+    charges = billed(rows, ended, now, since=asked.since, until=asked.until)
+    if asked.from_totals:
+        charges = billed(rows, (), now)
+        yield from (_Part(_key(asked.by, row, resource), row, resource) for row in rows for resource in row["totals"])
+    for one in charges:
+        use = one.charge.use
+        yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
+
+
+def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
+    """Return the group of a charge, or of a row's totals; empty where the row does not say."""
+    if by is By.INSTANCE:
+        return str(row["id"])
+    if by is By.RESOURCE:
+        return str(resource)
+    if use is not None and by in (By.MARKET, By.PROVIDER):
+        return str(use.market if by is By.MARKET else use.provider)
+    return str(row[by] or "")
+
+
+def _by_calendar(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+    known = {row["id"]: row for row in rows}
+    gone = ((known[subject], use) for subject, use in ended)
+    for row, data in chain(gone, ((one, use) for one in rows for use in one["uses"])):
+        again = False
+        for key, piece in _pieces(use_from_json(data), now, asked):
+            yield _Part(key, row, piece, again)
+            again = True
+
+
+def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge]]:
+    """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
+    first, last = billed_span(use, now)
+    first = first if asked.since is None else max(first, asked.since)
+    last = last if asked.until is None else min(last, asked.until)
+    for one in periods(asked.by, first, last, asked.zone) if first <= last else ():
+        begin = one.begin if asked.since is None else max(one.begin, asked.since)
+        end = one.end if asked.until is None else min(one.end, asked.until)
+        piece = charge(use, now, since=begin, until=end)
+        if piece.micros or piece.high or piece.unpriced_micros:
+            yield iso(one.begin), piece

@@ -1,0 +1,237 @@
+"""What everything cost on each calendar day, by project: one pass over the uses, exact, however many there are."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, tzinfo
+from itertools import chain
+from typing import Any, NamedTuple
+
+from cloudgpu.core.billing.charges import EXACT, Course, course, micros_of
+from cloudgpu.core.billing.cost_groups import By, with_whole_names
+from cloudgpu.core.billing.granularity import EPOCH, MICRO
+from cloudgpu.core.billing.rate_timeline import Strand, in_months, rule_of
+from cloudgpu.core.billing.rules import Rule
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.periods import periods
+
+Row = Mapping[str, Any]
+Ended = tuple[str, Mapping[str, Any]]
+PARTS = EXACT // HOUR
+_AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
+_FOREVER = 2**62
+
+
+class Sums(NamedTuple):
+    """What something cost, in exact parts of a nano-dollar (`core.billing.EXACT`); the three differ where in doubt."""
+
+    low: int
+    amount: int
+    high: int
+
+
+NOTHING = Sums(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Daily:
+    """The days on which anything cost something, in order: by project, "" where none was named.
+
+    `without_price` names what was billed and has no price: it is in no sum. Of each, its name and its resource.
+    """
+
+    days: Mapping[date, Mapping[str, Sums]]
+    without_price: tuple[str, ...]
+
+    @property
+    def total(self) -> Sums:
+        """All of it: what `core.cost.costs` says of the same period."""
+        return added(sums for day in self.days.values() for sums in day.values())
+
+
+def added(sums: Iterable[Sums]) -> Sums:
+    """Return the sum of sums."""
+    low = amount = high = 0
+    for one in sums:
+        low, amount, high = low + one.low, amount + one.amount, high + one.high
+    return Sums(low, amount, high)
+
+
+class Laid(NamedTuple):
+    """A use laid out in time: of which row, of which resource, and what it costs when."""
+
+    subject: str
+    resource: str
+    course: Course
+
+
+def lay(rows: Iterable[Row], ended: Iterable[Ended], now: datetime) -> list[Laid]:
+    """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
+    moment = micros_of(now)
+    gone = [Laid(subject, use["resource"], laid_out(use, moment)) for subject, use in ended]
+    return gone + [Laid(row["id"], use["resource"], laid_out(use, moment)) for row in rows for use in row["uses"]]
+
+
+def daily(
+    rows: Iterable[Row],
+    ended: Iterable[Ended],
+    now: datetime,
+    zone: tzinfo,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Daily:
+    """Return what these rows (`View.bills`) and ended uses (`View.uses`) cost on each day of `zone`, as of `now`.
+
+    Within [`since`, `until`) where they are given. A project that was read from a tag is the one that launches named.
+    """
+    rows = list(rows)
+    return daily_of(rows, lay(rows, ended, now), zone, since=since, until=until)
+
+
+def daily_of(
+    rows: Iterable[Row], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
+) -> Daily:
+    """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
+    known = {row["id"]: row for row in with_whole_names(list(rows), By.PROJECT)}
+    first = 0 if since is None else micros_of(since)
+    last = _FOREVER if until is None else micros_of(until)
+    strands: defaultdict[str, _Strands] = defaultdict(_Strands)
+    without: dict[str, None] = {}
+    for subject, resource, found in laid:
+        row = known[subject]
+        strands[row["project"] or ""].take(found)
+        if found.unpriced and max(found.begin, first) < min(found.end, last):
+            without[f"{row['name']} ({resource})"] = None
+    return Daily(_by_day(strands, zone, first, last), tuple(without))
+
+
+def laid_out(use: Mapping[str, Any], now: int) -> Course:
+    """Return what a use (as JSON) costs in time, as `core.billing.course` does: for most uses much faster."""
+    segments, resource, market = use["segments"], use["resource"], use["market"]
+    odd = not segments or resource == "traffic" or use["maybe_until"] or use["reason"] == "interrupted"
+    if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):
+        return course(use_from_json(use), now)
+    begin = _stamp(use["begin"])
+    rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
+    run = max(0, (now if use["end"] is None else _stamp(use["end"])) - begin)
+    length = rule.length(run, taken=False)
+    doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
+    if doubtful and rule.longest(run, taken=False) != length:
+        return course(use_from_json(use), now)
+    if market == "spot" and resource == "instance" and _stamp(segments[0]["at"]) > begin + _AT_ONCE:
+        return course(use_from_json(use), now)
+    if use["per"] == "hour":
+        return _by_hours(use, begin, begin + length) or course(use_from_json(use), now)
+    if len(segments) > 1:
+        return course(use_from_json(use), now)
+    return _by_months(begin, begin + length, use["quantity"] * segments[0]["nanos"], rule)
+
+
+def _by_hours(use: Mapping[str, Any], begin: int, end: int) -> Course | None:
+    """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
+    segments, parts = use["segments"], use["quantity"] * PARTS
+    if len(segments) == 1:
+        strands = [(begin, end, segments[0]["nanos"] * parts)]
+        return Course(begin, end, strands, strands, strands)
+    strands, at, rate = [], begin, segments[0]["nanos"] * parts
+    for one in segments[1:]:
+        if one["maybe_from"] is not None:
+            return None
+        then = min(end, max(begin, _stamp(one["at"])))
+        strands.append((at, then, rate))
+        at, rate = then, one["nanos"] * parts
+    strands.append((at, end, rate))
+    return Course(begin, end, strands, strands, strands)
+
+
+def _by_months(begin: int, end: int, nanos: int, rule: Rule) -> Course:
+    """Return what a price a month comes to, by each reading of how long a month is."""
+    whole = rule.month_hours
+    months = list(in_months(begin, end)) if whole is None else [(begin, end, whole)]
+    amount = [(first, last, nanos * (PARTS // hours)) for first, last, hours in months]
+    if not rule.maybe_month_hours:
+        return Course(begin, end, amount, amount, amount)
+    maybe = rule.maybe_month_hours
+    low = [(first, last, nanos * (PARTS // max(hours, maybe))) for first, last, hours in months]
+    high = [(first, last, nanos * (PARTS // min(hours, maybe))) for first, last, hours in months]
+    return Course(begin, end, low, amount, high)
+
+
+def _stamp(text: str) -> int:
+    """Return a ledger time, which is UTC, as whole microseconds since 1970."""
+    since = datetime.fromisoformat(text) - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+@dataclass(slots=True)
+class _Strands:
+    """The strands of one project: those that are sure, and those of which low, amount and high differ."""
+
+    sure: list[Strand] = field(default_factory=list)
+    low: list[Strand] = field(default_factory=list)
+    amount: list[Strand] = field(default_factory=list)
+    high: list[Strand] = field(default_factory=list)
+
+    def take(self, found: Course) -> None:
+        if found.low is found.amount is found.high:
+            self.sure += found.amount
+        else:
+            self.low += found.low
+            self.amount += found.amount
+            self.high += found.high
+
+    def __iter__(self) -> Iterator[Strand]:
+        return chain(self.sure, self.low, self.amount, self.high)
+
+
+def _by_day(laid: Mapping[str, _Strands], zone: tzinfo, first: int, last: int) -> dict[date, dict[str, Sums]]:
+    every = [strand for one in laid.values() for strand in one]
+    begin = max(first, min((strand[0] for strand in every), default=0))
+    end = min(last, max((strand[1] for strand in every), default=0))
+    if begin >= end:
+        return {}
+    names, edges = _days(begin, end, zone)
+    days: dict[date, dict[str, Sums]] = {}
+    for project, one in sorted(laid.items()):
+        sure = _binned(one.sure, edges, begin, end)
+        sides = [_binned(strands, edges, begin, end) for strands in (one.low, one.amount, one.high)]
+        for number, name in enumerate(names):
+            sums = Sums(*(sure[number] + side[number] for side in sides))
+            if sums.high:
+                days.setdefault(name, {})[project] = sums
+    return dict(sorted(days.items()))
+
+
+def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
+    """Return the days that a time touches, and where each begins; one more edge is the end of the last."""
+    found = list(periods("day", EPOCH + begin * MICRO, EPOCH + end * MICRO, zone))
+    edges = [micros_of(one.begin) for one in found] + [micros_of(found[-1].end)]
+    return [one.begin.astimezone(zone).date() for one in found], edges
+
+
+def _binned(strands: Sequence[Strand], edges: list[int], since: int, until: int) -> list[int]:
+    """Return what strands cost between each two edges: ends are put into their days, whole days are summed once."""
+    parts, changes = [0] * len(edges), [0] * len(edges)
+    for begin, end, rate in strands:
+        begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
+        if begin >= end:
+            continue
+        first = bisect_right(edges, begin) - 1
+        if end <= edges[first + 1]:
+            parts[first] += rate * (end - begin)
+            continue
+        last = bisect_right(edges, end) - 1
+        parts[first] += rate * (edges[first + 1] - begin)
+        parts[last] += rate * (end - edges[last])
+        changes[first + 1] += rate
+        changes[last] -= rate
+    rate = 0
+    for number in range(len(edges) - 1):
+        rate += changes[number]
+        parts[number] += rate * (edges[number + 1] - edges[number])
+    return parts[:-1]

@@ -1,0 +1,147 @@
+"""Prices that were agreed on (discounts, committed-use rates) and credits, as the user states them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from fractions import Fraction
+
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import ZERO, Money
+
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """What is agreed on for what fits: so many percent less, or a fixed rate per hour (then `percent` is None).
+
+    `account`, `instance_type` and `region` are patterns. `markets` are those it holds on. It holds from `since`
+    (inclusive) to `until` (exclusive), aware UTC; None: without that end. `source` names its place in config.toml.
+    """
+
+    provider: str
+    account: str
+    instance_type: str
+    region: str
+    markets: frozenset[Market]
+    percent: Fraction | None
+    rate: Money | None
+    since: datetime | None
+    until: datetime | None
+    source: str
+
+    def fits(self, item: Available, at: datetime) -> bool:
+        """Say whether it holds for this machine at this moment."""
+        patterns = (
+            (self.account, item.account),
+            (self.instance_type, item.instance_type),
+            (self.region, item.region),
+        )
+        return (
+            self.provider == item.provider
+            and item.market in self.markets
+            and all(fnmatchcase(fact, pattern) for pattern, fact in patterns)
+            and holds(self.since, self.until, at)
+        )
+
+    def of(self, listed: Price | None, at: datetime) -> Price | None:
+        """Return what is paid in place of a listed price; None for a percentage of a price that nobody knows."""
+        if self.rate is not None:
+            against = f" (list: {listed.per_hour.text(4)}, {listed.source})" if listed else ""
+            return Price(self.rate, f"{self.source}: a fixed rate{against}", at, Basis.SETTING)
+        if listed is None or self.percent is None:
+            return None
+        paid = listed.per_hour.scaled(1 - self.percent / 100)
+        less = f"{float(self.percent):g}% off {listed.per_hour.text(4)}"
+        return Price(paid, f"{self.source}: {less}; {listed.source}", listed.as_of, Basis.SETTING)
+
+
+def agreed(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:
+    """Return what is really paid for a machine: by the first discount that fits, else the listed price.
+
+    The source says by which setting, and what the list price was. None where no price is known: never free.
+    """
+    first = next((one for one in discounts if one.fits(item, at)), None)
+    return listed if first is None else first.of(listed, at)
+
+
+def holds(since: datetime | None, until: datetime | None, at: datetime) -> bool:
+    """Say whether a moment lies in a period that includes its begin and not its end; None: it has no such end."""
+    return (since is None or since <= at) and (until is None or at < until)
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """An amount that a provider takes off its bill while it holds: a free trial, a grant, a promotion.
+
+    `provider` and `account` are patterns. Budgets count before credits; only what is shown as paid counts after.
+    """
+
+    name: str
+    amount: Money
+    provider: str
+    account: str
+    since: datetime | None
+    until: datetime | None
+    source: str
+
+    def fits(self, spent: Spent) -> bool:
+        """Say whether it pays for this."""
+        mine = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
+        return mine and holds(self.since, self.until, spent.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was charged to an account at a moment (the begin of a day, say), before credits."""
+
+    provider: str
+    account: str
+    at: datetime
+    amount: Money
+
+
+@dataclass(frozen=True, slots=True)
+class CreditUse:
+    """How much of a credit was used up by what was spent, and what is left of it."""
+
+    credit: Credit
+    used: Money
+    left: Money
+
+
+@dataclass(frozen=True, slots=True)
+class AfterCredits:
+    """What was spent before credits, what is left to be paid, and what became of each credit."""
+
+    before: Money
+    after: Money
+    uses: tuple[CreditUse, ...]
+
+
+def credits_used(given: Sequence[Credit], spent: Iterable[Spent]) -> AfterCredits:
+    """Return what credits took off, the earliest spending first and, for each, the credit that ends first.
+
+    That is our model: which credit a provider uses first, its bill says.
+    """
+    left = {number: credit.amount for number, credit in enumerate(given)}
+    before = after = ZERO
+    order = sorted(left, key=lambda number: _end(given[number]))
+    for one in sorted(spent, key=lambda one: (one.at, one.provider, one.account)):
+        open_amount = one.amount
+        for number in order:
+            if given[number].fits(one):
+                taken = max(ZERO, min(open_amount, left[number]))
+                left[number] -= taken
+                open_amount -= taken
+        before += one.amount
+        after += open_amount
+    uses = (CreditUse(credit, credit.amount - left[number], left[number]) for number, credit in enumerate(given))
+    return AfterCredits(before, after, tuple(uses))
+
+
+def _end(credit: Credit) -> tuple[bool, float]:
+    return (credit.until is None, credit.until.timestamp() if credit.until else 0.0)

@@ -1,0 +1,163 @@
+"""When a use is billed and at which price: whole granules, months and pieces of one price, in exact microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from cloudgpu.core.billing.rules import MINUTE, Rule
+from cloudgpu.core.billing.usage import Per, Resource, Use
+from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.times import from_iso
+
+# Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
+PARTS = 661_520_160
+EXACT = PARTS * HOUR  # parts of a nano-dollar in which amounts are exact
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICRO = timedelta(microseconds=1)
+_CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
+
+
+def micros_of(moment: datetime) -> int:
+    """Return whole microseconds since 1970."""
+    return (moment - EPOCH) // MICRO
+
+
+def stamp(text: str) -> int:
+    """Return a ledger time as whole microseconds since 1970."""
+    return micros_of(from_iso(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A period in microseconds; `until` None: without end."""
+
+    since: int
+    until: int | None
+
+    def of(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the part of an interval inside the period; its end is not after its begin where there is none."""
+        return max(begin, self.since), end if self.until is None else min(end, self.until)
+
+    def length(self, begin: int, end: int) -> int:
+        """Return how much of an interval is inside the period."""
+        first, last = self.of(begin, end)
+        return max(0, last - first)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is billed: from `begin` to `end`, surely from `sure` to `sure_end`, at most from `early` to `latest`.
+
+    `run` is from its begin to its end as they are known, `shortest_run` and `longest_run` what they may have been.
+    """
+
+    early: int
+    begin: int
+    sure: int
+    sure_end: int
+    end: int
+    latest: int
+    run: int
+    shortest_run: int
+    longest_run: int
+
+
+def span_of(use: Use, rule: Rule, now: int) -> Span:
+    """Return from when to when a use is billed by its rule, in microseconds since 1970."""
+    begin = stamp(use.begin)
+    early = begin if use.maybe_since is None else min(begin, stamp(use.maybe_since))
+    stop = max(begin, now if use.end is None else stamp(use.end))
+    last = stop if use.maybe_until is None else max(stop, stamp(use.maybe_until))
+    sure = begin if use.sure_from is None else min(stop, max(begin, stamp(use.sure_from)))
+    taken = use.reason == "interrupted" and use.end is not None
+    if use.continues is not None:
+        return _went_on(use, rule, (begin, stop, last))
+    end = begin + rule.length(stop - begin, taken=taken)
+    sure_end = min(end, sure + rule.length(stop - sure, taken=taken))
+    latest = max(end, early + rule.longest(last - early, taken=taken))
+    return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
+
+
+def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
+    """Return when a use is billed that goes on with another: what that rounded up is paid, and rounded once in all."""
+    begin, stop, last = known
+    origin = stamp(use.continues or use.begin)
+    paid = origin + rule.length(begin - origin, taken=False)
+    end = max(paid, origin + rule.length(stop - origin, taken=False))
+    latest = max(end, origin + rule.longest(last - origin, taken=False))
+    return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
+
+
+def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
+    segments = use.segments
+    starts = [begin] + [min(end, max(begin, stamp(segment.at))) for segment in segments[1:]] + [end]
+    if side and is_guessed(use, stamp(use.begin)):
+        known = min(end, max(begin, stamp(segments[0].at)))
+        yield begin, known, max(segments[0].nanos, use.on_demand or 0) if side > 0 else 0
+        starts = [max(known, start) for start in starts]
+    for number, segment in enumerate(segments):
+        first, last = starts[number], starts[number + 1]
+        following = segments[number + 1] if side and number + 1 < len(segments) else None
+        if following is not None and following.maybe_from is not None:
+            doubt = min(last, max(first, stamp(following.maybe_from)))
+            either = (segment.nanos, following.nanos)
+            yield doubt, last, max(either) if side > 0 else min(either)
+            last = doubt
+        yield first, last, segment.nanos
+
+
+def is_guessed(use: Use, begin: int) -> bool:
+    """Say whether a spot machine ran before its first price that is known: then that is a guess."""
+    spot = use.market == "spot" and use.resource is Resource.INSTANCE
+    return spot and stamp(use.segments[0].at) > begin + _CLOCKS_DIFFER
+
+
+def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
+    """Return the exact parts per nano-dollar that an interval weighs."""
+    if per is Per.HOUR:
+        return (end - begin) * PARTS
+    return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
+
+
+def strands_of(use: Use, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
+    """Yield a piece as (begin, end, exact parts per microsecond), cut at the months where its price is per month."""
+    begin, end, nanos = piece
+    if begin >= end:
+        return
+    rate = use.quantity * nanos
+    if use.per is Per.HOUR:
+        yield begin, end, rate * PARTS
+    else:
+        yield from ((first, last, rate * parts) for first, last, parts in _in_months(rule, begin, end, side))
+
+
+def _in_months(rule: Rule, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval at the months, each with the exact parts that a microsecond of it is of a price per month."""
+    if rule.month_hours is not None:
+        yield begin, end, PARTS // rule.month_hours
+        return
+    maybe = rule.maybe_month_hours if side else 0
+    while begin < end:
+        until, hours = _month(begin)
+        if maybe:
+            hours = min(hours, maybe) if side > 0 else max(hours, maybe)
+        last = min(end, until)
+        yield begin, last, PARTS // hours
+        begin = last
+
+
+def _month(moment: int) -> tuple[int, int]:
+    """Return when the month of UTC ends in which this microsecond lies, and how many hours it has."""
+    day = EPOCH + moment * MICRO
+    return _month_of(day.year, day.month)
+
+
+@cache
+def _month_of(year: int, month: int) -> tuple[int, int]:
+    first = datetime(year, month, 1, tzinfo=UTC)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return micros_of(following), (following - first) // timedelta(hours=1)

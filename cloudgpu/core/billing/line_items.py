@@ -1,0 +1,128 @@
+"""The itemised bill: every charge in pieces of one UTC day at one price, whose rounded amounts add up to the total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+
+from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
+from cloudgpu.core.billing.totals import Billed, Row
+from cloudgpu.core.billing.usage import Resource, Segment, Use
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
+
+DAY = timedelta(days=1)
+_MICRO = timedelta(microseconds=1)
+_EXACT_BASES = ("asked", "listed", "measured", "setting")  # of whose prices nothing is guessed
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the bill: a charge from `begin` to `end`, within one UTC day and at one price.
+
+    `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
+    `low` and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is what the
+    price is for: hours, months or GB; nothing for a run that is free. `running`: it is billed still, so that this line
+    may grow.
+    """
+
+    row: Row
+    begin: datetime
+    end: datetime
+    charge: Charge
+    segment: Segment | None
+    amount: Money
+    low: Money
+    high: Money
+    units: Fraction
+    running: bool
+
+    @property
+    def estimate(self) -> bool:
+        """Whether the amount may turn out to be another: a range, a price nobody looked up, a line that may grow."""
+        guessed = self.segment is None or self.segment.basis not in _EXACT_BASES
+        return self.running or guessed or self.charge.low != self.charge.high
+
+
+def itemised(
+    bill: Iterable[Billed], now: datetime, *, since: datetime | None = None, until: datetime | None = None
+) -> Iterator[Item]:
+    """Yield the lines of a bill (`core.bill.billed` of the same period): the sum of their amounts is its total.
+
+    What rounding leaves over of a line is carried to the next, so that a line is off by a nano-dollar at most.
+    """
+    exact = rounded = 0
+    for one in bill:
+        for begin, end in _pieces(one.charge.use, now, since, until):
+            found = _charge(one.charge.use, now, begin, end)
+            if found.micros or found.high or found.unpriced_micros:
+                exact += found.amount
+                amount = money(exact) - Money(rounded)
+                rounded += amount.nanos
+                yield _item(one.row, found, begin, end, amount, now)
+
+
+def _charge(use: Use, now: datetime, begin: datetime, end: datetime) -> Charge:
+    since = max(begin, end - _MICRO) if use.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
+    return charge(use, now, since=since, until=end)
+
+
+def _pieces(
+    use: Use, now: datetime, since: datetime | None, until: datetime | None
+) -> Iterator[tuple[datetime, datetime]]:
+    """Cut a use, within a period, at the midnights of UTC and where its price changed."""
+    begin, end = billed_span(use, now)
+    if use.resource is Resource.TRAFFIC:
+        end = from_iso(use.end) if use.end else begin
+        end = max(end, begin + _MICRO)
+        yield max(begin, _midnight(end - _MICRO)), end
+        return
+    begin, end = max(begin, since or begin), min(end, until or end)
+    changes = (from_iso(segment.at) for segment in use.segments[1:])
+    cuts = {moment for moment in (*changes, *_midnights(begin, end)) if begin < moment < end}
+    edges = [begin, *sorted(cuts), end]
+    yield from ((first, last) for first, last in pairwise(edges) if first < last)
+
+
+def _midnights(begin: datetime, end: datetime) -> Iterator[datetime]:
+    moment = _midnight(begin) + DAY
+    while moment < end:
+        yield moment
+        moment += DAY
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _item(row: Row, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
+    use = found.use
+    free = bool(use.segments) and not found.high
+    until = end if use.resource is Resource.TRAFFIC else begin + found.micros * _MICRO
+    low = min(money(found.low), amount)
+    high = max(money(found.high), amount)
+    return Item(
+        row=row,
+        begin=begin,
+        end=end,
+        charge=found,
+        segment=_price_at(use, begin),
+        amount=amount,
+        low=amount if found.low == found.amount else low,
+        high=amount if found.high == found.amount else high,
+        units=Fraction(0) if free and _costs(use, begin) else billed_units(use, begin, until),
+        running=use.end is None and end >= now,
+    )
+
+
+def _price_at(use: Use, moment: datetime) -> Segment | None:
+    held = [segment for segment in use.segments[1:] if from_iso(segment.at) <= moment]
+    return held[-1] if held else next(iter(use.segments), None)
+
+
+def _costs(use: Use, moment: datetime) -> bool:
+    price = _price_at(use, moment)
+    return price is not None and price.nanos > 0

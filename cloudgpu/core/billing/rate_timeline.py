@@ -1,0 +1,146 @@
+"""What is paid, and will be, as strands: so much per microsecond from one moment to another. They add up fast.
+
+A strand is (begin, end, rate): microseconds since 1970 and exact parts of a nano-dollar (`billing.EXACT`) in each of
+them. What uses cost at most, by the rules of their providers, is the sum of their strands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from cloudgpu.core.billing.charges import EXACT, micros_of, rated, stamp
+from cloudgpu.core.billing.rules import Rule, rule_for
+from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
+from cloudgpu.core.values.money import HOUR
+
+Strand = tuple[int, int, int]
+PARTS = EXACT // HOUR
+_DAY = 24 * HOUR
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@cache
+def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rule:
+    """Return by which rule a resource is billed."""
+    at = "1970-01-01T00:00:00Z"
+    return rule_for(Use(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
+
+
+def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
+    """Return what a use (as JSON) costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
+    segments, market, resource = use["segments"], use["market"], use["resource"]
+    plain = len(segments) == 1 and not use["reason"] and not use["maybe_until"] and resource != "traffic"
+    if not plain or use.get("continues") or (market == "spot" and resource == "instance"):
+        return rated(use_from_json(use), now)
+    rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
+    begin = stamp(use["begin"])
+    run = (now if use["end"] is None else stamp(use["end"])) - begin
+    return strands(
+        begin, begin + rule.longest(max(0, run), taken=False), use["quantity"] * segments[0]["nanos"], use["per"], rule
+    )
+
+
+def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Strand]:
+    """Return what `nanos` an hour, or a month, cost from `begin` to `end`; by the dearer reading of what a month is."""
+    if begin >= end:
+        return []
+    if per == "hour":
+        return [(begin, end, nanos * PARTS)]
+    if rule.month_hours is not None:
+        return [(begin, end, nanos * (PARTS // rule.month_hours))]
+    least = rule.maybe_month_hours or 31 * 24
+    return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
+
+
+def amount(found: Iterable[Strand], begin: int, end: int) -> int:
+    """Return what strands cost within [begin, end), in exact parts."""
+    total = 0
+    for first, last, rate in found:
+        first, last = max(first, begin), min(last, end)  # noqa: PLW2901  (the inner loop of every admission)
+        if first < last:
+            total += (last - first) * rate
+    return total
+
+
+def worst_window(found: Iterable[Strand], length: int, begin: int, end: int) -> tuple[int, int]:
+    """Return (end of the window, its amount) of the dearest window of `length` that ends within [begin, end].
+
+    What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
+    strand begins or ends: the dearest is at one of these moments. The earliest of equals is returned.
+    """
+    held = rate = 0
+    changes: list[tuple[int, int]] = []
+    for first, last, each in found:
+        held += max(0, min(last, begin) - max(first, begin - length)) * each
+        for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
+            if enters <= begin < leaves:
+                rate += sign
+            elif begin < enters <= end:
+                changes.append((enters, sign))
+            if begin < leaves <= end:
+                changes.append((leaves, -sign))
+    changes.sort()
+    best, previous = (begin, held), begin
+    for at, change in changes:
+        held += (at - previous) * rate
+        rate += change
+        previous = at
+        if held > best[1]:
+            best = (at, held)
+    held += (max(begin, end) - previous) * rate
+    return (end, held) if held > best[1] else best
+
+
+def window_full(found: Iterable[Strand], rate: int, length: int, begin: int, limit: int) -> int | None:
+    """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
+
+    What was paid before leaves the window in its turn. None: it never holds as much.
+    """
+    held, flow, changes = 0, rate, [(begin + length, -rate)]
+    for first, last, each in found:
+        held += max(0, last - max(first, begin - length)) * each
+        if first + length > begin:
+            changes.append((first + length, -each))
+        elif last + length > begin:
+            flow -= each
+        if last + length > begin:
+            changes.append((last + length, each))
+    at = begin
+    for moment, change in sorted(changes):
+        if held >= limit:
+            return at - begin
+        if held + flow * (moment - at) >= limit:
+            return at - begin - (held - limit) // flow
+        held, flow, at = held + flow * (moment - at), flow + change, moment
+    return None
+
+
+def moment_of(micros: int) -> datetime:
+    """Return whole microseconds since 1970 as aware UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def in_months(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Cut an interval at the months of UTC, each with its hours."""
+    while begin < end:
+        last, hours = _month_of(begin // _DAY)
+        yield begin, min(end, last), hours
+        begin = last
+
+
+@cache
+def _month_of(day: int) -> tuple[int, int]:
+    """Return when the month of a day ends, and how many hours it has; days are counted from 1970 on, in UTC."""
+    moment = moment_of(day * _DAY)
+    return _month(moment.year, moment.month)
+
+
+@cache
+def _month(year: int, month: int) -> tuple[int, int]:
+    """Return when a month of UTC ends, and how many hours it has."""
+    first = datetime(year, month, 1, tzinfo=UTC)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return micros_of(following), (following - first) // timedelta(hours=1)

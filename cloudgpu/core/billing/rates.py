@@ -1,0 +1,53 @@
+"""The price of something that is paid beside a machine or without one: how much of it, at what, by whose word. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+
+MONTH_H = 730  # hours in a month, as the clouds' own price pages count
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What `quantity` of a resource costs: `price` for one of it, per hour, month or GB. None: no price is known.
+
+    `stored_as` is the price list's word for it. `by_size` False: the price is for the whole, whatever its size.
+    `why_at_most` is why it may cost less, down to nothing; empty where it does not.
+    """
+
+    resource: Resource
+    stored_as: str
+    quantity: int
+    per: Per
+    price: Money | None
+    source: str
+    as_of: datetime | None = None
+    basis: Basis | None = None
+    why_at_most: str = ""
+    by_size: bool = True
+
+    @property
+    def per_month(self) -> Money | None:
+        """What it costs in a month of 730 hours; None where no price is known, or a month says nothing."""
+        if self.price is None or self.per is Per.GB:
+            return None
+        return Money(self.price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
+
+    def terms(self) -> dict[str, Any]:
+        """Return the price as a ledger line carries it; how much there is of the thing stands elsewhere in the line."""
+        return {
+            "per": str(self.per),
+            "nanos": None if self.price is None else self.price.nanos,
+            "source": self.source,
+            "as_of": self.as_of and iso(self.as_of),
+            "basis": self.basis and str(self.basis),
+            "why_at_most": self.why_at_most,
+            "by_size": self.by_size,
+        }

@@ -1,0 +1,245 @@
+"""How each provider bills each resource: granularity, minimum, month's length, and what is free, with its source.
+
+docs/billing.md shows this table; tests/core/test_billing_rules.py holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from cloudgpu.core.billing.usage import Resource, Use
+
+SECOND = 1_000_000  # microseconds
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+ANY = "*"
+GB = 10**9  # bytes
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a resource is billed. Lengths are microseconds.
+
+    `granularity_us` is what is started and billed whole, `minimum_us` the least of each start. `month_hours` is the
+    length of a month that a price per month is for; None: that of the calendar's month, in UTC. `gb_bytes` is what a
+    GB of traffic is. `states` says when it is billed. `licence` is the system's, where that changes the rule.
+    A run that the provider takes away within `free_when_taken_us` of its start is free (0: no such rule); of a machine
+    that it starts again, only where `free_every_run` is sure. `drops_part_when_taken`: the granule in which it was
+    taken is free. Where sources disagree or are silent, `maybe_...` is the dearer or the other reading: charges show
+    it as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a
+    part of that time is, and a look cannot tell which. `status` is `verified` (the provider's own text), `secondary`
+    (others' texts), `derived`, `recalled` (from memory) or `convention` (ours).
+    """
+
+    provider: str
+    market: str
+    resource: str
+    granularity_us: int
+    minimum_us: int
+    month_hours: int | None
+    states: str
+    source: str
+    as_of: str
+    status: str
+    licence: str = ""
+    free_when_taken_us: int = 0
+    free_every_run: bool = False
+    drops_part_when_taken: bool = False
+    maybe_granularity_us: int = 0
+    maybe_minimum_us: int = 0
+    maybe_month_hours: int = 0
+    gb_bytes: int = GB
+    from_running: bool = False
+    maybe_starting: bool = False
+
+    def length(self, run_us: int, *, taken: bool) -> int:
+        """Return how long a run of this length is billed for; `taken`: the provider ended it."""
+        granule = self.granularity_us
+        if taken and self.drops_part_when_taken:
+            return max(0, run_us) // granule * granule
+        return max(self.minimum_us, _rounded(run_us, granule))
+
+    def longest(self, run_us: int, *, taken: bool) -> int:
+        """Return how long it is billed for by the dearer reading of what sources say; never below `length`."""
+        coarse = _rounded(run_us, max(self.granularity_us, self.maybe_granularity_us))
+        least = self.length(run_us, taken=taken)
+        doubtful = self.maybe_granularity_us or self.maybe_minimum_us
+        return max(least, self.maybe_minimum_us, coarse) if doubtful else least
+
+    def free(self, use: Use, run_us: int) -> str:
+        """Return why this run is free, empty where it is not; `run_us` is how long it may have run, not rounded."""
+        return _TAKEN if self._is_taken_soon(use, run_us) and (use.first or self.free_every_run) else ""
+
+    def maybe_free(self, use: Use, run_us: int) -> str:
+        """Return why this run, that is not free for sure, may be free; `run_us` is how short it may have been."""
+        if not self._is_taken_soon(use, run_us):
+            return ""
+        return _TAKEN_SOMETIME if use.first or self.free_every_run else _TAKEN_LATER
+
+    def _is_taken_soon(self, use: Use, run_us: int) -> bool:
+        return use.reason == "interrupted" and use.end is not None and run_us < self.free_when_taken_us
+
+
+_TAKEN = "free: the provider interrupted it soon after its start"
+_TAKEN_SOMETIME = "it may be free: how soon after its start it was interrupted is not known"
+_TAKEN_LATER = "it may be free: it was interrupted soon after a start that may not be its first"
+
+
+def _rounded(run_us: int, granule: int) -> int:
+    return -(-max(0, run_us) // granule) * granule
+
+
+def rule_for(use: Use) -> Rule:
+    """Return the rule by which a use is billed; that of plug-ins where the provider is none of ours."""
+    return _found(use.provider, use.market, use.resource, use.licence)
+
+
+def rule_of(provider: str, market: str, resource: Resource) -> Rule:
+    """Return the rule by which a resource is billed there, under a system without a licence of its own."""
+    return _found(provider, market, resource, "")
+
+
+@cache
+def _found(provider: str, market: str, resource: str, licence: str) -> Rule:
+    fitting = (rule for rule in RULES if rule.provider in (provider, ANY))
+    fitting = (rule for rule in fitting if rule.market in (market, ANY) and rule.resource in (resource, ANY))
+    return next(rule for rule in fitting if rule.licence in ("", licence))
+
+
+_EC2_STATES = "running; not pending, stopping, stopped, shutting-down, terminated"
+_EC2_SPOT = "EC2 user guide, Billing for interrupted Spot Instances; whitepaper How Spot Instances Work"
+_GCE_STATES = (
+    "RUNNING and STOPPING; not PROVISIONING, STAGING, TERMINATED (stopped); SUSPENDED: its memory at a price that is "
+    "not in the catalogue"
+)
+_AZURE_STATES = "Starting, Running, Stopping, Stopped (shut down from inside); not Creating, Deallocating, Deallocated"
+_ALWAYS = "from its making to its removal, whatever the machine does"
+_GCE_MONTH = (
+    "the Billing Catalog's factors: 2,505,600 s for a month in 2020-02 (29 days), 2,678,400 s in 2020-10 (31 days)"
+)
+
+RULES = (
+    Rule(
+        "aws", ANY, Resource.INSTANCE, HOUR, HOUR, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
+        licence="suse", free_when_taken_us=HOUR, drops_part_when_taken=True, from_running=True,
+    ),
+    Rule(
+        "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        f"{_EC2_SPOT}; one version of the page bills RHEL by the hour, the newest does not", "2026",
+        "verified; RHEL: sources disagree", licence="rhel", free_when_taken_us=HOUR, maybe_granularity_us=HOUR,
+        from_running=True,
+    ),
+    Rule(
+        "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        "EC2 on-demand pricing; versions of the EC2 user guide disagree on RHEL", "2026",
+        "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR, from_running=True,
+    ),
+    Rule(
+        "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
+        free_when_taken_us=HOUR, from_running=True,
+    ),
+    Rule(
+        "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
+        "What's New 2017-10-02, Amazon EC2 per-second billing; API reference of StopInstances; "
+        "EC2 user guide, Instance lifecycle", "2026", "verified", from_running=True,
+    ),
+    Rule(
+        "aws", ANY, Resource.DISK, SECOND, MINUTE, None, _ALWAYS,
+        "EBS pricing (per second, 60 s; its examples divide by the days of their month); "
+        "Knowledge Center, EBS volume charges: 744 hours are a GB-month in a month of 31 days", "2025", "verified",
+    ),
+    Rule(
+        "aws", ANY, Resource.SNAPSHOT, HOUR, HOUR, None, _ALWAYS,
+        "What's New 2017-10-02: EBS snapshots are still billed by the hour; EBS pricing, example 7", "2025", "verified",
+    ),
+    Rule(
+        "aws", ANY, Resource.IMAGE, HOUR, HOUR, None, _ALWAYS,
+        "an AMI is billed as the snapshots of which it is made: as those", "2025", "verified",
+    ),
+    Rule(
+        "aws", ANY, Resource.ADDRESS, SECOND, 0, None,
+        "an automatic one while the machine runs; an Elastic IP until it is released",
+        "EC2 on-demand pricing (per hour, pro rata); blog on public IPv4, since 2024-02-01",
+        "2024-02-01", "secondary",
+    ),
+    Rule(
+        "aws", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
+        "EC2 on-demand pricing, data transfer; that a GB is 10^9 bytes is the dearer reading", "2024-07", "recalled",
+    ),
+    Rule(
+        "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
+        "Compute Engine, VM instance pricing; preempted in the first minute after a start: no charge "
+        "(public copies of the page on Spot VMs)", "2024", "verified; the free minute: secondary",
+        free_when_taken_us=MINUTE, free_every_run=True, from_running=True,
+    ),
+    Rule(
+        "gcp", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
+        "Compute Engine, VM instance pricing: at least 1 minute, then by the second", "2024-26", "verified",
+        from_running=True,
+    ),
+    Rule(
+        "gcp", ANY, Resource.DISK, SECOND, 0, None, _ALWAYS,
+        f"Compute Engine, Disk and image pricing: prorated by seconds; month: {_GCE_MONTH}", "2025",
+        "verified; month: derived",
+    ),
+    Rule(
+        "gcp", ANY, Resource.SNAPSHOT, SECOND, 0, None, _ALWAYS,
+        "Compute Engine, Disk and image pricing: prorated by seconds; month as disks", "2025",
+        "verified; month: derived",
+    ),
+    Rule(
+        "gcp", ANY, Resource.IMAGE, SECOND, 0, None, _ALWAYS, "as snapshots", "2025", "recalled",
+    ),
+    Rule(
+        "gcp", ANY, Resource.ADDRESS, SECOND, 0, None,
+        "an ephemeral one while the machine runs; a static one until it is released",
+        "VPC pricing, per hour; that parts of an hour count as such is recalled", "2026-04", "recalled",
+    ),
+    Rule(
+        "gcp", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the zone",
+        "Compute Engine, VM instance pricing: network usage is in GiB", "2024", "verified", gb_bytes=GIB,
+    ),
+    Rule(
+        "azure", ANY, Resource.INSTANCE, SECOND, 0, None, _AZURE_STATES,
+        "Microsoft Learn, States and billing status; by the second: others' texts, of which one has a minimum of 60 s "
+        "and one has none", "2025", "verified; the second: secondary; the minimum: sources disagree",
+        maybe_minimum_us=MINUTE, from_running=True, maybe_starting=True,
+    ),
+    Rule(
+        "azure", ANY, Resource.DISK, HOUR, HOUR, None, _ALWAYS,
+        "Microsoft Learn, Managed disk types: prorated hourly by the monthly price of the size; that a month is the "
+        "calendar's is recalled, Microsoft's estimates use 730 hours", "2025", "verified; month: recalled",
+        maybe_month_hours=730,
+    ),
+    Rule(
+        "azure", ANY, Resource.SNAPSHOT, HOUR, HOUR, None, _ALWAYS,
+        "Microsoft Learn, Understand Azure Disk Storage billing: for the used size; by the hour as disks", "2025",
+        "verified; hour and month: recalled", maybe_month_hours=730,
+    ),
+    Rule(
+        "azure", ANY, Resource.IMAGE, HOUR, HOUR, None, _ALWAYS, "as snapshots", "2025", "recalled",
+        maybe_month_hours=730,
+    ),
+    Rule(
+        "azure", ANY, Resource.ADDRESS, HOUR, HOUR, None, "a static one until it is removed",
+        "IP address pricing, per hour; that a started hour counts whole is recalled", "2026-04", "recalled",
+    ),
+    Rule(
+        "azure", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
+        "Bandwidth pricing; that a GB is 10^9 bytes is the dearer reading", "2019-04", "recalled",
+    ),
+    Rule(
+        "local", ANY, ANY, 1, 0, None, "while cloudgpu runs on it", "your own computer: nobody sends a bill", "",
+        "convention",
+    ),
+    Rule(
+        "ssh", ANY, ANY, 1, 0, None, "while cloudgpu runs on it", "your own computer: nobody sends a bill", "",
+        "convention",
+    ),
+    Rule(
+        ANY, ANY, ANY, 1, 0, 730, "what the plug-in says is billed",
+        "a provider that is none of ours: to the microsecond, a month of 730 hours", "", "convention",
+    ),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""The bill: every charge of a period, each with whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.billing.charges import Charge, charge, money, total
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.values.money import Money
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """A charge and the row of the machine, or of the thing kept by name, that it is for."""
+
+    row: Row
+    charge: Charge
+
+
+def billed(
+    rows: Iterable[Row],
+    ended: Iterable[tuple[str, Mapping[str, Any]]],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Iterator[Billed]:
+    """Yield what these rows (`View.bills`) and ended uses (`View.uses`) cost as of `now` within [`since`, `until`).
+
+    Charges of nothing, outside of the period, are left out.
+    """
+    known = {row["id"]: row for row in rows}
+    running = ((row, use) for row in known.values() for use in row["uses"])
+    for row, use in (*((known[subject], use) for subject, use in ended), *running):
+        found = charge(use_from_json(use), now, since=since, until=until)
+        if found.micros or found.high or found.unpriced_micros:
+            yield Billed(row, found)
+
+
+def spent(row: Row, now: datetime) -> Money:
+    """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
+
+    What has no price is not in it: `unpriced` says so.
+    """
+    ended = sum(sums[1] for sums in row["totals"].values())
+    return money(ended + total(charge(use_from_json(use), now) for use in row["uses"]).amount)

@@ -1,0 +1,1 @@
+"""Budgets: what they admit, how they stand, what they stop."""

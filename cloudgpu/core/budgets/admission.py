@@ -1,0 +1,264 @@
+"""Whether budgets carry what is wanted beside what was spent and what is promised, period by period. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Any
+
+from cloudgpu.core.billing.charges import EXACT, micros_of, money
+from cloudgpu.core.billing.rate_timeline import Strand, amount, billed_strands, moment_of, worst_window
+from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promised
+from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.periods import Period, period, periods
+
+Row = Mapping[str, Any]
+Use = Mapping[str, Any]
+_EVER = 2**62  # microseconds; later than any time that can be written
+
+
+@dataclass(slots=True)
+class Account:
+    """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines."""
+
+    budget: Budget
+    spent: list[Strand] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    unpriced: list[str] = field(default_factory=list)
+    assumed: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One period of a budget: what was spent in it, what runs already and will be billed in it, and what is wanted.
+
+    `until` is its end; of a rolling budget that of its dearest window, of a total one as far as was looked.
+    """
+
+    since: datetime | None
+    until: datetime
+    spent: Money
+    running: Money
+    wanted: Money
+    fits: bool  # what costs nothing always does
+
+    @property
+    def total(self) -> Money:
+        """The sum that is held against the limit."""
+        return self.spent + self.running + self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How something that is wanted fits a budget. `unpriced` are machines of which nobody knows what they cost.
+
+    `assumed` says which prices are not known and what was counted instead.
+    """
+
+    budget: Budget
+    shares: tuple[Share, ...]
+    unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget carries it in each of its periods."""
+        return not self.unpriced and all(share.fits for share in self.shares)
+
+    @property
+    def tightest(self) -> Share:
+        """The period with the least left, or the most too much."""
+        return max(self.shares, key=lambda share: share.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What every budget that covers it says of something that is wanted."""
+
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def refusals(self) -> tuple[Verdict, ...]:
+        """The verdicts of budgets that do not carry it and refuse."""
+        return tuple(one for one in self.verdicts if one.budget.refuses and not one.fits)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Something that is wanted from `now` on, held against the accounts of every budget that covers it."""
+
+    wanted: Row
+    accounts: tuple[Account, ...]
+    volumes: frozenset[tuple[str, str]]
+    prices: Prices
+    now: datetime
+
+    def admission(self, wanted: Row | None = None) -> Admission:
+        """Return what the budgets say of it, or of `wanted` in its stead."""
+        row = self.wanted if wanted is None else wanted
+        found = promised(row, micros_of(self.now), self.prices, self.volumes)
+        return Admission(tuple(_verdict(account, row, found, self.now) for account in self.accounts))
+
+
+def asking(
+    budgets: Iterable[Budget],
+    wanted: Row,
+    rows: Sequence[Row],
+    ended: Callable[[datetime | None], Iterable[tuple[str, Use]]],
+    prices: Prices,
+    now: datetime,
+) -> Asking:
+    """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
+
+    `rows` are all rows (`View.bills`); one with the id of what is wanted is what it replaces: its past counts, its
+    future does not. `ended` gives the ended uses since a time (`View.uses`), None: all. It is not called where no
+    budget covers what is wanted.
+    """
+    covering = [budget for budget in budgets if budget.scope.covers(wanted)]
+    volumes = volumes_there(rows)
+    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"])
+    return Asking(wanted, found, volumes, prices, now)
+
+
+def accounts(
+    budgets: Sequence[Budget],
+    rows: Sequence[Row],
+    ended: Callable[[datetime | None], Iterable[tuple[str, Use]]],
+    prices: Prices,
+    now: datetime,
+    volumes: frozenset[tuple[str, str]],
+    *,
+    without: str | None = None,
+) -> tuple[Account, ...]:
+    """Return what each budget carries; the future of the row with the id `without` is left out."""
+    found = tuple(Account(budget) for budget in budgets)
+    if not found:
+        return ()
+    micros = micros_of(now)
+    covering: dict[str, list[Account]] = {}
+    for row in rows:
+        covered = [one for one in found if one.budget.scope.covers(row)]
+        if not covered:
+            continue
+        covering[row["id"]] = covered
+        _take(covered, row, micros, prices, volumes, ahead=row["id"] != without)
+    names = {row["id"]: row["name"] for row in rows}
+    for subject, use in ended(earliest(budgets, now)):
+        _bill(covering.get(subject, ()), use, micros, prices, names.get(subject, subject))
+    return found
+
+
+def earliest(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+    """Return since when spending matters to any of these budgets; None: since ever."""
+    begins = [current(budget, now) for budget in budgets]
+    known = [one.begin for one in begins if one is not None]
+    return min(known) if len(known) == len(begins) else None
+
+
+def current(budget: Budget, now: datetime) -> Period | None:
+    """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
+    if budget.span.kind == "total":
+        return None
+    if budget.span.days:
+        return Period(now - budget.span.window, now)
+    return period(budget.span.kind, now, budget.zone)
+
+
+def _take(
+    covered: Sequence[Account], row: Row, now: int, prices: Prices, volumes: frozenset[tuple[str, str]], *, ahead: bool
+) -> None:
+    """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
+    for use in row["uses"]:
+        _bill(covered, use, now, prices, row["name"])
+    if not ahead:
+        return
+    future = promised(row, now, prices, volumes)
+    for account in covered:
+        account.promises += future.items
+        if future.unpriced:
+            account.unpriced.append(row["name"])
+        account.assumed |= _assumed(row, future.items)
+
+
+def _bill(covered: Sequence[Account], use: Use, now: int, prices: Prices, name: str) -> None:
+    """Take what a use has cost into the accounts; without a price, at what stands in for it."""
+    if not use["segments"]:
+        use, why = _with_price(use, prices)
+        for account in covered:
+            account.assumed[f"{name}: {use['what']}: {why}"] = None
+    found = billed_strands(use, now) if covered else ()
+    for account in covered:
+        account.spent += found
+
+
+def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
+    """Return a use without a price with the one that is counted, and why; a run without any stays without."""
+    if use["resource"] == "instance":
+        if use["on_demand"] is None:
+            return use, "no price is known for a time that is past, so it is in no sum"
+        nanos, per, why = use["on_demand"], "hour", "its price is not known: counted on demand"
+    elif use["resource"] == "traffic":
+        return use, "no price is known, so it is in no sum"
+    else:
+        nanos, per, why = prices.beside(use["provider"], "", use["kind"], use["resource"])
+    segment = {"at": use["begin"], "nanos": nanos, "source": why, "as_of": None, "basis": "derived", "maybe_from": None}
+    return {**use, "per": per, "segments": [segment]}, why
+
+
+def _assumed(row: Row, items: Iterable[Promise]) -> dict[str, None]:
+    return dict.fromkeys(f"{row['name']}: {one.what}: {one.assumed}" for one in items if one.assumed)
+
+
+def _verdict(account: Account, row: Row, wanted: Promised, now: datetime) -> Verdict:
+    unpriced = [*account.unpriced, *([row["name"]] if wanted.unpriced else [])]
+    assumed = account.assumed | _assumed(row, wanted.items)
+    free = not wanted.unpriced and not any(one.nanos for one in wanted.items)
+    found = tuple(shares(account, wanted.items, now))
+    return Verdict(account.budget, found, () if free else tuple(unpriced), tuple(assumed))
+
+
+def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterator[Share]:
+    """Yield each period that what is wanted touches, with the sums that are held against the limit."""
+    budget, micros = account.budget, micros_of(now)
+    last = max([micros, *(one.until for one in wanted if one.until is not None)])
+    if budget.span.kind in ("day", "week", "month"):
+        for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
+            yield _share(account, wanted, one, micros)
+        return
+    horizon = max([last, *(one.until for one in account.promises if one.until is not None)])
+    if not budget.span.days:
+        yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
+        return
+    length = budget.span.window // timedelta(microseconds=1)
+    future = [strand for one in (*account.promises, *wanted) for strand in one.strands(micros, horizon)]
+    end, _ = worst_window(chain(account.spent, future), length, micros, horizon)
+    costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
+    yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
+
+
+def _share(
+    account: Account,
+    wanted: Sequence[Promise],
+    within: Period,
+    now: int,
+    *,
+    endless: bool = False,
+    horizon: int | None = None,
+    costs: bool = False,
+) -> Share:
+    """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end.
+
+    `costs`: what is wanted costs something in a period as dear as this one, if not in this one.
+    """
+    begin, end = micros_of(within.begin), micros_of(within.end)
+    ahead = horizon or end
+    spent = amount(account.spent, begin, _EVER if endless else end)
+    running = sum(amount(one.strands(now, ahead), begin, end) for one in account.promises)
+    more = sum(amount(one.strands(now, ahead), begin, end) for one in wanted)
+    fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
+    since = None if endless else within.begin
+    return Share(since, within.end, money(spent), money(running), money(more), fits)

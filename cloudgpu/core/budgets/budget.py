@@ -1,0 +1,192 @@
+"""Budgets as values: a limit on a scope over a period, what happens on the way to it; and the fold of their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.events.log import BUDGET_OVERRIDDEN, BUDGET_REMOVED, BUDGET_SET, Draft, Event
+from cloudgpu.core.values.currency import Currency
+from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import iso
+
+SUBJECT = "budgets"  # of every line about a budget
+Row = Mapping[str, Any]
+
+
+class Action(StrEnum):
+    """What a budget does: tell at its thresholds, refuse what it does not carry, stop machines once it is spent."""
+
+    NOTIFY = "notify"
+    REFUSE = "refuse"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How long a budget lasts before it begins anew: a calendar's `kind`, `total` (never), or `rolling` over `days`."""
+
+    kind: str
+    days: int = 0
+
+    @property
+    def text(self) -> str:
+        """It, as `--period` takes it."""
+        return f"rolling:{self.days}d" if self.days else self.kind
+
+    @property
+    def window(self) -> timedelta:
+        """The length of a rolling one."""
+        return timedelta(days=self.days)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a budget is about: what is as all of these say; None: any. `instance` is a machine's name or id."""
+
+    project: str | None = None
+    provider: str | None = None
+    owner: str | None = None
+    account: str | None = None
+    instance: str | None = None
+
+    def covers(self, row: Row) -> bool:
+        """Say whether a machine or a kept thing is meant. What was read from tags is compared as a tag can say it."""
+        if self.instance is not None and (row.get("thing") or self.instance not in (row["name"], row.get("id"))):
+            return False
+        return (
+            _is(self.provider, row["provider"])
+            and _is(self.account, row["account"])
+            and _is(self.project, row["project"])
+            and _is(self.owner, row["owner"])
+        )
+
+    def spans(self, provider: str, account: str) -> bool:
+        """Say whether machines of this account can be meant."""
+        return self.provider in (None, provider) and self.account in (None, account)
+
+    @property
+    def text(self) -> str:
+        """It, as `--scope` takes it; `all` for everything."""
+        return ",".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None) or "all"
+
+
+def _is(wanted: str | None, said: str | None) -> bool:
+    return wanted is None or wanted == said or (said is not None and tag_value(wanted) == said)
+
+
+@dataclass(frozen=True, slots=True)
+class PaidIn:
+    """The limit in another currency, with the rate and its day that were recorded together with it."""
+
+    amount: Decimal
+    currency: Currency
+
+    @property
+    def usd(self) -> Money:
+        """The limit in US dollars, rounded half-even to a nano-dollar."""
+        return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANO))
+
+    def body(self) -> dict[str, str]:
+        """Return it as a ledger line carries it."""
+        one = self.currency
+        rate = {"per_usd": f"{one.per_usd:f}", "as_of": one.as_of.isoformat(), "source": one.source}
+        return {"amount": f"{self.amount:f}", "code": one.code} | rate
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit in US dollars, before credits. `thresholds` and `forecast` are percent of it; None: no such alert.
+
+    `zone` is that of `tz`, in which its days, weeks and months begin. `paid_in`: what it was set in, where that is not
+    USD. `place` is the file that says it, empty for the ledger.
+    """
+
+    name: str
+    limit: Money
+    span: Span
+    scope: Scope = Scope()
+    thresholds: tuple[int, ...] = (50, 80, 100)
+    forecast: int | None = 100
+    actions: frozenset[Action] = frozenset((Action.NOTIFY, Action.REFUSE))
+    tz: str = "UTC"
+    zone: tzinfo = field(default=UTC, compare=False)
+    allow_override: bool = True
+    paid_in: PaidIn | None = None
+    place: str = ""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether what it does not carry is refused. What it would stop, it does not let begin."""
+        return bool(self.actions & {Action.REFUSE, Action.STOP})
+
+    def body(self) -> dict[str, Any]:
+        """Return it as a ledger line carries it."""
+        return {
+            "name": self.name,
+            "nanos": self.limit.nanos,
+            "paid_in": self.paid_in and self.paid_in.body(),
+            "period": {"kind": self.span.kind, "days": self.span.days},
+            "scope": asdict(self.scope),
+            "thresholds": list(self.thresholds),
+            "forecast": self.forecast,
+            "actions": sorted(self.actions),
+            "tz": self.tz,
+            "allow_override": self.allow_override,
+        }
+
+
+def budget_from(body: Row, zone_of: Callable[[str], tzinfo]) -> Budget:
+    """Return the budget whose `body()` this is."""
+    return Budget(
+        name=body["name"],
+        limit=Money(body["nanos"]),
+        span=Span(**body["period"]),
+        scope=Scope(**body["scope"]),
+        thresholds=tuple(body["thresholds"]),
+        forecast=body["forecast"],
+        actions=frozenset(map(Action, body["actions"])),
+        tz=body["tz"],
+        zone=zone_of(body["tz"]),
+        allow_override=body["allow_override"],
+        paid_in=body["paid_in"] and _paid_in(body["paid_in"]),
+    )
+
+
+def _paid_in(body: Row) -> PaidIn:
+    day = date.fromisoformat(body["as_of"])
+    return PaidIn(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
+
+
+def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict[str, Budget]:
+    """Return the budgets that these lines leave, by name, in the order in which their names first came."""
+    found: dict[str, Budget] = {}
+    for line in sorted(lines, key=lambda line: line.seq):
+        if line.kind == BUDGET_SET:
+            found[line.body["name"]] = budget_from(line.body, zone_of)
+        elif line.kind == BUDGET_REMOVED:
+            found.pop(line.body["name"], None)
+    return found
+
+
+def set_line(budget: Budget, now: datetime, after: int) -> Draft:
+    """Return the line that sets a budget; `after` is the ledger's last line, so that it is a line of its own."""
+    return Draft(BUDGET_SET, SUBJECT, budget.body(), now, f"{BUDGET_SET}:{budget.name}:{after}")
+
+
+def removed_line(name: str, now: datetime, after: int) -> Draft:
+    """Return the line that removes one."""
+    return Draft(BUDGET_REMOVED, SUBJECT, {"name": name}, now, f"{BUDGET_REMOVED}:{name}:{after}")
+
+
+def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str) -> Draft:
+    """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
+    over = [{"name": name, "nanos": amount.nanos} for name, amount in passed]
+    body = {"machine": row["id"], "name": row["name"], "reason": reason, "passed": over, "host": host}
+    return Draft(BUDGET_OVERRIDDEN, SUBJECT, body, now, f"{BUDGET_OVERRIDDEN}:{row['id']}:{iso(now)}")

@@ -1,0 +1,118 @@
+"""What would fit where a budget refuses: how long the same machine may live, or what an hour may cost. Pure.
+
+What a budget that is passed does with machines: which it ends or warns, how, in which order. Decides only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.core.budgets.admission import Asking
+from cloudgpu.core.budgets.budget import Action
+from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
+from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
+
+MINUTE = timedelta(minutes=1)
+
+
+def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
+    """Return the latest renew-until, in whole minutes from now, that every refusing budget carries; None: none.
+
+    It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
+    to every earlier one, so it is found by halving.
+    """
+    wished = from_iso(ask.wanted["renew_until"])
+    low = 0 if least is None or least <= ask.now else -((ask.now - least) // MINUTE)
+    high = -((ask.now - wished) // MINUTE)
+
+    def fits(minutes: int) -> bool:
+        until = min(wished, ask.now + minutes * MINUTE)
+        return not ask.admission({**ask.wanted, "renew_until": iso(until)}).refusals
+
+    if high <= low or not fits(low + 1):
+        return None
+    low += 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return ask.now + low * MINUTE
+
+
+def affordable(ask: Asking) -> Money | None:
+    """Return the highest price an hour at which every refusing budget carries it for as long as is wanted; None: none.
+
+    To a ten-thousandth of a dollar, as prices are shown.
+    """
+    step = 100_000
+    low, high = 1, 1 + (compute_nanos(ask.wanted, ask.prices) or 0) // step
+
+    def fits(steps: int) -> bool:
+        price = {"nanos_per_hour": steps * step}
+        cheaper = {**ask.wanted, "market": "on_demand", "price": price}
+        return not ask.admission(cheaper).refusals
+
+    if not fits(1):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return Money(low * step)
+
+
+Row = Mapping[str, Any]
+WARNINGS = 2  # that a held machine gets before its budget stops it
+
+
+class Do(StrEnum):
+    """What a passed budget does with a machine."""
+
+    WARN = "warn"
+    STOP = "stop"
+    PARK = "park"
+    TERMINATE = "terminate"  # where nothing gentler exists
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What is to be done with a machine over a budget that is passed, and why."""
+
+    machine: str
+    name: str
+    budget: str
+    do: Do
+    why: str
+
+
+def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[str, int], now: datetime) -> list[Stop]:
+    """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
+
+    A machine that cannot be stopped is parked, and terminated where it cannot be parked either. A held one is warned
+    first, and stopped only after it was warned `WARNINGS` times (`warned`, by id): a hold is somebody's word. Whose
+    launch is not settled is left to whoever settles it. What stops decide carries nothing out.
+    """
+    passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
+    living = [row for row in rows if row["ended"] is None and not row["thing"] and row["attempt"] == "made"]
+    running = [row for row in living if runs_on(row)]  # one whose stop was asked and is not proved, too
+    found = []
+    for row in sorted(running, key=lambda row: (row["launched_at"] or row["intended_at"], row["id"]), reverse=True):
+        over = [one for one in passed if one.budget.scope.covers(row)]
+        if over:
+            found.append(_stop(row, over[0], warned.get(row["id"], 0), now))
+    return found
+
+
+def _stop(row: Row, over: Standing, warned: int, now: datetime) -> Stop:
+    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    end = Do(gentlest(row))
+    do = Do.WARN if held and warned < WARNINGS else end
+    why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
+    why += f"; held until {row['hold_until'][:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
+    return Stop(row["id"], row["name"], over.budget.name, do, why)

@@ -1,0 +1,138 @@
+"""Reads what was typed about a budget, or stands in a file, word by word; a fault names the word and an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from decimal import Decimal, InvalidOperation
+
+from cloudgpu.core.budgets.budget import Action, PaidIn, Scope, Span
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+MOST = Decimal(10) ** 15  # of any currency; nobody's budget is larger
+LONGEST_DAYS = 366
+HIGHEST_PERCENT = 1000
+PERIODS = ("day", "week", "month", "total")
+KEYS = tuple(one.name for one in fields(Scope))
+LONGEST = 200  # characters of a scope's value, as of an owner's or a project's name
+_PLAIN = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
+
+
+def amount_of(text: str, field: str) -> Decimal:
+    """Return an amount above zero, in whole and up to nine digits after the point; InvalidRequest for anything else."""
+    try:
+        found = Decimal(text) if _PLAIN.fullmatch(text) else None
+    except InvalidOperation:
+        found = None
+    if found is None or not 0 < found <= MOST:
+        raise InvalidRequest(
+            f"{_shown(text)} is no amount above zero.",
+            field=field,
+            value=text,
+            next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
+        )
+    return found
+
+
+def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
+    """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
+    found = Money.usd(amount) if paid_in is None else paid_in.usd
+    if paid_in is not None and not found.nanos:
+        raise InvalidRequest(
+            f"{amount:f} {paid_in.currency.code} are less than a billionth of a US dollar.",
+            field=field,
+            value=f"{amount:f}",
+            next="Write what may be spent, or mend the rate.",
+        )
+    return found
+
+
+def span_of(text: str, field: str) -> Span:
+    """Return what `day`, `week`, `month`, `total` or `rolling:30d` stand for; InvalidRequest for anything else."""
+    if text in PERIODS:
+        return Span(text)
+    rolling = re.fullmatch(r"rolling:([0-9]{1,4})d", text)
+    if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
+        return Span("rolling", int(rolling[1]))
+    meant = near(text, PERIODS) if not text.startswith("rolling") else None
+    raise InvalidRequest(
+        f"{_shown(text)} is no period" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=field,
+        value=text,
+        next=f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days.",
+    )
+
+
+def scope_of(text: str, field: str) -> Scope:
+    """Return what `project=x,provider=aws` stands for; empty or `all`: everything."""
+    if text.strip() in ("", "all"):
+        return Scope()
+    found: dict[str, str] = {}
+    for pair in text.split(","):
+        key, equals, value = pair.strip().partition("=")
+        if key in found or not equals:
+            says = f"says {key} twice" if equals else f"has {_shown(pair)}, which is no KEY=VALUE"
+            raise _fault(f"The scope {says}.", field, text)
+        found[key] = value
+    return scope_from(found, field)
+
+
+def scope_from(values: Mapping[str, object], field: str) -> Scope:
+    """Return the scope of these keys; InvalidRequest for a key that is none, with the near one, and an empty value."""
+    for key, value in values.items():
+        if key not in KEYS:
+            meant = near(key, KEYS)
+            raise _fault(f"A scope has no {key!r}" + (f"; did you mean {meant!r}?" if meant else "."), field, key)
+        if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > LONGEST:
+            raise _fault(f"The {key} of a scope has to be one line of 1 to {LONGEST} characters.", field, str(value))
+    return Scope(**{key: str(value).strip() for key, value in values.items()})
+
+
+def thresholds_of(words: Iterable[object], field: str) -> tuple[int, ...]:
+    """Return whole percents, each once, the lowest first; `none` alone: none."""
+    given = list(words)
+    if given in ([], ["none"]):
+        return ()
+    return tuple(sorted({percent_of(word, field) for word in given}))
+
+
+def percent_of(word: object, field: str) -> int:
+    """Return a whole number of percent from 1 to 1000; InvalidRequest for anything else."""
+    text = str(word).strip().removesuffix("%")
+    if isinstance(word, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
+        raise InvalidRequest(
+            f"{_shown(str(word))} is no percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            field=field,
+            value=str(word),
+            next="Write it like 50,80,100, or none.",
+        )
+    return int(text)
+
+
+def actions_of(words: Iterable[str], field: str) -> frozenset[Action]:
+    """Return the actions of these words; InvalidRequest, with the near one, for what is none."""
+    given = [word.strip() for word in words]
+    for word in given:
+        if word not in list(Action):
+            meant = near(word, map(str, Action))
+            raise InvalidRequest(
+                f"{_shown(word)} is no action of a budget" + (f"; did you mean {meant!r}?" if meant else "."),
+                field=field,
+                value=word,
+                next=f"Use some of: {', '.join(Action)}.",
+            )
+    if not given:
+        raise InvalidRequest("A budget has to do something.", field=field, value="", next=f"Use: {', '.join(Action)}.")
+    return frozenset(map(Action, given))
+
+
+def _fault(says: str, field: str, value: str) -> InvalidRequest:
+    example = "project=vision,provider=aws"
+    return InvalidRequest(says, field=field, value=value, next=f"Keys: {', '.join(KEYS)}. For example: {example}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= LONGEST else f"{text[:LONGEST]}...")

@@ -1,0 +1,173 @@
+"""How a budget stands: what is spent and promised, how fast, until when; and what somebody has to hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.billing.charges import EXACT, micros_of, money
+from cloudgpu.core.billing.rate_timeline import amount, window_full
+from cloudgpu.core.budgets.admission import Account, current, shares
+from cloudgpu.core.budgets.budget import Action, Budget
+from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.periods import Period
+
+TOPIC = "budget"
+_EVER = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a budget stands now.
+
+    `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
+    the period's end, at the prices that are counted; in the dearest period. `forecast` is the sum at the period's end
+    at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in` is how long
+    the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever. `assumed` says
+    which prices are not known.
+    """
+
+    budget: Budget
+    period: Period | None
+    spent: Money
+    promised: Money
+    forecast: Money
+    burn: Money
+    counted_burn: Money
+    empty_in: timedelta | None
+    unpriced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> Money:
+        """What is not spent; below zero where it was passed."""
+        return self.budget.limit - self.spent
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of it is spent."""
+        return self.spent >= self.budget.limit
+
+    def percent(self, amount_: Money) -> int:
+        """Return which part of the limit an amount is, in whole percent, rounded down."""
+        return 100 * amount_.nanos // self.budget.limit.nanos
+
+    def overshoot(self, interval: timedelta) -> Money:
+        """Return by how much a budget can be passed that is looked at every `interval`: that, times the burn rate."""
+        return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR))
+
+
+def standing(counted: Account, today: Account, now: datetime) -> Standing:
+    """Return how a budget stands, of what it carries at the counted prices, and at today's."""
+    budget, micros = counted.budget, micros_of(now)
+    period = current(budget, now)
+    spent = amount(counted.spent, micros_of(period.begin) if period else 0, _end(budget, period))
+    burn = _burn(today, micros)
+    room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
+    return Standing(
+        budget=budget,
+        period=period,
+        spent=money(spent),
+        promised=max((share.running for share in shares(counted, (), now)), default=Money(0)),
+        forecast=money(spent + _to_come(today, period, micros)),
+        burn=money(burn),
+        counted_burn=money(_burn(counted, micros)),
+        empty_in=_window_full_in(counted, burn, micros) if budget.span.days else _empty_in(room, burn, ends, now),
+        unpriced=tuple(counted.unpriced),
+        assumed=tuple(counted.assumed),
+    )
+
+
+def _end(budget: Budget, period: Period | None) -> int:
+    return micros_of(period.end) if period and not budget.span.days else _EVER
+
+
+def _burn(account: Account, now: int) -> int:
+    """Return what an hour from now on costs if everything goes on, in exact parts."""
+    strands = (strand for one in account.promises for strand in one._replace(until=None).strands(now, now + HOUR))
+    return amount(strands, now, now + HOUR)
+
+
+def _to_come(account: Account, period: Period | None, now: int) -> int:
+    """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
+    ends = [one.until for one in account.promises if one.until is not None]
+    end = micros_of(period.end) if period and micros_of(period.end) > now else max([now, *ends])
+    return sum(amount(one.strands(now, end), now, end) for one in account.promises)
+
+
+def _window_full_in(account: Account, burn: int, now: int) -> timedelta | None:
+    """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
+    window, limit = account.budget.span.window // timedelta(microseconds=1), account.budget.limit.nanos * EXACT
+    lasts = window_full(account.spent, burn // HOUR, window, now, limit)
+    return None if lasts is None else timedelta(seconds=lasts // 10**6)
+
+
+def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> timedelta | None:
+    if room <= 0:
+        return timedelta(0)
+    if not burn:
+        return None
+    seconds = room * 3600 // burn
+    if seconds > timedelta.max.total_seconds() // 2:
+        return None
+    lasts = timedelta(seconds=seconds)
+    return lasts if period is None or lasts < period.end - now else None
+
+
+def findings(standings: Iterable[Standing]) -> Iterator[Finding]:
+    """Yield each threshold that was reached, and each forecast; of budgets that notify alone."""
+    for one in standings:
+        if Action.NOTIFY not in one.budget.actions:
+            continue
+        for percent in one.budget.thresholds:
+            if one.spent.nanos * 100 >= one.budget.limit.nanos * percent:
+                yield _threshold(one, percent)
+        percent_ = one.budget.forecast
+        if percent_ is not None and one.forecast.nanos * 100 >= one.budget.limit.nanos * percent_:
+            yield _forecast(one, percent_)
+
+
+def _threshold(one: Standing, percent: int) -> Finding:
+    name, limit = one.budget.name, one.budget.limit.text()
+    return Finding(
+        key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
+        kind="budget threshold",
+        title=f"{percent}% of the budget {name} is spent: {one.spent.text()} of {limit}",
+        text=f"This is told once at {percent}%. Run: cloudgpu budget check {name}",
+        facts=_facts(one),
+        urgent=percent >= 100,  # noqa: PLR2004  (all of it)
+    )
+
+
+def _forecast(one: Standing, percent: int) -> Finding:
+    name, limit = one.budget.name, one.budget.limit.text()
+    until = f" by {one.period.end:%Y-%m-%d}" if one.period and not one.budget.span.days else ""
+    return Finding(
+        key=f"{TOPIC}:{name}:forecast:{percent}{_period_of(one)}",
+        kind="budget forecast",
+        title=f"The budget {name} is expected to reach {one.forecast.text()}{until}, "
+        f"{one.percent(one.forecast)}% of {limit}",
+        text="If what runs goes on to its renew-until at the prices of now. Run: cloudgpu ls",
+        facts=_facts(one),
+    )
+
+
+def _period_of(one: Standing) -> str:
+    """Return which period an alert is about: a new one falls back, also where nobody looked before it was spent."""
+    if one.period is None or one.budget.span.days:
+        return ""
+    return f":{one.period.begin.astimezone(one.budget.zone):%Y-%m-%d}"
+
+
+def _facts(one: Standing) -> dict[str, str]:
+    budget = one.budget
+    return {
+        "limit": budget.limit.text(),
+        "period": budget.span.text,
+        "scope": budget.scope.text,
+        "spent": one.spent.text(),
+        "promised": one.promised.text(),
+        "burn": f"{one.burn.text(4)} an hour",
+    }

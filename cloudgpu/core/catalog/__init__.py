@@ -1,0 +1,1 @@
+"""Which GPUs, instance types and prices there are, and what fits a request."""

@@ -1,0 +1,84 @@
+"""Joins what is available with its prices, and orders what satisfies a wish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.model.offers import Available, Market, Offer, Price, Want
+
+if TYPE_CHECKING:
+    from cloudgpu.core.values.money import Money
+
+
+def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:
+    """Return the priced offers, and apart from them what has no price: that is never counted as free."""
+    pairs = list(zip(available, prices, strict=True))
+    priced = [Offer(item, price) for item, price in pairs if price is not None]
+    return priced, [item for item, price in pairs if price is None]
+
+
+def ranked(offers: Iterable[Offer], want: Want) -> list[Offer]:
+    """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type.
+
+    Those of the market that is wanted come before those that are only allowed, and what nobody uses and has a known
+    draw before what says why it comes `after` others.
+    """
+    return in_order((offer for offer in offers if satisfies(offer, want)), want.market)
+
+
+def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
+    """Return these offers in the order of trying, as `ranked` says; `market` is the one that is wanted."""
+
+    def rank(offer: Offer) -> tuple[bool, bool, Money, tuple[str, str, str, str]]:
+        item = offer.available
+        return item.market != market, bool(item.after), offer.price.per_hour, _place(item)
+
+    return sorted(offers, key=rank)
+
+
+def satisfies(offer: Offer, want: Want) -> bool:
+    """Say whether an offer is what was wanted, its price included."""
+    if want.max_price is not None and offer.price.per_hour > want.max_price:
+        return False
+    return fits(offer.available, want)
+
+
+def fits(item: Available, want: Want) -> bool:
+    """Say whether something available is what was wanted, whatever it costs."""
+    wishes = (
+        (want.region, item.region),
+        (want.zone, item.zone),
+        (want.instance_type, item.instance_type),
+    )
+    if any(wish is not None and wish != fact for wish, fact in wishes) or item.market not in markets(want):
+        return False
+    # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
+    return want.gpu is None or any(
+        same_gpu(gpu.name, want.gpu) and gpu.count == want.gpu_count for gpu in item.accelerators
+    )
+
+
+def markets(want: Want) -> tuple[Market, ...]:
+    """Return the markets on which to buy, the wanted one first."""
+    return (want.market, Market.ON_DEMAND) if want.or_on_demand else (want.market,)
+
+
+def same_gpu(listed: str, asked: str) -> bool:
+    """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
+
+    Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
+    """
+    words = _words(listed)
+    return all(word in words for word in _words(asked))
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _MAKERS}
+
+
+_MAKERS = {"nvidia", "tesla", "geforce", ""}
+
+
+def _place(item: Available) -> tuple[str, str, str, str]:
+    return item.account, item.region, item.zone, item.instance_type

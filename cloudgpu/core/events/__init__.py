@@ -1,0 +1,1 @@
+"""The ledger's lines and what they make of the machines."""

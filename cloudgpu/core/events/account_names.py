@@ -1,0 +1,132 @@
+"""Accounts and hosts that were renamed or retired: what the ledger says of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.model.machine import Row, stays
+from cloudgpu.core.values.times import iso
+
+SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What accounts and hosts are called now that had another name when machines were launched there."""
+
+    accounts: dict[str, str] = field(default_factory=dict)  # by the old name
+    hosts: dict[tuple[str, str], str] = field(default_factory=dict)  # by the account's name now and the old name
+
+    def account(self, name: str) -> str:
+        """Return what an account is called now."""
+        return self.accounts.get(name, name)
+
+    def host(self, account: str, name: str) -> str:
+        """Return what a host of an account is called now."""
+        return self.hosts.get((self.account(account), name), name)
+
+    def among(self, settings: Mapping[str, Mapping[str, Any]]) -> Names:
+        """Return those that count where these are the accounts, each with its table.
+
+        An old name that is there stands for itself again, and a new one that is not there stands for nothing.
+        """
+        accounts = {old: new for old, new in self.accounts.items() if new in settings and old not in settings}
+        known = {name: hosts_in(table) for name, table in settings.items()}
+        hosts = {
+            (account, old): new
+            for (account, old), new in self.hosts.items()
+            if new in known.get(account, ()) and old not in known[account]
+        }
+        return Names(accounts, hosts)
+
+    def hosts_of(self, account: str) -> dict[str, str]:
+        """Return the names now of an account's hosts, by their old names."""
+        return {old: new for (name, old), new in self.hosts.items() if name == account}
+
+
+def hosts_in(table: Mapping[str, Any]) -> list[str]:
+    """Return the names of the hosts that the table of an account lists."""
+    hosts = table.get("hosts")
+    return [str(one.get("name")) for one in hosts if isinstance(one, Mapping)] if isinstance(hosts, list) else []
+
+
+def names_now(lines: Iterable[Event], who: str) -> Names:
+    """Return what `who` has renamed; `lines` are those of `SUBJECT`, in their order.
+
+    What another member calls by a name may be another account. A name that is taken up again stands for itself.
+    """
+    accounts: dict[str, str] = {}
+    hosts: dict[tuple[str, str], str] = {}
+    for line in lines:
+        if line.kind != RENAMED or line.actor != who:
+            continue
+        account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))
+        if host:
+            mine = {old: now for (name, old), now in hosts.items() if name == account}
+            moved = _moved(mine, host, new)
+            hosts = {key: now for key, now in hosts.items() if key[0] != account}
+            hosts |= {(account, old): now for old, now in moved.items()}
+        else:
+            accounts = _moved(accounts, account, new)
+            hosts = {(new if name == account else name, old): now for (name, old), now in hosts.items()}
+    return Names(accounts, hosts)
+
+
+def _moved(known: dict[str, str], old: str, new: str) -> dict[str, str]:
+    moved = {name: new if now == old else now for name, now in known.items()} | {old: new}
+    return {name: now for name, now in moved.items() if name not in (now, new)}
+
+
+def renaming(account: str, region: str | None, new: str, rows: Iterable[Row], host: str, now: datetime) -> Draft:
+    """Return the line that an account, or the host `region` of it, is called `new` from now on.
+
+    `rows` are what the ledger knows of it; `host` is where that was typed.
+    """
+    identities = sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
+    body = {"account": account, "region": region, "new": new, "identities": identities, "why": "asked", "host": host}
+    return Draft(RENAMED, SUBJECT, body, now, f"renamed:{account}:{region}:{new}:{iso(now)}")
+
+
+def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
+    """Return when `who` retired each account, by its name there, as ledger time; `lines` are those of `SUBJECT`.
+
+    What another member calls by that name may be another account.
+    """
+    own = (line for line in lines if line.kind == FORGOTTEN and line.actor == who)
+    return {str(line.body["account"]): line.occurred_at for line in own}
+
+
+def retired_at(lines: Iterable[Event]) -> dict[str, str]:
+    """Return when each account was retired, by its identity, as ledger time."""
+    return {one: line.occurred_at for line in lines if line.kind == FORGOTTEN for one in line.body["identities"]}
+
+
+def forgetting(account: str, provider: str, rows: Iterable[Row], host: str, now: datetime) -> Draft:
+    """Return the line that retires an account; `rows` are what the ledger knows of it."""
+    identities = sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
+    body = {"account": account, "provider": provider, "identities": identities, "why": "asked", "host": host}
+    return Draft(FORGOTTEN, SUBJECT, body, now, f"forgotten:{account}:{iso(now)}")
+
+
+def may_cost(row: Row) -> str | None:
+    """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
+    if row["thing"]:
+        return None if row["ended"] else f"{row['name'] or row['id']} ({row['state']}) is kept"
+    if row["ended"] is None:
+        return f"{row['name']} {_state(row)}"
+    return f"of {row['name']} a disk or an image is kept" if stays(row) else None
+
+
+def is_unknown(row: Row) -> bool:
+    """Say whether nobody knows if the machine of this row is there."""
+    return not row["thing"] and row["ended"] is None and (row["attempt"] == "open" or row["state"] == "unknown")
+
+
+def _state(row: dict[str, Any] | Row) -> str:
+    if row["attempt"] == "open":
+        return "is an unfinished launch: whether it made a machine is not known"
+    return "is not known to have ended" if row["state"] == "unknown" else f"is {row['state']}"

@@ -1,0 +1,119 @@
+"""Folds what else is said of a machine into its row: its policy's origin, warnings, decisions, timer, who was let in.
+
+The fields are there only where there is something to say, so that rows of earlier versions stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.events.log import Line
+from cloudgpu.core.values.times import from_iso
+
+Row = dict[str, Any]
+
+
+def forget_run(row: Row) -> None:
+    """Forget all of it: what was said of one life of a machine is not true of the next."""
+    for name in ("warnings", "decision", "timer", "shared", "unasked"):
+        row.pop(name, None)
+
+
+def forget_warnings(row: Row) -> None:
+    """Forget what people were warned of: it has happened, or is out of date."""
+    row.pop("warnings", None)
+
+
+def chosen(row: Row, line: Line) -> None:
+    """Take who chose the policy of a launch, and what that policy said; of an adopted machine nobody knows either."""
+    row.pop("policy_by", None)
+    if line.body.get("policy_by"):
+        row["policy_by"] = line.body["policy_by"]
+    row.pop("terms", None)
+    terms_set(row, line)
+
+
+def terms_set(row: Row, line: Line) -> None:
+    """Take the texts of the policy and limits that a machine is under."""
+    if line.body.get("terms"):
+        row["terms"] = line.body["terms"]
+
+
+def decided(row: Row, line: Line) -> None:
+    """Take what a pass decided; `since` is when it began to be that for that reason, `activity_since` that use."""
+    body, at = line.body, line.occurred_at
+    said = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
+    before = row.get("decision")
+    if before is not None and before["activity"] == said["activity"]:
+        said["activity_since"] = before["activity_since"]
+        if (before["do"], before["rule"]) == (said["do"], said["rule"]):
+            said["since"] = before["since"]
+    row["decision"] = said
+
+
+def warned(row: Row, line: Line) -> None:
+    """Take a warning; one of another end is the first of that."""
+    rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
+    before = row.get("warnings", {}).get(rule)
+    if before is None or before["due"] != due:
+        before = {"at": at, "count": 0}
+    said = {"at": before["at"], "last": at, "due": due, "count": before["count"] + 1, "why": line.body.get("why")}
+    row["warnings"] = row.get("warnings", {}) | {rule: said}
+
+
+def lifted(row: Row, line: Line) -> None:
+    """Take that a warning holds no more."""
+    left = {rule: said for rule, said in row.get("warnings", {}).items() if rule != line.body["rule"]}
+    row["warnings"] = left
+    if not left:
+        forget_warnings(row)
+
+
+def timed(row: Row, line: Line) -> None:
+    """Take when the cloud ends it by itself."""
+    row["timer"] = line.body["at"]
+    if row["timer"] is None:
+        del row["timer"]
+
+
+def unasked(row: Row, line: Line, *, over: bool, ran: object) -> None:
+    """Take that a machine runs no more though nobody had asked for it, or that it runs again.
+
+    A spot interruption that is being rehearsed was asked for, too.
+    """
+    if not over:
+        row.pop("unasked", None)
+    elif ran and row["ended"] is None and row["asked"] is None and "taken_at" not in row:
+        row["unasked"] = {"at": line.occurred_at, "seq": line.seq}
+
+
+def asked(row: Row, line: Line) -> None:
+    """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
+    if "unasked" in row and line.seq < row["unasked"]["seq"]:
+        del row["unasked"]
+
+
+def shared(row: Row, line: Line) -> None:
+    """Take whose key was let in, and the host key that came with it."""
+    said = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
+    row["shared"] = row.get("shared", {}) | {line.body["key"]: said}
+
+
+def unshared(row: Row, line: Line) -> None:
+    """Take that a key, or every shared one, was taken out."""
+    key = line.body["key"]
+    left = {one: said for one, said in row.pop("shared", {}).items() if key is not None and one != key}
+    if left:
+        row["shared"] = left
+
+
+def not_before_said(row: Mapping[str, Any], now: datetime) -> datetime:
+    """Return `now`, or when a pass last said something of this machine where this clock is behind that.
+
+    Lines are folded by their time: what a clock that was set back takes back would else count as said before.
+    """
+    said = [warning["last"] for warning in row.get("warnings", {}).values()]
+    said += [row["decision"]["since"]] if "decision" in row else []
+    return max([now, *map(from_iso, said)])

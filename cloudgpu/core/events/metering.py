@@ -1,0 +1,405 @@
+"""Turns the lines of one machine, in order, into uses: which resource was billed from when to when, at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from cloudgpu.core.billing.charges import Charge, charge
+from cloudgpu.core.billing.rules import Rule, rule_of
+from cloudgpu.core.billing.usage import Resource, use_from_json
+from cloudgpu.core.events.log import Line
+from cloudgpu.core.events.metering_resources import (
+    Made,
+    Meter,
+    Row,
+    end_uses,
+    kept,
+    open_use,
+    segment_of,
+    thing_observed,
+    thing_vanished,
+    traffic_counted,
+    use_of,
+)
+from cloudgpu.core.values.times import from_iso, iso
+
+_EMPTY = (0,) * 7
+STARTS_WITHIN = timedelta(minutes=1)  # a doubt about a start is in the amount, unless it is this short
+RUNS_WITHIN = timedelta(minutes=15)  # our belief: nothing starts for longer than that after a look that saw it start
+_STARTING = "it was only seen to start, which is not billed"
+_SECOND = len("2026-11-20T11:00:00")  # clouds cut their times to it
+
+
+def new() -> Meter:
+    """Return the meter of something that nothing is known of yet: no use is open, no price known.
+
+    `runs` counts the runs of the present launch, `waiting` are those that ended before their price was known.
+    `adopted`: its launch was never seen here. `over` is when what belongs to the machine itself last ended, and
+    `disk_since` since when the one disk of it was billed, which may go on by itself. `ends` is until when each thing
+    has been billed: what is seen again goes on from there, never twice.
+    """
+    return {
+        "open": {},
+        "waiting": [],
+        "prices": [],
+        "runs": 0,
+        "adopted": False,
+        "over": None,
+        "disk_since": None,
+        "ends": {},
+    }
+
+
+def unsummed(state: Meter) -> list[Made]:
+    """Return the uses that are in no total yet: those that are billed still, and those that wait for their price."""
+    return [*state["waiting"], *state["open"].values()]
+
+
+def meter(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> list[Made]:
+    """Take a line into the meter and return the uses that it ended.
+
+    `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
+    """
+    step = _STEPS.get(line.kind)
+    return [] if step is None else list(step(state, row, line, before))
+
+
+def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
+    """Add a use that has ended to the totals of its resource; return its charge."""
+    found = charge(use_from_json(use), from_iso(use["end"]))
+    parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
+    sums = totals.get(use["resource"], _EMPTY)
+    new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
+    totals[use["resource"]] = new_sums
+    return found
+
+
+def is_unpriced(row: Row) -> bool:
+    """Say whether the machine itself has run, or runs, without a known price; or never had one."""
+    if row["thing"]:
+        return any(not use["segments"] for use in row["uses"])
+    if row["price"] is None or row["totals"].get("instance", _EMPTY)[5]:
+        return True
+    for use in row["uses"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
+        if use["resource"] == "instance" and not use["segments"]:
+            return True
+    return False
+
+
+def _intended(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if line.body["attempt"] < row["number"]:
+        return  # a late word about an earlier attempt
+    if "instance" not in state["open"]:
+        yield from state["waiting"]  # their price was never known, and is not that of the next launch
+        state |= {"prices": [], "runs": 0, "waiting": [], "adopted": False}
+    yield from _note_price(state, line)
+
+
+def _adopted(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    state["adopted"] = True
+    if not state["prices"]:  # a price that is known already is not guessed again
+        yield from _note_price(state, line)
+
+
+def _priced(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    run, listed = state["open"].get("instance"), line.body.get("on_demand")
+    if run is not None and run["on_demand"] is None and listed is not None:
+        run["on_demand"] = listed["nanos_per_hour"]
+    yield from _note_price(state, line)
+
+
+def _note_price(state: Meter, line: Line) -> Iterator[Made]:
+    """Take a price up; the first of a launch is also that of its runs before it was known."""
+    price = line.body["price"]
+    if price is None:
+        return
+    segment = segment_of(price, line.occurred_at) | {"nanos": price["nanos_per_hour"]}
+    segment["maybe_from"] = line.body.get("maybe_from")
+    state["prices"].append(segment)
+    if "instance" in state["open"]:
+        state["open"]["instance"]["segments"].append(segment)
+    yield from (use | {"segments": [segment]} for use in state["waiting"])
+    state["waiting"] = []
+
+
+def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    body, maybe = line.body, None
+    at = body.get("since") or line.occurred_at
+    if body["state"] == "unknown":
+        return
+    _waited(state, row, body.get("pending_at"))
+    if not body["billed"]:
+        at, maybe = _ended(line, before)
+        _begin_unseen(state, row, line, before, at)
+    if body["state"] == "terminated":
+        yield from _all_ended(state, at, body.get("reason"), maybe)
+        return
+    if not body["billed"]:
+        yield from _run_ended(state, at, body.get("reason"), maybe)
+    elif body.get("alive_at") and body["alive_at"] < at:  # it was stopped and started again, and nobody saw that
+        yield from _run_ended(state, body["alive_at"], None, at)
+    since = _changed_since(state, line)
+    if body.get("resized"):
+        yield from _resized(state, line, at, since)
+    began, sure = _began(state, row, line, before, at) if since is None else (line.occurred_at, None)
+    already = set(state["open"])
+    _begin(state, row, body.get("launched_at"), began, sure, billed=body["billed"])
+    if since is not None:
+        _doubt_the_price_before(state, since)
+    if body["billed"] and _from_running(row):
+        _say_when_it_ran(state, line, set(state["open"]) - already)
+        if body["state"] == "pending":
+            _waited(state, row, line.occurred_at)
+
+
+def _changed_since(state: Meter, line: Line) -> str | None:
+    """Return since when a run that goes on may have been of another type; None where none goes on or changed."""
+    run, now = state["open"].get("instance"), line.body.get("resized")
+    if run is None or now is None or not line.body["billed"]:
+        return None
+    return str(max(run["begin"], min(now["after"] or line.occurred_at, line.occurred_at)))
+
+
+def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[Made]:
+    """End the run at the price of before, and take up the new prices; none where they are not known."""
+    now = line.body["resized"]
+    at = at if since is None else line.occurred_at
+    new = [segment_of(price, at) | {"nanos": price["nanos_per_hour"]} for price in now["prices"]]
+    for segment in new[1:]:
+        segment["at"] = max(at, segment["as_of"])
+    before = state["open"]["instance"]["segments"][-1:] if since is not None else []
+    if since is not None:
+        yield from _run_ended(state, since, None, None if new else line.occurred_at)
+    yield from state["waiting"]  # their price was never known, and is not that of what the machine is now
+    if new and before:
+        new[0]["maybe_from"] = since
+        new = [{**before[0], "at": since, "maybe_from": None}, *new]
+    state |= {"prices": new, "waiting": []}
+
+
+def _doubt_the_price_before(state: Meter, since: str) -> None:
+    """Let what began when a change was seen have begun when the machine was last seen as before, at most."""
+    for key, use in state["open"].items():
+        if _only_runs(key):
+            use["maybe_since"] = since
+    if len(state["prices"]) > 1 and state["prices"][1]["maybe_from"] == since:
+        state["open"]["instance"]["segments"] = list(state["prices"])
+
+
+def _ended(line: Line, before: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return when a machine ended that is billed no more, and until when it may have been billed (None: not longer).
+
+    The cloud's word counts, unless a look has seen the machine billed after that. Where it may be of an earlier end
+    than the one that we asked for, the machine may have been billed until we asked.
+    """
+    body, now = line.body, line.occurred_at
+    said = body.get("since")
+    if said is None:
+        alive = max(filter(None, (body.get("alive_at"), before["seen_at"])), default=now)
+        return (min(alive, now), now) if body.get("alive_at") else (now, None)
+    seen = max(filter(None, (body.get("billed_at"), before["seen_at"] if _was_billed(before) else None)), default="")
+    if said[:_SECOND] < seen[:_SECOND]:
+        return min(seen, now), now
+    asked = body.get("asked_at")
+    return said, min(asked, now) if asked and said[:_SECOND] < asked[:_SECOND] else None
+
+
+def _was_billed(before: Mapping[str, Any]) -> bool:
+    return bool(before["billed"]) and before["state"] != "pending"
+
+
+def _from_running(row: Row) -> bool:
+    return _rule(row).from_running
+
+
+def _rule(row: Row) -> Rule:
+    return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE)
+
+
+def _say_when_it_ran(state: Meter, line: Line, new: set[str]) -> None:
+    """Take it that a machine which was seen to start is not billed before it runs.
+
+    A cloud tells when it took the start, not when the machine ran: that was at the latest when it was first seen to.
+    """
+    for key, use in state["open"].items():
+        if line.body["state"] == "pending" and key in new and _only_runs(key) and not use["at_most"]:
+            use["at_most"] = _STARTING
+        elif line.body["state"] != "pending" and use["at_most"] == _STARTING:
+            use["at_most"] = ""
+            _ran_by(use, line.occurred_at, line.body.get("pending_at"))
+
+
+def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
+    """Count a run that nobody saw run before `seen`; it was not billed before its `begin`.
+
+    A short doubt is left out of the amount. A longer one is in it: the amount is never much less than the bill. What
+    was last seen to start at `pending_at` is taken to run soon after, though nobody looks.
+    """
+    sure = min(seen, iso(from_iso(max(use["begin"], pending_at or "")) + RUNS_WITHIN))
+    if use["sure_from"] is not None:
+        use["sure_from"] = max(use["sure_from"], sure)
+    elif from_iso(seen) - from_iso(use["begin"]) > STARTS_WITHIN:
+        use["sure_from"] = sure
+    elif seen > use["begin"]:
+        use |= {"begin": seen, "maybe_since": use["begin"]}
+
+
+def _waited(state: Meter, row: Row, seen: str | None) -> None:
+    """Bill nothing before a look that saw a machine only start, where its cloud bills no part of a start.
+
+    Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
+    """
+    if seen is None or not _from_running(row) or _rule(row).maybe_starting or (state["adopted"] and state["runs"] == 1):
+        return
+    for key, use in state["open"].items():
+        if _only_runs(key) and use["at_most"] == _STARTING and (row["last_active"] or "") <= use["begin"]:
+            use["begin"] = max(use["begin"], seen)
+
+
+def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
+    """Return when what was just seen began, and since when that is sure (None: since then).
+
+    A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
+    a launch whose answer nobody heard may have begun when the cloud took it, or as early as the call.
+    """
+    body = line.body
+    if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
+        return at, None
+    launched = body.get("launched_at")
+    began = launched or _not_before(row, before) or at
+    return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
+
+
+def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
+    """Return the ledger's own time before which the present launch was not billed: its call, or a look since."""
+    return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
+
+
+def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> Iterator[Made]:
+    _forget_prices(state)
+    yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
+
+
+def _begin_unseen(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> None:
+    """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
+
+    Where nobody says when that was, it may have run since the call, and may not have run at all.
+    """
+    launched = line.body.get("launched_at")
+    began = launched or (None if line.body["state"] == "pending" else _not_before(row, before))
+    if state["runs"] or "instance" in state["open"] or not began or began >= at:
+        return
+    _begin(state, row, launched, began, billed=True)
+    if state["adopted"] or not launched:
+        state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
+
+
+def _begin(state: Meter, row: Row, launched: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
+    """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
+    already = state["open"]
+    if billed and "instance" not in already:
+        unseen = state["adopted"] and not state["runs"]
+        begin = min(at, launched) if unseen and launched else at
+        open_use(state, "instance", _run(state, row, begin, max(at, begin) if unseen else sure))
+        state["runs"] += 1
+    for number, entry in enumerate(row["beside"] or ()):
+        kept = entry["kept"]
+        key = f"kept:{number}" if kept else f"runs:{number}"
+        if key in already or not (kept or billed) or entry.get("named"):
+            continue  # open already; or off with the machine; or a volume with a name of its own, billed as that
+        if entry.get("running", True):
+            begin = (launched or at) if kept else at
+            open_use(state, key, _beside(row, entry, begin))
+
+
+def _forget_prices(state: Meter) -> None:
+    """Forget the prices before the run that ends now: what begins later needs none of them."""
+    run = state["open"].get("instance")
+    known = [number for number, segment in enumerate(state["prices"]) if run and segment["at"] <= run["begin"]]
+    if known:
+        state["prices"] = state["prices"][known[-1] :]
+
+
+def _only_runs(key: str) -> bool:
+    """Say whether a use is billed only while the machine runs."""
+    return key == "instance" or key.startswith("runs:")
+
+
+def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
+    own = row.get("on_demand") or (row["price"] if row["market"] == "on_demand" else None)
+    prices = state["prices"]
+    known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
+    return use_of(
+        row,
+        resource="instance",
+        id=row["provider_id"] or "",
+        what=f"{row['instance_type']} {'spot' if row['market'] == 'spot' else 'on demand'}",
+        kind=row["instance_type"] or "",
+        per="hour",
+        begin=begin,
+        segments=prices[known[-1] if known else 0 :],
+        on_demand=own and own["nanos_per_hour"],
+        first=not state["runs"] and not state["adopted"],
+        licence=row.get("licence") or "",
+        sure_from=sure if sure is not None and sure > begin else None,
+    )
+
+
+def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+    priced = entry.get("nanos") is not None
+    return use_of(
+        row,
+        resource=entry.get("resource", "disk"),
+        what=entry["what"],
+        kind=entry.get("stored_as", ""),
+        quantity=entry.get("quantity", 1),
+        per=entry.get("per", "month"),
+        begin=begin,
+        segments=[segment_of(entry, begin)] if priced else [],
+        at_most=entry.get("why_at_most") or "",
+    )
+
+
+def _vanished(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    """End everything: at the cloud's word, else when it was last known to be there.
+
+    Where we have asked for its end and `alive_at` is not told, it went while we looked on.
+    """
+    said = line.body.get("ended_at")
+    if said is None and before["asked"] in ("end", "park") and not line.body.get("alive_at"):
+        said = line.occurred_at
+    alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    at = said or min(alive, line.occurred_at)
+    _waited(state, row, line.body.get("alive_at"))
+    yield from _all_ended(state, at, row.get("reason"), maybe_until=None if said else line.occurred_at)
+
+
+def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if row["attempt"] in ("refused", "void") and row["token"] == line.body["token"]:
+        yield from _all_ended(state, line.occurred_at, None)
+
+
+def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
+    """End what belongs to the machine itself; what is kept of it goes on."""
+    keys = [key for key in state["open"] if not key.startswith("thing:")]
+    if keys:
+        disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]
+        state |= {"over": at, "disk_since": disks[0]["begin"] if len(disks) == 1 else None}
+    yield from end_uses(state, keys, at, reason, maybe_until)
+
+
+_STEPS = {
+    "launch_intended": _intended,
+    "machine_adopted": _adopted,
+    "price_observed": _priced,
+    "instance_observed": _observed,
+    "instance_vanished": _vanished,
+    "launch_settled": _settled,
+    "kept_observed": kept,
+    "thing_observed": thing_observed,
+    "thing_vanished": thing_vanished,
+    "traffic_observed": traffic_counted,
+}
+KINDS = frozenset(_STEPS)  # the lines that may change what is billed; others change the row alone

@@ -1,0 +1,158 @@
+"""Uses as the meter keeps them, as plain JSON values: how one is made, opened and ended.
+
+Meters what is billed without a machine that runs: what is kept of it, volumes and images by name; and bytes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudgpu.core.events.log import Line
+
+Meter = dict[str, Any]
+Made = dict[str, Any]
+Row = dict[str, Any]
+
+
+def segment_of(price: Mapping[str, Any], at: str) -> Made:
+    """Return a price as it held from `at` on: `nanos` for one of what is billed."""
+    known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
+    return {"at": at, "maybe_from": None, **known}
+
+
+def use_of(row: Row, **facts: Any) -> Made:
+    """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
+    usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
+    usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
+    usual["maybe_since"] = None
+    return usual | {"provider": row["provider"] or "", "market": row["market"] or "on_demand"} | facts
+
+
+def open_use(state: Meter, key: str, use: Made) -> None:
+    """Begin a use, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
+    use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
+    state["open"][key] = use
+
+
+def end_uses(
+    state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
+) -> Iterator[Made]:
+    """End these uses and yield them, but for a run without a price: that waits, it may be told yet."""
+    for key in keys:
+        use = state["open"].pop(key)
+        why = reason if key == "instance" else None
+        use |= {"end": max(at, use["begin"]), "reason": why, "maybe_until": maybe_until}
+        state.setdefault("ends", {})[key] = use["end"]
+        if key == "instance" and not use["segments"]:
+            state["waiting"].append(use)
+        else:
+            yield use
+
+
+_GREW = "when it was made larger is not known"
+
+
+def kept(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    """Open what stays without the machine, end what does not any more.
+
+    Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
+    takes a snapshot's place is made of it: the same blocks go on being billed.
+    """
+    entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
+    gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
+    alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
+    ended = list(end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None))
+    yield from ended
+    for key, entry in entries.items():
+        if key not in state["open"]:
+            begin = _since(state, entry, line.occurred_at)
+            same = entry["kind"] == "disk" and begin == state.get("over")
+            made = _thing(row, entry, begin) | {"continues": state["disk_since"] if same else None}
+            open_use(state, key, made | _gone_on_with(made, ended))
+        else:
+            yield from _changed(state, row, key, entry, line, None)
+
+
+def _gone_on_with(image: Made, ended: list[Made]) -> Made:
+    """Return since when an image is billed, and with what it goes on, where it takes the place of its own snapshot."""
+    same = ("kind", "quantity")
+    for use in ended if image["resource"] == "image" else ():
+        if use["resource"] == "snapshot" and all(use[name] == image[name] for name in same):
+            return {"begin": use["end"], "continues": use["continues"] or use["begin"]}
+    return {}
+
+
+def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
+    """Return since when something that is kept is billed as that: a disk, from when it was not the machine's."""
+    made, over = entry["made_at"] or at, state.get("over")
+    return max(made, over) if entry["kind"] == "disk" and over else made
+
+
+def _changed(
+    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Line, since: str | None
+) -> Iterator[Made]:
+    """Take up another size or price of something that is billed; `since` is when it last was as before."""
+    use, now = state["open"][key], _thing(row, entry, line.occurred_at)
+    if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last look
+        yield from end_uses(state, [key], line.occurred_at, None)
+        more = now["quantity"] - use["quantity"]
+        if since is not None and more > 0:
+            yield now | {"quantity": more, "begin": since, "end": line.occurred_at, "at_most": _GREW}
+        state["open"][key] = now
+        return
+    old = [segment["nanos"] for segment in use["segments"][-1:]]
+    if old != [segment["nanos"] for segment in now["segments"]]:
+        use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
+
+
+def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
+    priced = entry.get("nanos") is not None
+    return use_of(
+        row,
+        resource=resource,
+        id=entry["id"],
+        what=f"{entry['kind']} of {entry['size_gb']} GB",
+        kind=entry["stored_as"],
+        quantity=entry["size_gb"] if entry.get("by_size", True) else 1,
+        per=entry.get("per") or "month",
+        begin=begin,
+        segments=[segment_of(entry, begin)] if priced else [],
+        at_most=entry.get("why_at_most") or "",
+    )
+
+
+def thing_observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
+    key, body = f"thing:{line.body['id']}", line.body
+    if key in state["open"]:
+        yield from _changed(state, row, key, body, line, body.get("alive_at") or before["seen_at"])
+    else:
+        open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
+
+
+def thing_vanished(state: Meter, _row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+    """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
+    said = line.body.get("ended_at")
+    at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
+    yield from end_uses(state, list(state["open"]), at, None, None if said else line.occurred_at)
+
+
+def traffic_counted(_state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
+    body = line.body
+    priced = body.get("nanos") is not None
+    yield use_of(
+        row,
+        resource="traffic",
+        id=row["provider_id"] or "",
+        what="bytes out",
+        kind=body.get("stored_as", ""),
+        quantity=body["bytes_out"],
+        per="gb",
+        begin=body["since"],
+        end=body["until"],
+        segments=[segment_of(body, body["since"])] if priced else [],
+        at_most=body.get("why_at_most") or "what leaves the region is not counted apart from what does not",
+    )

@@ -1,0 +1,1 @@
+"""The plan of a launch, and its attempts."""

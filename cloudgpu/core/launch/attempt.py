@@ -1,0 +1,104 @@
+"""An attempt as JSON: the exact call, saved before it is sent so that a later process can send it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
+
+
+def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
+    """Return the whole attempt as plain JSON values. It holds the host's private key: write it 0600."""
+    plain: dict[str, Any] = _plain(asdict(attempt))
+    return plain
+
+
+def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
+    """Return the attempt that `attempt_to_json` wrote; raise KeyError, TypeError or ValueError for anything else."""
+    offer, request, boot = data["offer"], data["request"], data["boot"]
+    return Attempt(
+        token=data["token"],
+        number=data["number"],
+        machine=data["machine"],
+        ledger=data["ledger"],
+        request=_request(request),
+        offer=Offer(_available(offer["available"]), price_from_json(offer["price"])),
+        tags=dict(data["tags"]),
+        boot=Boot(**{**boot, **_boot(boot)}),
+        made_at=from_iso(data["made_at"]),
+        expires=from_iso(data["expires"]),
+        renew_until=from_iso(data["renew_until"]),
+        call=data["call"],
+        identity=AccountIdentity(**data["identity"]) if data["identity"] else None,
+    )
+
+
+def _request(data: Mapping[str, Any]) -> LaunchRequest:
+    return LaunchRequest(**{**data, "want": _want(data["want"]), "setup": setup_from_json(data["setup"])})
+
+
+def setup_to_json(setup: Setup) -> dict[str, Any]:
+    """Return a setup as a ledger line carries it."""
+    plain: dict[str, Any] = _plain(asdict(setup))
+    return plain
+
+
+def setup_from_json(data: Mapping[str, Any]) -> Setup:
+    """Return the setup that `setup_to_json` wrote."""
+    network = {**data["network"], "ssh_from": tuple(data["network"]["ssh_from"])}
+    return Setup(**{**data, "volume": data["volume"] and Volume(**data["volume"]), "network": Network(**network)})
+
+
+def price_to_json(price: Price) -> dict[str, Any]:
+    """Return a price as a ledger line carries it."""
+    return {
+        "nanos_per_hour": price.per_hour.nanos,
+        "source": price.source,
+        "as_of": iso(price.as_of),
+        "basis": str(price.basis),
+    }
+
+
+def price_from_json(data: Mapping[str, Any]) -> Price:
+    """Return the price that `price_to_json` or `attempt_to_json` wrote."""
+    nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
+    return Price(Money(nanos), data["source"], from_iso(data["as_of"]), Basis(data["basis"]))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _want(data: Mapping[str, Any]) -> Want:
+    limit = data["max_price"]
+    return Want(**{**data, "market": Market(data["market"]), "max_price": limit and Money(limit["nanos"])})
+
+
+def _available(data: Mapping[str, Any]) -> Available:
+    gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
+    said = {name: tuple(data[name]) for name in ("after", "gpus_now")}
+    return Available(**{**data, **said, "market": Market(data["market"]), "accelerators": gpus})
+
+
+def _boot(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "parts": tuple(Part(**part) for part in data["parts"]),
+        "jupyter": tuple(data["jupyter"]),
+        "client_public_keys": tuple(data["client_public_keys"]),
+    }

@@ -1,0 +1,205 @@
+"""What a launch would do and cost, as a value: what `up` shows before it acts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.policies.description import Says, off_now
+from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
+from cloudgpu.core.policies.guards import Agent, Guards, Timer, lease_ends
+from cloudgpu.core.policies.policy import Do, Origin, Policy
+from cloudgpu.core.values.money import Money, charge
+from cloudgpu.core.values.times import epoch
+
+HOUR = timedelta(hours=1)
+ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one account has in the offers: how many, and the one that is tried first."""
+
+    offers: int
+    first: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How a machine ends: by lease, idle time and schedules (None: they only warn), at renew-until, for a budget."""
+
+    lease: Do | None
+    renew_until: Do
+    budget: Do
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """A launch before it happens.
+
+    `to_lease_end` and `to_renew_until` are what it costs with all beside it if it runs that long, at the price of now.
+    `left_out` names the kinds of template parts that this provider does not run; `guards` the layers that end it
+    in words, `guarded` what they are. `lease_ends`: its lease ends it where nobody uses it; else it goes on to
+    renew-until.
+    `remarks` are sentences that the user has to read: what is bound, lost, or could not be checked. `rules` is what
+    the policy says beside lease and renew-until. `of_accounts` is what each account has in the offers, the cheapest
+    first, where they were asked for from all; else nothing.
+    """
+
+    request: LaunchRequest
+    offer: Offer
+    further_offers: int
+    dearest: Money  # per hour, of all the offers that may be tried
+    expires: datetime
+    renew_until: datetime
+    to_lease_end: RunCost
+    to_renew_until: RunCost
+    stop_means: str
+    left_out: tuple[str, ...]
+    guards: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
+    remarks: tuple[str, ...] = ()
+    lease_from: Origin = Origin.POLICY
+    renew_from: Origin = Origin.POLICY
+    licence: str = ""
+    rules: tuple[Says, ...] = ()
+    of_accounts: tuple[Share, ...] = ()
+    ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
+    guarded: Guards = ALL_GUARDS
+    lease_ends: bool = True
+
+
+def launch_plan(
+    request: LaunchRequest,
+    offers: Sequence[Offer],
+    *,
+    left_out: tuple[str, ...],
+    guards: tuple[str, ...],
+    now: datetime,
+    extras: tuple[Extra, ...] = (),
+    remarks: tuple[str, ...] = (),
+    said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
+    licence: str = "",
+    volume_there: bool = False,
+    rules: tuple[Says, ...] = (),
+    anywhere: bool = False,
+    policy: Policy | None = None,
+    guarded: Guards = ALL_GUARDS,
+) -> LaunchPlan:
+    """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
+
+    `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
+    where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `anywhere`: the
+    offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
+    """
+    offer = offers[0]
+    ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)
+    paid = tuple(paid_meanwhile(extras, volume_there=volume_there))
+    lease, renew = timedelta(seconds=request.lease_s), timedelta(seconds=request.renew_s)
+    return LaunchPlan(
+        request=request,
+        offer=offer,
+        further_offers=len(offers) - 1,
+        dearest=max(each.price.per_hour for each in offers),
+        expires=now + lease,
+        renew_until=now + renew,
+        to_lease_end=cost_between(offer, paid, now, now + lease, licence),
+        to_renew_until=cost_between(offer, paid, now, now + renew, licence),
+        stop_means=stop_means(request, offer),
+        left_out=left_out,
+        guards=guards,
+        extras=extras,
+        remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, row, now)),
+        lease_from=said_by[0],
+        renew_from=said_by[1],
+        licence=licence,
+        rules=rules,
+        of_accounts=_shares(offers) if anywhere else (),
+        ends=ends,
+        guarded=guarded,
+        lease_ends=lease_ends({**of_offer(offer.available, request.setup), "guards": guarded.to_json()}, policy),
+    )
+
+
+def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:
+    """Return what each account has in these offers, in the order of trying."""
+    first: dict[str, Offer] = {}
+    for offer in offers:
+        first.setdefault(offer.available.account, offer)
+    number = Counter(offer.available.account for offer in offers)
+    return tuple(Share(number[account], offer) for account, offer in first.items())
+
+
+def run_cost(per_hour: Money, span: timedelta) -> Money:
+    """Return what running for `span` costs at `per_hour`."""
+    return charge(per_hour, max(0, span // timedelta(microseconds=1)))
+
+
+def stop_means(request: LaunchRequest, offer: Offer) -> str:
+    """Return the sentence that says what `stop` does to this machine."""
+    if gentlest(of_offer(offer.available, request.setup)) is Do.TERMINATE:
+        return "it can be neither stopped nor kept as an image: down ends it and deletes its disk"
+    if not offer.available.stoppable and not request.setup.keep_disk:
+        return (
+            f"it cannot be stopped, and policy {request.policy} keeps nothing of such a machine: "
+            "its system disk is deleted when it ends"
+        )
+    if offer.available.stop_means:
+        return offer.available.stop_means
+    return "what stop keeps and costs is not known for this provider"
+
+
+def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> Ends:
+    """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
+    row = of_offer(offer.available, request.setup)
+    return Ends(agreed(row, policy), at_last(row, policy), gentlest(row))
+
+
+def end_remarks(request: LaunchRequest, offer: Offer, ends: Ends) -> Iterator[str]:
+    """Yield what has to be known before the launch of a machine of which nothing can be kept."""
+    if ends.budget is not Do.TERMINATE:
+        return
+    yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
+    if ends.lease is Do.TERMINATE:
+        yield (
+            "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
+            "its disk is deleted"
+        )
+        return
+    yield "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    yield (
+        f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
+        "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a machine may live: both ends aware UTC, `expires` never after `renew_until`."""
+
+    expires: datetime
+    renew_until: datetime
+
+    def tags(self) -> dict[str, str]:
+        """Return the lease as the machine's tags carry it."""
+        return {TAG_EXPIRES: epoch(self.expires), TAG_RENEW_UNTIL: epoch(self.renew_until)}
+
+
+def extended(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
+    """Return the lease made longer by `by`, counted from its end, or from `now` when it is over.
+
+    Past `renew_until` that end moves along: the caller has to admit it anew.
+    """
+    end = max(expires, now) + by
+    return Lease(end, max(renew_until, end))
+
+
+def hold_tags(until: datetime | None) -> dict[str, str]:
+    """Return the tag of a hold; an ended or released one is `0`."""
+    return {TAG_HOLD_UNTIL: epoch(until) if until else "0"}

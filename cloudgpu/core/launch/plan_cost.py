@@ -1,0 +1,111 @@
+"""What a launch costs up to a moment, machine and all beside it: the bill that it would have then. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.billing.charges import charge, money, total
+from cloudgpu.core.billing.usage import Per, Resource, Segment, Use
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.billing.rates import Rate
+    from cloudgpu.core.model.offers import Offer
+
+_MAY_COST_LESS = "it may cost less than its price says"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a launch costs beside the machine, per month; None: no price is known. `upper_bound`: it may cost less.
+
+    `running`: it costs while the machine runs; `kept`: it does while that is stopped or parked. `rate` is its price as
+    it is billed. `named`: it is a volume that the user keeps by name, and is billed as that and not with the machine.
+    """
+
+    what: str
+    per_month: Money | None
+    kept: bool
+    source: str
+    upper_bound: bool = False
+    running: bool = True
+    rate: Rate | None = None
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What a run costs: `amount`, which is at most that where `low` is less, and of it the `machine` alone.
+
+    `reasons` say why it is a range. `unpriced` names what has no known price, and is in no amount.
+    """
+
+    amount: Money
+    low: Money
+    machine: Money
+    reasons: tuple[str, ...] = ()
+    unpriced: tuple[str, ...] = ()
+
+
+def cost_between(offer: Offer, extras: Iterable[Extra], begin: datetime, end: datetime, licence: str = "") -> RunCost:
+    """Return what the machine of an offer costs from `begin` to `end`, at its price of now, with what is beside it.
+
+    By the rules of the bill (`core.billing`), in the dearer reading where they have two. What is kept goes on costing
+    after `end`, and that is not in it. `licence` is that of the system where it changes the rule.
+    """
+    own = charge(_machine(offer, begin, licence), end)
+    beside = [(one, charge(_beside(offer, one, begin), end)) for one in extras]
+    found = total([own, *(each for _, each in beside)])
+    unpriced = tuple(one.what for one, each in beside if each.unpriced_micros)
+    reasons = tuple(reason for each in (own, *(each for _, each in beside)) if each.high for reason in each.reasons)
+    return RunCost(money(found.high), money(found.low), money(own.high), tuple(dict.fromkeys(reasons)), unpriced)
+
+
+def paid_meanwhile(extras: Iterable[Extra], *, volume_there: bool) -> Iterator[Extra]:
+    """Yield what the launch makes cost while it runs: not an image for later, nor a volume that is there anyhow."""
+    return (one for one in extras if one.running and not (one.named and volume_there))
+
+
+def _machine(offer: Offer, begin: datetime, licence: str) -> Use:
+    item, price, at = offer.available, offer.price, iso(begin)
+    held = Segment(at, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
+    return Use(
+        resource=Resource.INSTANCE,
+        id="",
+        what=item.instance_type,
+        provider=item.provider,
+        market=str(item.market),
+        kind=item.instance_type,
+        quantity=1,
+        per=Per.HOUR,
+        begin=at,
+        end=None,
+        segments=(held,),
+        licence=licence,
+    )
+
+
+def _beside(offer: Offer, extra: Extra, begin: datetime) -> Use:
+    """Return it as a use; a price that a plug-in said per month is that of a disk."""
+    item, rate, at = offer.available, extra.rate, iso(begin)
+    price = rate.price if rate else extra.per_month
+    why = (rate.why_at_most if rate else "") or _MAY_COST_LESS * extra.upper_bound
+    held = () if price is None else (Segment(at, price.nanos, extra.source, None, ""),)
+    return Use(
+        resource=rate.resource if rate else Resource.DISK,
+        id="",
+        what=extra.what,
+        provider=item.provider,
+        market=str(item.market),
+        kind=rate.stored_as if rate else "",
+        quantity=rate.quantity if rate else 1,
+        per=rate.per if rate else Per.MONTH,
+        begin=at,
+        end=None,
+        segments=held,
+        at_most=why,
+    )

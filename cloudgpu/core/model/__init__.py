@@ -1,0 +1,1 @@
+"""The nouns: instances, offers, launches, resources, accounts, the machine."""

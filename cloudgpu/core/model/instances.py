@@ -1,0 +1,104 @@
+"""Machines as providers report them, and the tags that they bear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from cloudgpu.core.model.identity import AccountIdentity, Unanswered
+from cloudgpu.core.model.offers import Accelerator, Market
+
+
+class State(StrEnum):
+    """What a provider says a machine is doing. Silence is UNKNOWN, never absence."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    DEALLOCATED = "deallocated"
+    TERMINATED = "terminated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a machine's SSH server answers, and as whom to log in."""
+
+    host: str
+    port: int
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine as the provider reports it now.
+
+    `id` is the provider's. `billed` says whether this state costs compute money there. `since` is when the
+    state began in the provider's own words, `launched_at` when the machine was made (None: it did not say, and the
+    ledger's own times count, as a range where they leave one); times are aware UTC. `last_active` is what
+    the machine itself last wrote where it can be read without SSH. `reason` is the provider's, for a machine
+    that stopped by itself (`lease`, `interrupted`, `died`, ...).
+    """
+
+    provider: str
+    account: str
+    id: str
+    state: State
+    billed: bool
+    tags: Mapping[str, str]
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    launched_at: datetime | None = None
+    since: datetime | None = None
+    address: Address | None = None
+    accelerators: tuple[Accelerator, ...] = ()
+    last_active: datetime | None = None
+    reason: str | None = None
+    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of its computer now, in words, where the provider can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Something that runs on a machine: its number there, its command line, and for how many seconds it has run."""
+
+    pid: int
+    command: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All instances of ours that answered, and by name all that did not. Never a silent part.
+
+    `identities` is for an account whose regions are computers of their own (hosts): who each is that answered.
+    """
+
+    instances: tuple[Instance, ...]
+    unanswered: tuple[Unanswered, ...] = ()
+    regions: frozenset[str] | None = None  # those that were asked, where that may not be all
+    identities: Mapping[str, AccountIdentity] = field(default_factory=dict)
+
+    def is_whole(self, region: str) -> bool:
+        """Say whether all of a region has answered: one that is a computer of its own depends on no other one."""
+        return not self.unanswered or region in self.identities
+
+
+TAG_ID = "cloudgpu-id"
+TAG_NAME = "cloudgpu-name"
+TAG_LEDGER = "cloudgpu-ledger"
+TAG_SEQ = "cloudgpu-seq"
+TAG_KEY = "cloudgpu-key"
+TAG_OWNER = "cloudgpu-owner"
+TAG_PROJECT = "cloudgpu-project"
+TAG_POLICY = "cloudgpu-policy"
+TAG_EXPIRES = "cloudgpu-expires"
+TAG_RENEW_UNTIL = "cloudgpu-renew-until"
+TAG_HOLD_UNTIL = "cloudgpu-hold-until"
+TAG_LAST_ACTIVE = "cloudgpu-last-active"
+TAG_VOLUME = "cloudgpu-volume"  # the name of a data disk that is kept on purpose
+TAG_IMAGE = "cloudgpu-image"  # the name of an image that is kept on purpose

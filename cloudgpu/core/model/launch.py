@@ -1,0 +1,125 @@
+"""What is asked of a launch, and one exact try of it, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.offers import Offer, Want
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A data disk that outlives machines, found by its name. `size_gb` is None where it has to be there already."""
+
+    name: str
+    size_gb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Through which network a machine is reached, and by whom.
+
+    `ssh_from` are CIDRs that may open SSH (none: the provider's network itself, from which a machine without a public
+    address or behind a jump host is reached). `subnet` and `security_group` are the provider's ids of somebody else's
+    network (None: the account's usual one, a group of our own). `jump` is `user@host:port` of a host in between.
+    """
+
+    ssh_from: tuple[str, ...] = ()
+    subnet: str | None = None
+    security_group: str | None = None
+    public_ip: bool = True
+    jump: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a machine is set up with beside its type.
+
+    `image` is a provider's id or the name of an own image (None: the newest with CUDA). `disk_gb` is the system disk
+    (None: the provider's usual one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when a
+    machine that cannot be stopped ends, its system disk stays until it is taken up or removed.
+    """
+
+    image: str | None = None
+    disk_gb: int | None = None
+    volume: Volume | None = None
+    persistent: bool = False
+    network: Network = Network()
+    keep_disk: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What the user wants, with the launch key that makes it idempotent.
+
+    `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
+    chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
+    it is under (`control.terms`).
+    """
+
+    key: str
+    name: str
+    provider: str
+    account: str
+    want: Want
+    template: str
+    owner: str
+    project: str
+    policy: str
+    lease_s: int
+    renew_s: int
+    setup: Setup = Setup()
+    policy_by: str = ""
+    terms: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a template for the machine's first minutes: `kind` is `on_start`, `packages`, `cloud_init`, ..."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What a new machine is given: template parts, the agent, the keys. `jupyter` is a command, empty for none."""
+
+    template: str
+    parts: tuple[Part, ...]
+    jupyter: tuple[str, ...]
+    agent_source: str = field(repr=False)
+    user: str
+    client_public_keys: tuple[str, ...]  # OpenSSH lines that may log in
+    host_public_key: str  # OpenSSH line, pinned before the first connection
+    host_private_key: str = field(repr=False)  # OpenSSH PEM, ed25519; empty for a machine that has its own key
+    policy: Mapping[str, Any] = field(default_factory=dict)  # what the agent is told of it; nothing: the lease alone
+    own_source: str = field(default="", repr=False)  # the agent's second file, where the computer is shared with others
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One exact try of a request at one offer: the whole call, as it is saved (0600) before it is sent.
+
+    `token` is at most 64 characters and makes the provider's call idempotent. `tags` are complete.
+    `expires` and `renew_until` are aware UTC. `call` is what the provider looked up for it, as plain JSON values.
+    `identity` is the account that it is sent to (None: nobody has asked).
+    """
+
+    token: str
+    number: int
+    machine: str  # cloudgpu-id
+    ledger: str
+    request: LaunchRequest
+    offer: Offer
+    tags: Mapping[str, str]
+    boot: Boot = field(repr=False)
+    made_at: datetime
+    expires: datetime
+    renew_until: datetime
+    call: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    identity: AccountIdentity | None = None

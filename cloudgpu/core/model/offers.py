@@ -1,0 +1,104 @@
+"""What can be launched, and at what price: offers and what they are made of, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.values.money import Money
+
+
+class Market(StrEnum):
+    """How a machine is bought."""
+
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+
+
+class Basis(StrEnum):
+    """How far a price can be trusted; shown wherever the price is."""
+
+    ASKED = "asked"  # the provider's own answer, now
+    LISTED = "listed"  # a dated price list
+    DERIVED = "derived"  # computed from other figures
+    RECALLED = "recalled"  # from memory, unverified
+    SETTING = "setting"  # the user's own figure
+    MEASURED = "measured"  # read from a meter on the machine
+    ASSUMED = "assumed"  # a usual figure of ours, where nobody has said one
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """`count` GPUs of one kind; `memory_gib` is per GPU; `share` below 1 is a fraction of one.
+
+    `of` is how many GPUs the computer has, where the machine uses only some of them.
+    """
+
+    name: str
+    count: int
+    memory_gib: float | None = None
+    share: float = 1.0
+    of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price per hour with where it came from and when that was true."""
+
+    per_hour: Money
+    source: str
+    as_of: datetime
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What the user is looking for; None means no wish."""
+
+    gpu: str | None = None
+    gpu_count: int = 1
+    instance_type: str | None = None
+    region: str | None = None
+    zone: str | None = None
+    market: Market = Market.ON_DEMAND
+    max_price: Money | None = None
+    or_on_demand: bool = False  # on demand too, where spot has no capacity
+    persistent: bool = False  # a spot machine that can be stopped, where the provider has such
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """Something a provider could launch, not yet priced."""
+
+    provider: str
+    account: str
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    accelerators: tuple[Accelerator, ...] = ()
+    vcpus: int | None = None
+    memory_gib: float | None = None
+    stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
+    stop_means: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
+    parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
+    after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
+    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that can be bought: what is available, joined with its price."""
+
+    available: Available
+    price: Price
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What could be launched where it was asked, unpriced and in no order, and by name all that did not answer."""
+
+    items: tuple[Available, ...]
+    unanswered: tuple[Unanswered, ...] = ()

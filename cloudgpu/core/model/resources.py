@@ -1,0 +1,62 @@
+"""What is there without a machine: disks, snapshots, images, addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from cloudgpu.core.model.identity import Unanswered
+
+
+class Kind(StrEnum):
+    """What a leftover is."""
+
+    DISK = "disk"  # a machine's system disk
+    VOLUME = "volume"  # a data disk with a name, kept on purpose
+    SNAPSHOT = "snapshot"  # not yet an image
+    IMAGE = "image"
+    # What `HasOrphans` tells of, and `HasLeftovers` does not: most of it costs nothing, some of it can launch machines.
+    ADDRESS = "address"  # a public address that is kept
+    INTERFACE = "interface"  # a network interface
+    KEY_PAIR = "key_pair"
+    SECURITY_GROUP = "security_group"
+    SPOT_REQUEST = "spot_request"
+    TIMER = "timer"  # of the provider's own
+    GROUP = "resource_group"  # of one launch on Azure, with all that is in it
+    ROLE = "role_assignment"  # what a machine's own identity may do
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something of ours that is there without a living machine: a disk, a snapshot, an image, an address.
+
+    `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
+    most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, `public_ipv4`, ...), empty for
+    what costs nothing. `ready`: it can be used or removed as it is. `attached_to` is the provider's id of the machine
+    that uses it, None for none.
+    """
+
+    provider: str
+    account: str
+    region: str
+    zone: str
+    id: str
+    kind: Kind
+    name: str
+    size_gb: int
+    stored_as: str
+    tags: Mapping[str, str]
+    made_at: datetime | None = None
+    ready: bool = True
+    attached_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """All leftovers that answered, and by name all that did not."""
+
+    items: tuple[Leftover, ...]
+    unanswered: tuple[Unanswered, ...] = ()
+    regions: frozenset[str] | None = None  # those that were asked, where that may not be all

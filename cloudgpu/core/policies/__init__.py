@@ -1,0 +1,1 @@
+"""Policies, limits and schedules, and how they are described."""

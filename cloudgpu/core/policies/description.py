@@ -1,0 +1,257 @@
+"""Which policy a machine is under: the one named at its launch, its project's, its tag's, or the usual one.
+
+What a policy means, in sentences: its rules in their order of precedence, in general and for one machine now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cloudgpu.core.policies import endings
+from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.schedule import Schedule, next_off, off_until
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import duration_text, from_iso
+
+FACTS = ("owner", "project", "template", "provider", "account", "market", "name")  # what a machine is chosen by
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What [policies] of config.toml says: a policy's name by project, and by a `KEY=VALUE` that a machine bears."""
+
+    projects: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The name of a policy, and who chose it: `--policy`, `policies.projects.thesis`, `policy of config.toml`."""
+
+    name: str
+    why: str
+
+
+TYPED = "--policy"
+USUAL = "policy of config.toml"
+NOTHING = Choices()
+
+
+def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, usual: str) -> Chosen:
+    """Return the policy of a machine with these facts (some of FACTS): the nearest word counts.
+
+    A project is nearer than a tag, and of two tags the one that stands first. What was read from a cloud's tags is
+    compared as a tag can say it.
+    """
+    choices = choices or NOTHING
+    if typed is not None:
+        return Chosen(typed, TYPED)
+    for project, policy in choices.projects.items():
+        if _is(project, facts.get("project")):
+            return Chosen(policy, f"policies.projects.{project} of config.toml")
+    for tag, policy in choices.tags.items():
+        key, _, value = tag.partition("=")
+        if _is(value, facts.get(key)):
+            return Chosen(policy, f'policies.tags."{tag}" of config.toml')
+    return Chosen(usual, USUAL)
+
+
+def _is(wanted: str, said: str | None) -> bool:
+    return said is not None and (wanted == said or tag_value(wanted) == said)
+
+
+Row = Mapping[str, Any]
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
+HOLD = (
+    "keeps a machine from the rules below until it ends; renew-until and schedules do not wait for it, "
+    "and a budget for two warnings at most"
+)
+_KEPT = {
+    Act.WARN: "warned of",
+    Act.IMAGE: "kept as an image, then terminated",
+    Act.TERMINATE: "terminated",
+    Act.REMOVE: "removed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """One rule: what it says, and when it would act next (None: nobody can say, or it does not)."""
+
+    rule: Rule
+    text: str
+    at: datetime | None = None
+
+
+def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
+    """Return what a policy says of any machine, the strongest rule first; `now` is for the next off alone."""
+    return tuple(_general(policy, now))
+
+
+def rules_for(policy: Policy, now: datetime, row: Row) -> tuple[Says, ...]:
+    """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
+    end = endings.agreed(row, policy)
+    said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
+    return tuple(_unjudged(one) if has_no_agent(row) else one for one in said)
+
+
+def _unjudged(said: Says) -> Says:
+    """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
+    if said.rule is Rule.IDLE:
+        return replace(said, text="never: no agent runs on it, so nobody can tell whether it is used")
+    if said.rule is Rule.UNLABELLED:
+        return replace(said, text=said.text.replace("stopped once nobody uses it", "warned of"))
+    return said
+
+
+def _adapted(said: Says, policy: Policy, end: Do | None, for_budget: Do) -> Says:
+    if said.rule is Rule.BUDGET and for_budget is Do.TERMINATE:
+        return replace(said, text=said.text.replace("stopped once", "terminated once"))
+    if said.rule not in (Rule.IDLE, Rule.UNLABELLED, Rule.SCHEDULE) or end in (Do.STOP, Do.PARK):
+        return said
+    if end is None:
+        return replace(said, text=_only_warned_text(said, policy))
+    return replace(said, text=said.text.replace("stopped", "terminated"))
+
+
+def _only_warned_text(said: Says, policy: Policy) -> str:
+    if said.rule is Rule.IDLE and policy.idle.do is Act.STOP:
+        return _idle_text(replace(policy, idle=replace(policy.idle, do=Act.WARN)))
+    return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
+
+
+def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
+    """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
+    found = [] if policy is None else [one for one in rules_for(policy, now, row) if one.rule not in _OF_A_MACHINE]
+    found += _of_row(policy, row, now)
+    return tuple(sorted(found, key=lambda one: list(Rule).index(one.rule)))
+
+
+_OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
+
+
+def off_now(policy: Policy | None, row: Row, now: datetime) -> tuple[str, ...]:
+    """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
+    until = None if policy is None else off_until(policy.schedules, now)
+    if policy is None or until is None:
+        return ()
+    grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
+    if endings.only_warned(row, policy):
+        return (f"{kept}: passes only warn of that",)
+    return (f"{kept}: the next pass warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
+
+
+def _general(policy: Policy, now: datetime) -> Iterator[Says]:
+    if policy.budget is not None:
+        does = "stopped" if policy.budget.do is Act.STOP else "warned of"
+        yield Says(Rule.BUDGET, f"{does} once it has cost {policy.budget.limit.text()} in all")
+    renew = duration_text(policy.renew_until)
+    yield Says(Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before")
+    for one in policy.schedules:
+        yield Says(Rule.SCHEDULE, f"{_off_text(one)}{_warned_only(policy)}", next_off((one,), now))
+    yield Says(Rule.HOLD, HOLD)
+    yield Says(Rule.LEASE, _lease_text(policy))
+    yield Says(Rule.IDLE, _idle_text(policy))
+    yield from _of_what_stays(policy)
+
+
+def _of_what_stays(policy: Policy) -> Iterator[Says]:
+    if policy.unlabelled is not None:
+        required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
+        does = "stopped once nobody uses it" if policy.unlabelled.do is Act.STOP else "warned of"
+        yield Says(Rule.UNLABELLED, f"after {after} without {required}: {does}")
+    if policy.stopped is not None:
+        yield Says(Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}")
+    if policy.images is not None:
+        yield Says(Rule.IMAGES, f"an image is {_KEPT[policy.images.do]} after {duration_text(policy.images.after)}")
+
+
+def _lease_text(policy: Policy) -> str:
+    unknown = ", or nobody knows whether it is" if policy.unknown is Unknown.RENEW else " and that is known"
+    renewed = f"then renewed by the hour while it is in use{unknown}"
+    return f"{duration_text(policy.lease)}, {renewed}, up to renew-until; warned 60m and 10m before"
+
+
+def _idle_text(policy: Policy) -> str:
+    idle = policy.idle
+    if idle.do is Act.OFF:
+        return "nothing ends it for idle time"
+    after = duration_text(idle.after)
+    if idle.do is Act.WARN:
+        return f"warned of after {after} without use, and not stopped"
+    spared = " (only warned where that would erase scratch disks that are not empty)"
+    scratch = spared if idle.scratch is Act.WARN else ""
+    warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
+    return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
+
+
+def _warned_only(policy: Policy) -> str:
+    if policy.unpausable is not Unpausable.WARN:
+        return ""
+    return "; one that cannot be stopped is only warned of"
+
+
+def _off_text(schedule: Schedule) -> str:
+    days = _NAMED.get(tuple(sorted(schedule.days))) or "on " + ", ".join(_DAYS[day] for day in sorted(schedule.days))
+    excepts = f", except {_breaks(schedule)}" if schedule.excepts else ""
+    back = schedule.until
+    stays = f", and kept off until {_DAYS[back[0]]} {back[1]:%H:%M} unless held" if back else ""
+    return f"ended at {schedule.off:%H:%M} {days} by the clock of {schedule.tz}{excepts}, whoever uses it{stays}"
+
+
+def _breaks(schedule: Schedule) -> str:
+    """Return the dates on which nothing is ended, what follows each other as one."""
+    days = sorted(schedule.excepts)
+    begins = [days[0], *(after for before, after in pairwise(days) if after - before > timedelta(days=1))]
+    ends = [*(before for before, after in pairwise(days) if after - before > timedelta(days=1)), days[-1]]
+    texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)]
+    return ", ".join(texts)
+
+
+def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
+    """Yield the rules of which each machine has a moment of its own."""
+    if row["renew_until"]:
+        says = f"{_ended(endings.at_last(row, policy))}, whoever uses it; extend moves it"
+        yield Says(Rule.RENEW_UNTIL, says, from_iso(row["renew_until"]))
+    else:
+        yield Says(Rule.RENEW_UNTIL, "it has none")
+    held = from_iso(row["hold_until"]) if row["hold_until"] else None
+    if held is not None and held > now:
+        yield Says(Rule.HOLD, "until then its lease and idle time do not end it", held)
+    if row["expires"]:
+        certain = policy is not None and policy.unknown is Unknown.END
+        use = "is in use" if certain else "is in use or nobody knows"
+        end = endings.agreed(row, policy)
+        says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
+        yield Says(Rule.LEASE, says, from_iso(row["expires"]))
+    else:
+        yield Says(Rule.LEASE, "it has none")
+    if policy is not None:
+        yield from _schedules_of(policy, row, now)
+
+
+def _schedules_of(policy: Policy, row: Row, now: datetime) -> Iterator[Says]:
+    spared, only_warned = endings.is_spared(row, policy), endings.only_warned(row, policy)
+    for one in policy.schedules:
+        at = next_off((one,), now)
+        following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
+        until = off_until((one,), now)
+        local = None if until is None else until.astimezone(ZoneInfo(one.tz))
+        kept = "" if local is None else f"; it is kept off now, until {local:%a %Y-%m-%d %H:%M} there"
+        text = f"{_off_text(one)}; {following}{kept}"
+        why = endings.NOTHING_GENTLER if spared else "it cannot be stopped"
+        yield Says(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
+
+
+_SPARED = f"only warned of then: {endings.NOTHING_GENTLER}, and its policy is to keep its disk"
+
+
+def _ended(end: Do) -> str:
+    return "terminated then, and its disk deleted" if end is Do.TERMINATE else "ended then"

@@ -1,0 +1,67 @@
+"""How a machine can end: the gentlest way that its provider has, and what its policy agreed to lose by it. Pure.
+
+What a provider can do is a fact on the row since the launch: `stoppable` (it can be stopped, and started again),
+`parkable` (its disk can be kept as an image while the machine ends). None: nobody knows, and the gentler way is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.policies.policy import Do, Policy, Unpausable
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Available
+
+Row = Mapping[str, Any]
+ERASES = "it is terminated then, and what is on its disk is deleted"
+NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
+
+
+def gentlest(row: Row) -> Do:
+    """Return the gentlest end of this machine that its provider can carry out."""
+    if row["stoppable"] is not False:
+        return Do.STOP
+    return Do.PARK if row.get("parkable") is not False else Do.TERMINATE
+
+
+def agreed(row: Row, policy: Policy | None) -> Do | None:
+    """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
+
+    The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
+    to stay and cannot, only `renew-until` and budgets end the machine.
+    """
+    end = gentlest(row)
+    if end is Do.STOP or keeps_disk(row, policy):
+        return None if end is Do.TERMINATE else end
+    return Do.TERMINATE
+
+
+def at_last(row: Row, policy: Policy | None) -> Do:
+    """Return how renew-until ends it: as agreed, else in the only way there is."""
+    return agreed(row, policy) or Do.TERMINATE
+
+
+def keeps_disk(row: Row, policy: Policy | None) -> bool:
+    """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
+    if row["setup"] is not None:
+        return bool(row["setup"].get("keep_disk", True))
+    return policy is None or policy.unpausable is not Unpausable.TERMINATE
+
+
+def is_spared(row: Row, policy: Policy | None) -> bool:
+    """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
+    return agreed(row, policy) is None
+
+
+def only_warned(row: Row, policy: Policy | None) -> bool:
+    """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
+    by_policy = policy is not None and policy.only_warned(stoppable=row["stoppable"] is not False)
+    return by_policy or is_spared(row, policy)
+
+
+def of_offer(item: Available, setup: Setup) -> Row:
+    """Return of a machine that is to be launched what is asked for here of a row."""
+    return {"stoppable": item.stoppable, "parkable": item.parkable, "setup": {"keep_disk": setup.keep_disk}}

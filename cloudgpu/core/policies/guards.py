@@ -1,0 +1,75 @@
+"""What can end a machine when nobody looks on: the agent on it, a timer of its provider, or passes alone. Pure.
+
+A provider says which of these it has (`Provider.guards`); a machine's row has them since its launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.core.policies.endings import agreed
+from cloudgpu.core.policies.policy import Policy, Unknown
+
+Row = Mapping[str, Any]
+
+
+class Agent(StrEnum):
+    """What the agent on a machine can do."""
+
+    ENDS = "ends"  # it runs there, and its shutdown ends what the machine costs
+    TELLS = "tells"  # it runs there and can be asked; its shutdown ends nothing that costs
+    NONE = "none"  # none runs there: nobody can tell whether the machine is used
+
+
+class Timer(StrEnum):
+    """Which timer ends a machine at its renew-until, whatever else has died."""
+
+    CLOUD = "cloud"  # of the provider: it needs nothing of the machine, nor of this computer
+    OWN = "own"  # a process beside the machine, on the computer that runs it
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What can end a machine beside passes from outside.
+
+    `follows`: the timer follows renew-until by itself, and is set by nobody.
+    """
+
+    agent: Agent
+    timer: Timer = Timer.NONE
+    follows: bool = True
+
+    @property
+    def only_passes(self) -> bool:
+        """Whether nothing but a pass from outside ends it."""
+        return self.agent is not Agent.ENDS and self.timer is Timer.NONE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a ledger line carries it."""
+        return {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
+
+
+def guards_of(row: Row) -> Guards | None:
+    """Return what guards a machine, by its launch; None where that is not known."""
+    said = row.get("guards")
+    return None if said is None else Guards(Agent(said["agent"]), Timer(said["timer"]), said["follows"])
+
+
+def has_no_agent(row: Row) -> bool:
+    """Say whether no agent runs on a machine, as far as its launch says."""
+    found = guards_of(row)
+    return found is not None and found.agent is Agent.NONE
+
+
+def lease_ends(row: Row, policy: Policy | None) -> bool:
+    """Say whether a machine that nobody uses ends with its lease.
+
+    Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
+    renews such a machine.
+    """
+    renews = policy is None or policy.unknown is Unknown.RENEW
+    return agreed(row, policy) is not None and not (has_no_agent(row) and renews)

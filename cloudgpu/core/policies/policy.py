@@ -1,0 +1,236 @@
+"""Policies as values: how long a machine may live, what ends it before that, and what becomes of what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from cloudgpu.core.activity.idle import IDLE, UNKNOWN, Thresholds
+from cloudgpu.core.policies.schedule import Schedule, offs_between
+from cloudgpu.core.values.money import Money
+
+MOST_OFFS = 60  # of a schedule, that a machine is told ahead
+BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
+
+
+class Do(StrEnum):
+    """What is to be done with a machine, or with what is kept of it."""
+
+    KEEP = "keep"
+    WARN = "warn"
+    RENEW = "renew"  # its lease
+    STOP = "stop"
+    PARK = "park"  # it cannot be stopped: it ends, and an image of its disk stays
+    TERMINATE = "terminate"
+    IMAGE = "image"  # keep a stopped machine as an image, then terminate it
+    REMOVE = "remove"  # an image that is kept
+
+
+class Rule(StrEnum):
+    """Why something is done or left, the strongest first."""
+
+    BUDGET = "budget"
+    RENEW_UNTIL = "renew-until"
+    SCHEDULE = "schedule"
+    HOLD = "hold"
+    LEASE = "lease"
+    IDLE = "idle"
+    UNLABELLED = "unlabelled"
+    STOPPED = "stopped"
+    IMAGES = "images"
+    NONE = "none"
+
+
+class Unpausable(StrEnum):
+    """What becomes of a machine that cannot be stopped (a one-time spot machine) where it would be.
+
+    PARK: it ends and its system disk stays, to be started from. TERMINATE: nothing of it stays, and `stop` is refused.
+    WARN: as PARK, but idle time and schedules only warn; its lease ends it all the same.
+    """
+
+    PARK = "park"
+    TERMINATE = "terminate"
+    WARN = "warn"
+
+
+class Act(StrEnum):
+    """What a rule does once it holds. Each rule allows some of these."""
+
+    STOP = "stop"
+    WARN = "warn"
+    OFF = "off"  # nothing at all
+    IMAGE = "image"  # kept as an image, then terminated
+    TERMINATE = "terminate"
+    REMOVE = "remove"
+
+
+class Unknown(StrEnum):
+    """What the end of a lease does to a machine of which nobody knows whether it is used."""
+
+    RENEW = "renew"  # as one in use, with an alert
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What ends a machine that nobody uses, and what counts as use.
+
+    `after` is how long nothing may have happened, `grace` how long a warning is waited out, `uptime` how long a
+    machine is up before it is judged. `gpu` is in percent, `cpu` in cores above the machine's own baseline, `network`
+    and `disk` in bytes a second. `terminal_output`: for so long output alone counts. `share` of the window's samples
+    have to be there. `scratch`: what an idle stop does where it would erase disks that are not empty.
+    """
+
+    after: timedelta = timedelta(hours=1)
+    grace: timedelta = timedelta(minutes=10)
+    do: Act = Act.STOP
+    gpu: float = 3.0
+    cpu: float = 0.25
+    network: float = 100e3
+    disk: float = 1e6
+    terminal_output: timedelta = timedelta(hours=2)
+    share: float = 0.9
+    uptime: timedelta = timedelta(minutes=30)
+    scratch: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class MachineBudget:
+    """What one machine may cost in all, with its disks, since its launch; `do` is STOP or WARN."""
+
+    limit: Money
+    do: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """What becomes of a machine that runs for `after` and bears none of what is required: STOP or WARN."""
+
+    require: tuple[str, ...]  # of "owner", "project"
+    after: timedelta
+    do: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What becomes of what is kept for `after`.
+
+    A stopped machine: WARN, IMAGE (kept as one, then terminated) or TERMINATE. An image: WARN or REMOVE.
+    """
+
+    after: timedelta
+    do: Act = Act.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a machine is launched under; `renew_until` is never shorter than `lease`, both counted from the launch.
+
+    A rule that is None does not hold.
+    """
+
+    name: str
+    lease: timedelta
+    renew_until: timedelta
+    unpausable: Unpausable = Unpausable.PARK
+    description: str = ""
+    idle: Idle = Idle()
+    schedules: tuple[Schedule, ...] = ()
+    unknown: Unknown = Unknown.RENEW
+    budget: MachineBudget | None = None
+    unlabelled: Unlabelled | None = None
+    stopped: Kept | None = None
+    images: Kept | None = None
+
+    def only_warned(self, *, stoppable: bool) -> bool:
+        """Say whether idle time and schedules only warn, as the machine cannot be stopped and is not to be parked."""
+        return not stoppable and self.unpausable is Unpausable.WARN
+
+
+def thresholds(policy: Policy) -> Thresholds:
+    """Return what counts as use under this policy, as `core.idle.judge` takes it: spans in seconds."""
+    idle = policy.idle
+    return Thresholds(
+        after=idle.after.total_seconds(),
+        gpu=idle.gpu,
+        cpu=idle.cpu,
+        network=idle.network,
+        disk=idle.disk,
+        terminal_output=idle.terminal_output.total_seconds(),
+        share=idle.share,
+        uptime=idle.uptime.total_seconds(),
+    )
+
+
+def for_agent(
+    policy: Policy, begin: datetime, end: datetime, *, stoppable: bool = True, spared: bool = False
+) -> dict[str, Any]:
+    """Return what the agent is told of a policy, for a machine that begins at `begin` and may live until `end`.
+
+    `spared`: renew-until alone ends it, as it could only be terminated. Spans are in seconds. `ends` names the
+    activities at which a lease ends. `off` is every off of the schedules from `begin` on as epoch seconds, at most 60
+    of them and none later than a week after `end`: the machine knows no time zones.
+    """
+    idle, warned = policy.idle, spared or policy.only_warned(stoppable=stoppable)
+    ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
+    offs = () if warned else islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
+    return {
+        **thresholds(policy)._asdict(),
+        "grace": idle.grace.total_seconds(),
+        "stop": idle.do is Act.STOP and not warned,
+        "off": [int(off.timestamp()) for off in offs],
+        "ends": "" if spared else " ".join(ends),
+        "scratch": str(idle.scratch),
+    }
+
+
+class Origin(StrEnum):
+    """Who said how long, the nearest first."""
+
+    TYPED = "option"
+    SETTINGS = "config.toml"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one of them said; None: nothing."""
+
+    lease: timedelta | None = None
+    renew_until: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """How long a machine may live, and who said so. Where `renew_until` is the shorter one, they contradict."""
+
+    lease: timedelta
+    renew_until: timedelta
+    lease_from: Origin
+    renew_from: Origin
+
+    @property
+    def contradict(self) -> bool:
+        """Whether a machine could not live to the end of its lease."""
+        return self.renew_until < self.lease
+
+
+def spans(policy: Policy, typed: Said, settings: Said) -> Spans:
+    """Return how long a machine of this policy may live: what was typed, else the settings', else the policy's.
+
+    A lease that was typed takes `renew_until` along where that was not typed too: who types a longer one means it.
+    """
+    lease, lease_from = _first(typed.lease, settings.lease, policy.lease)
+    renew, renew_from = _first(typed.renew_until, settings.renew_until, policy.renew_until)
+    if renew < lease and lease_from is Origin.TYPED and renew_from is not Origin.TYPED:
+        renew, renew_from = lease, lease_from
+    return Spans(lease, renew, lease_from, renew_from)
+
+
+def _first(typed: timedelta | None, settings: timedelta | None, policy: timedelta) -> tuple[timedelta, Origin]:
+    if typed is not None:
+        return typed, Origin.TYPED
+    return (policy, Origin.POLICY) if settings is None else (settings, Origin.SETTINGS)

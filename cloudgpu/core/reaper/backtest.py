@@ -1,0 +1,171 @@
+"""What a policy would have saved: the recorded uses of machines, billed as they were and as they would have been. Pure.
+
+A use is cut where the machine would have been off, and each part is billed by its provider's rule, with the least that
+a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.billing.charges import Charge, charge
+from cloudgpu.core.billing.usage import Resource, Use
+from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
+from cloudgpu.core.values.times import from_iso, iso
+
+Row = Mapping[str, Any]
+_MOMENT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Money in exact parts of a nano-dollar (`core.billing.EXACT`), between `low` and `high`.
+
+    `unpriced`: a part of it has no known price and is in no sum.
+    """
+
+    low: int = 0
+    amount: int = 0
+    high: int = 0
+    unpriced: bool = False
+
+    def __add__(self, other: Amount) -> Amount:
+        whole = self.low + other.low, self.amount + other.amount, self.high + other.high
+        return Amount(*whole, self.unpriced or other.unpriced)
+
+    def __sub__(self, other: Amount) -> Amount:
+        amount = self.amount - other.amount
+        ends = (self.low - other.low, amount, self.high - other.high)  # both have the same doubts
+        return Amount(min(ends), amount, max(ends), self.unpriced or other.unpriced)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One machine in the period: its row as it is now, what was recorded of it, and all that is billed while it runs.
+
+    `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
+    """
+
+    row: Row
+    recorded: Recorded
+    uses: tuple[Use, ...]
+    ends: tuple[tuple[datetime, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An end that the policy would have made, what it saved, and what the next start would have been billed at least.
+
+    `blind_s` are the seconds of it of which no samples tell whether the machine was used.
+    """
+
+    end: WouldEnd
+    saved: Amount
+    start: Amount
+    blind_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What the policy would have done with one machine. `blind_s` of its `seconds` have no samples."""
+
+    past: Past
+    seconds: float
+    blind_s: float
+    cost: Amount
+    ended: tuple[Ended, ...]
+
+    @property
+    def saved(self) -> Amount:
+        """What all the ends together would have saved."""
+        return added(one.saved for one in self.ended)
+
+
+def backtest(past: Past, policy: Policy, since: datetime, until: datetime, *, interval: timedelta) -> Tested:
+    """Return what a policy would have done with one machine from `since` to `until`, passes coming every `interval`."""
+    ends = replay(past.recorded, policy, since, interval=interval)
+    runs, samples = past.recorded.runs, past.recorded.samples
+    blind = sum(_blind(samples, run.begin, run.end) for run in runs)
+    cost, saved = _bill(past.uses, (), since, until), []
+    left = cost
+    for number, end in enumerate(ends, 1):
+        gaps = [(one.at, one.until) for one in ends[:number]]
+        rest = _bill(past.uses, gaps, since, until)
+        start = _least(past.uses, end.until, until) if end.work is not None else Amount()
+        saved.append(Ended(end, left - rest, start, _blind(samples, end.at, end.until)))
+        left = rest
+    return Tested(past, sum((run.end - run.begin).total_seconds() for run in runs), blind, cost, tuple(saved))
+
+
+def added(amounts: Iterable[Amount]) -> Amount:
+    """Return the sum."""
+    return sum(amounts, Amount())
+
+
+def runs_of(uses: Iterable[Use], since: datetime, until: datetime) -> tuple[Run, ...]:
+    """Return when a machine ran within a period, oldest first."""
+    spans = sorted((from_iso(use.begin), _end(use, until)) for use in uses if use.resource is Resource.INSTANCE)
+    inside = ((begin, end) for begin, end in spans if begin < until and end > since)
+    return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
+
+
+def only_while_it_runs(row: Row, use: Mapping[str, Any]) -> bool:
+    """Say whether a use (as JSON) of this machine is billed only while that runs: the machine, a public address."""
+    beside = {entry["what"] for entry in row.get("beside") or () if not entry["kept"]}
+    return use["resource"] == Resource.INSTANCE or (use["resource"] != Resource.DISK and use["what"] in beside)
+
+
+def cut(use: Use, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Use]:
+    """Return what is left of a use without these times, in order; `gaps` are in order, and none meets another."""
+    begin, end, parts = from_iso(use.begin), _end(use, until), []
+    inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
+    for first, last in inside:
+        if begin < first:
+            parts.append(_part(use, begin, first))
+        begin = last
+    if begin < end or not inside:
+        parts.append(replace(use, begin=iso(begin), first=use.first and not inside, sure_from=_sure(use, begin)))
+    return parts
+
+
+def _part(use: Use, begin: datetime, end: datetime) -> Use:
+    first = use.first and iso(begin) == use.begin
+    said = replace(use, reason=None, maybe_until=None, sure_from=_sure(use, begin))
+    return replace(said, begin=iso(begin), end=iso(end), first=first)
+
+
+def _sure(use: Use, begin: datetime) -> str | None:
+    return use.sure_from if use.sure_from is not None and use.sure_from > iso(begin) else None
+
+
+def _end(use: Use, until: datetime) -> datetime:
+    return until if use.end is None else from_iso(use.end)
+
+
+def _bill(uses: Sequence[Use], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:
+    parts = (part for use in uses for part in cut(use, gaps, until))
+    return added(_amount(charge(part, until, since=since, until=until)) for part in parts)
+
+
+def _least(uses: Sequence[Use], at: datetime, until: datetime) -> Amount:
+    """Return what starting the machine at `at` is billed at least, by its provider's rule."""
+    running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
+    return added(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)
+
+
+def _amount(found: Charge) -> Amount:
+    return Amount(found.low, found.amount, found.high, bool(found.unpriced_micros))
+
+
+def _blind(samples: Sequence[dict[str, Any]], begin: datetime, end: datetime) -> float:
+    seconds = (end - begin).total_seconds()
+    return max(0.0, seconds - covered(samples, begin.timestamp(), end.timestamp()))
+
+
+def off_seconds(tested: Iterable[Tested]) -> float:
+    """Return for how long the machines would have been off while they ran in truth."""
+    return sum((one.end.until - one.end.at).total_seconds() for each in tested for one in each.ended)

@@ -1,0 +1,121 @@
+"""One machine as its rules see it, what a rule finds of it, and how its people are warned before an end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.policies.endings import ERASES
+from cloudgpu.core.policies.policy import Do, Policy, Rule
+from cloudgpu.core.reaper.decisions import Seen, Warned
+from cloudgpu.core.reaper.evidence import Known
+from cloudgpu.core.values.times import from_iso
+
+FIRST, LAST = timedelta(minutes=60), timedelta(minutes=10)  # before the end of a lease its people are told, twice
+WAIT_OUT = timedelta(seconds=60)  # passes do not come to the second: so much is waited for rather than left to the next
+AGAIN = timedelta(days=1)  # what is only told is told again after that
+
+
+class Stage(StrEnum):
+    """What there is of a machine when a pass decides about it."""
+
+    RUNNING = "a running machine"
+    STOPPED = "a stopped machine"
+    IMAGE = "a kept image"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one rule finds: what it does now (KEEP: nothing yet), when it ends the machine (None: not by itself).
+
+    `after` is until when a warning is waited out; `warn` what is to be told now; `stands`: a warning that was given
+    holds on.
+    """
+
+    rule: Rule
+    do: Do
+    why: str
+    at: datetime | None = None
+    after: datetime | None = None
+    warn: Warned | None = None
+    stands: bool = True
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One machine with all that its rules ask for. `held` is the end of a hold that has not ended."""
+
+    seen: Seen
+    stage: Stage
+    known: Known
+    started: datetime
+    stop: budget_stops.Stop | None
+    now: datetime
+    interval: timedelta
+    held: datetime | None
+
+    @property
+    def policy(self) -> Policy | None:
+        """Its policy, where that can be resolved."""
+        return self.seen.policy
+
+    def time(self, name: str) -> datetime | None:
+        """Return a time of its row."""
+        text = self.seen.row[name]
+        return from_iso(text) if text else None
+
+    def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
+        """Return when people were first and last warned by this rule, and the end they were told; None: never.
+
+        What they were told of an earlier run is no warning of this one.
+        """
+        said = self.seen.row.get("warnings", {}).get(rule)
+        if said is None or from_iso(said["at"]) < self.started:
+            return None
+        return from_iso(said["at"]), from_iso(said["last"]), from_iso(said["due"]) if said["due"] else None
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Return a time for people: the hour alone where it is near."""
+    return f"{at:%H:%M} UTC" if abs(at - now) < timedelta(hours=12) else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def warned(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+    """Tell that it ends at `due`, as `do` says."""
+    said = f"{why}; it ends {clock(due, case.now)}{erasing(do)}"
+    return Found(rule, Do.KEEP, said, due, due, Warned(rule, due, said), urgent=True)
+
+
+def erasing(do: Do) -> str:
+    """Return, as the end of a sentence, that nothing stays of a machine that ends so; empty where something does."""
+    return f"; {ERASES}" if do is Do.TERMINATE else ""
+
+
+def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
+    """End what was warned, as `do` says, as soon as that is waited out."""
+    given = case.given(rule)
+    said = f"{why}; warned {clock(given[0], case.now)}" if given else why
+    if due <= case.now + WAIT_OUT:
+        return Found(rule, do, said, due, due)
+    return Found(rule, Do.KEEP, f"{said}, ends {clock(due, case.now)}", due, due)
+
+
+def told(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:
+    """Tell, and tell again after a while: no end follows from it."""
+    given = case.given(rule)
+    due = given is None or given[2] is not None or case.now - given[1] >= again
+    return Found(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
+
+
+def before(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> Found:
+    """Warn at 60 and at 10 minutes before an end; what was told of another end does not count."""
+    why, left = f"{what} {clock(at, case.now)}{erasing(do)}", at - case.now
+    if left > FIRST:
+        return Found(rule, Do.KEEP, why, at, stands=False)
+    given = case.given(rule)
+    last = given[1] if given and given[2] == at else None
+    due = last is None or (left <= LAST and last < at - LAST)
+    return Found(rule, Do.KEEP, why, at, warn=Warned(rule, at, why) if due else None, urgent=due)

@@ -1,0 +1,112 @@
+"""What is known of a machine's use when a pass decides: by its samples, its own word, or its state. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Row, Seen
+from cloudgpu.core.values.times import duration_text, from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.core.activity.idle import Judged
+
+USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
+AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
+LONGEST = timedelta(days=366)  # without a sign of life: a machine with a wrong clock may say thousands of years
+SHUT_DOWN = ("stopped", "deallocated")
+
+
+class Known(NamedTuple):
+    """Whether a machine is used, why that is thought, and how long ago the last sign of life was (None: none seen).
+
+    `asked`: somebody tried to find out; where nobody had to, UNKNOWN is no news.
+    """
+
+    activity: str
+    why: str
+    quiet: timedelta | None = None
+    asked: bool = True
+
+
+def up_since(row: Row) -> datetime:
+    """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
+    said = [row["intended_at"], row.get("launched_at"), row["since"] if row["state"] == "running" else None]
+    said += [use["begin"] for use in row["uses"] if use["resource"] == "instance" and not use.get("end")]
+    return from_iso(max(text for text in said if text))
+
+
+def known(seen: Seen, now: datetime) -> Known:
+    """Return what is known of its use.
+
+    A machine that is shut down and billed on is used by nobody. Samples that were read after the machine last wrote
+    that it was in use say more than that word, and older ones that show use less; without samples a word within the
+    window makes it ACTIVE, and an older one, or none, says nothing.
+    """
+    row, judged = seen.row, seen.judged
+    if not seen.answered:
+        silent = f"{row['region'] or row['account']} did not answer, so nothing is known of it"
+        return Known(UNKNOWN, seen.judged_fault or silent)
+    if row["state"] in SHUT_DOWN:
+        return _shut_down(seen, now)
+    word = _word(seen, now)
+    if judged is None:
+        return word or Known(UNKNOWN, _silence(seen), asked=bool(seen.judged_fault))
+    quiet = min(timedelta(seconds=judged.ago), LONGEST) if judged.ago >= 0 else None
+    found = Known(str(judged.activity), because(judged), quiet)
+    if word is None:
+        return found
+    if judged.activity == ACTIVE:
+        return word if _is_later(word, found) and not _read_since(seen) else found
+    return found if judged.activity == IDLE and _read_since(seen) else word
+
+
+def because(judged: Judged) -> str:
+    """Return why it was judged so, with the age of the last sign of life as people say it: `CPU, 1h 12m ago`.
+
+    The agent has no room for such words; its own are seconds, and stay where it says what is missing.
+    """
+    seen = [one for one in judged.signals if one.ago >= 0]
+    if not seen or not judged.why.endswith(" s ago"):
+        return judged.why
+    last = min(seen, key=lambda one: (not one.counts, one.ago, one.what))
+    return f"{last.what}, {duration_text(last.ago)} ago"
+
+
+def window(seen: Seen) -> timedelta:
+    """Return for how long a sign of life counts."""
+    return USUAL_AFTER if seen.policy is None else seen.policy.idle.after
+
+
+def _shut_down(seen: Seen, now: datetime) -> Known:
+    row = seen.row
+    quiet = now - from_iso(row["since"] or row["seen_at"] or row["intended_at"])
+    why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
+    return Known(IDLE, why, quiet)
+
+
+def _word(seen: Seen, now: datetime) -> Known | None:
+    """Return what the machine's own last word means; None: nothing."""
+    if seen.last_active is None:
+        return None
+    quiet = now - seen.last_active
+    if not -AHEAD <= quiet < window(seen):
+        return None
+    return Known(ACTIVE, f"it wrote {duration_text(max(quiet, timedelta(0)))} ago that it is in use", quiet)
+
+
+def _is_later(word: Known, found: Known) -> bool:
+    """Say whether the machine's own word tells of use after the last sign of life in its samples."""
+    return word.quiet is not None and found.quiet is not None and word.quiet < found.quiet
+
+
+def _read_since(seen: Seen) -> bool:
+    """Say whether its samples were read after it last wrote that it is in use."""
+    return seen.reached_at is not None and seen.last_active is not None and seen.reached_at >= seen.last_active
+
+
+def _silence(seen: Seen) -> str:
+    if has_no_agent(seen.row):
+        return "no agent runs on it, so nobody can tell whether it is used"
+    return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"

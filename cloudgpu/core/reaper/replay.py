@@ -1,0 +1,265 @@
+"""Replays what was recorded of one machine under a policy: at which passes it would have been ended. Pure.
+
+Judged and decided is by the very functions of a pass (`core.idle.judge`, `core.decide.decide`); what is made up here is
+only what follows from an end that did not happen. A machine that was ended is off until somebody used it in truth:
+then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are over all machines.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
+from cloudgpu.core.events.log import Line
+from cloudgpu.core.events.projection import folded, follow
+from cloudgpu.core.policies.policy import Do, Policy, thresholds
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.values.times import from_iso, iso
+
+Row = Mapping[str, Any]
+Sample = dict[str, Any]
+DAY = 86400.0
+BREAK = 600.0  # seconds: work that pauses for no longer is one piece of work
+GOING_ON = 60.0  # seconds: work that begins so soon after an end was under way
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """From when to when a machine ran in truth, within the period; it was started at `started`, maybe before that."""
+
+    begin: datetime
+    end: datetime
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is known of one machine's past: its ledger's lines, its runs in order, and its samples by our clock."""
+
+    lines: Sequence[Line]
+    runs: Sequence[Run]
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Use that the samples show after an end: from when to when, `seconds` of it in all, and by which signs.
+
+    `under_way`: it was going on when the machine would have been ended.
+    """
+
+    begin: datetime
+    end: datetime
+    seconds: float
+    what: tuple[str, ...]
+    under_way: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WouldEnd:
+    """An end that this policy would have made at `at`: what, by which rule, why; and the machine off until `until`.
+
+    `work` is what it would have cut off, or what somebody came back for: the machine is taken as started again then.
+    None: nobody used it until its run ended in truth.
+    """
+
+    do: Do
+    rule: str
+    why: str
+    at: datetime
+    until: datetime
+    work: Work | None
+
+
+def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
+    """Return the ends that the policy would have made, oldest first; passes come every `interval` from `since` on."""
+    past, watch = _Past(recorded.lines), _Watch(recorded.samples, thresholds(policy))
+    ticks = _Ticks(since, interval)
+    return [end for run in recorded.runs for end in _of_run(run, policy, past, watch, ticks)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticks:
+    """The moments at which passes come."""
+
+    first: datetime
+    every: timedelta
+
+    def from_on(self, at: datetime) -> datetime:
+        """Return the first one at or after `at`."""
+        passed = max(timedelta(0), at - self.first)
+        return self.first + self.every * -(-passed // self.every)
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is made up of a run: since when it is on, what its people were told, its lease where it has another."""
+
+    started: datetime
+    lease: tuple[datetime, datetime] | None = None
+    warnings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def row(self, known: Row) -> dict[str, Any]:
+        """Return the row as it would have been."""
+        on = {"state": "running", "billed": True, "ended": None, "asked": None, "attempt": "made"}
+        made = {**known, **on, "since": iso(self.started), "warnings": self.warnings}
+        if self.lease is not None:
+            ends = (max(iso(own), known[name] or "") for own, name in zip(self.lease, _LEASE, strict=True))
+            made |= dict(zip(_LEASE, ends, strict=True))
+        return made
+
+    def take(self, decision: Decision, row: Row, now: datetime) -> None:
+        """Take what was decided: warnings given and lifted, a lease renewed; as `core.told` folds their lines."""
+        for lifted in decision.lifted:
+            self.warnings.pop(str(lifted.rule), None)
+        for one in decision.warnings:
+            due, before = one.due and iso(one.due), self.warnings.get(str(one.rule))
+            if before is None or before["due"] != due:
+                before = {"at": iso(now), "count": 0}
+            told = {"at": before["at"], "last": iso(now), "due": due, "count": before["count"] + 1}
+            self.warnings[str(one.rule)] = told
+        if decision.do is Do.RENEW and decision.at is not None:
+            until = from_iso(row["renew_until"]) if row["renew_until"] else decision.at
+            self.lease = (decision.at, until)
+
+
+_LEASE = ("expires", "renew_until")
+
+
+def _of_run(run: Run, policy: Policy, past: _Past, watch: _Watch, ticks: _Ticks) -> Iterator[WouldEnd]:
+    life, now = _Life(run.started), ticks.from_on(run.begin)
+    while now < run.end:
+        end = _passed(life, policy, past, watch, _Moment(now, run, ticks.every))
+        now += ticks.every
+        if end is None:
+            continue
+        yield end
+        life = _Life(end.until, (end.until + policy.lease, end.until + policy.renew_until))
+        now = max(now, ticks.from_on(end.until))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    now: datetime
+    run: Run
+    interval: timedelta
+
+
+def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment) -> WouldEnd | None:
+    """Make one pass over the machine; return the end that it would have made within the run."""
+    known, now = past.at(at.now), at.now
+    if known is None:
+        return None
+    row = life.row(known)
+    judged = watch.judged(now.timestamp(), life.started.timestamp())
+    word = from_iso(row["last_active"]) if row["last_active"] else None
+    seen = Seen(row, policy, judged=judged, last_active=word, reached_at=now)
+    (decision,) = decide([seen], (), now, interval=at.interval)
+    life.take(decision, row, now)
+    when = max(now, decision.after or now)
+    if not decision.ends or when >= at.run.end:
+        return None
+    work = watch.work(when, at.run.end)
+    until = at.run.end if work is None else work.begin
+    return WouldEnd(decision.do, str(decision.rule), decision.why, when, until, work)
+
+
+class _Past:
+    """A machine's row as it was, by its lines; asked for ever later moments."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = deque(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
+        self._state: dict[str, Any] | None = None
+
+    def at(self, moment: datetime) -> Row | None:
+        """Return the row of then; None before anything was known."""
+        text = iso(moment)
+        while self._lines and self._lines[0].occurred_at <= text:
+            self._take(self._lines.popleft())
+        return None if self._state is None else self._state["row"]
+
+    def _take(self, line: Line) -> None:
+        if self._state is None:
+            begun = folded([line])
+            self._state = None if begun is None else begun.state
+        else:
+            follow(self._state, line)
+
+
+class _Watch:
+    """What the samples show; judged at ever later moments.
+
+    `judge` is given the samples of its window, and of the day before only the one that has its lowest CPU: that is all
+    that it takes of older ones to say ACTIVE, IDLE or UNKNOWN.
+    """
+
+    def __init__(self, samples: Sequence[Sample], limits: Thresholds) -> None:
+        self._samples = list(samples)
+        self._times = [one["t"] for one in samples]
+        self._limits = limits
+        self._lowest: deque[Sample] = deque()  # of the day before the window, with rising CPU
+        self._next = 0
+
+    def judged(self, now: float, up_since: float) -> Judged:
+        """Return whether the machine was in use then."""
+        first = bisect_right(self._times, now - self._limits.after)
+        window = self._samples[first : bisect_right(self._times, now)]
+        return judge([*self._base(first, now - DAY), *window], self._limits, now, up_since)
+
+    def _base(self, first: int, oldest: float) -> list[Sample]:
+        """Return the sample with the lowest CPU before the window, none where there is none."""
+        for one in self._samples[self._next : first]:
+            if one.get("cpu") is not None:
+                while self._lowest and self._lowest[-1]["cpu"] >= one["cpu"]:
+                    self._lowest.pop()
+                self._lowest.append(one)
+        self._next = max(self._next, first)
+        while self._lowest and self._lowest[0]["t"] <= oldest:
+            self._lowest.popleft()
+        return [self._lowest[0]] if self._lowest else []
+
+    def work(self, at: datetime, end: datetime) -> Work | None:
+        """Return the first use after `at` that the samples show, by the policy's limits or the usual ones."""
+        begin, signs, last, seconds = None, dict[str, None](), 0.0, 0.0
+        stop = end.timestamp()
+        for one in self._samples[bisect_right(self._times, at.timestamp()) :]:
+            if one["t"] - one["s"] >= stop or (begin is not None and one["t"] - one["s"] - last > BREAK):
+                break
+            shown = signs_of(one, self._limits) or signs_of(one, Thresholds())
+            if shown:
+                begin = max(at.timestamp(), one["t"] - one["s"]) if begin is None else begin
+                signs |= dict.fromkeys(shown)
+                last = min(one["t"], stop)
+                seconds += max(0.0, last - max(begin, one["t"] - one["s"]))
+        if begin is None:
+            return None
+        return Work(_utc(begin), _utc(last), seconds, tuple(signs), begin <= at.timestamp() + GOING_ON)
+
+
+def signs_of(sample: Sample, limits: Thresholds) -> tuple[str, ...]:
+    """Return what one sample alone shows of use."""
+    alone = limits._replace(after=sample["s"] + 1.0, uptime=0.0, share=0.0)
+    return tuple(one.what for one in judge([sample], alone, sample["t"], 0.0).signals if one.counts)
+
+
+def covered(samples: Sequence[Sample], begin: float, end: float) -> float:
+    """Return for how many seconds of a period the samples say all that they can; a fault says nothing."""
+    times = [one["t"] for one in samples]
+    known, reach = 0.0, begin
+    for one in samples[bisect_left(times, begin) :]:
+        if one["t"] - one["s"] >= end:
+            break
+        if not (one.get("fault") or any(one.get(name, 0) is None for name in METERS)):
+            known += max(0.0, min(one["t"], end) - max(one["t"] - one["s"], reach))
+        reach = max(reach, min(one["t"], end))
+    return known
+
+
+def _utc(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

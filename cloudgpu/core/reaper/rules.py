@@ -1,0 +1,355 @@
+"""The rules of what is not running and costs all the same: machines long stopped, images long kept. Pure.
+
+The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
+
+Each rule says what it finds of one machine; `core.decide` makes one decision of all that was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies import endings
+from cloudgpu.core.policies.description import HOLD
+from cloudgpu.core.policies.policy import Act, Do, Kept, Policy, Rule, Unknown
+from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
+from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, told, waited, warned
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Row, Warned
+from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
+from cloudgpu.core.values.times import duration_text, from_iso
+
+NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile
+AGAIN = timedelta(days=7)
+_DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
+
+
+def stopped_since(row: Row) -> datetime:
+    """Return when a machine stopped: at the latest when it was seen so."""
+    return from_iso(row["since"] or row["seen_at"] or row["intended_at"])
+
+
+def stopped(case: Case) -> Found | None:
+    """Tell of a machine that is stopped for long, or keep it as an image, or terminate it."""
+    rule = case.policy and case.policy.stopped
+    return _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
+
+
+def image_since(row: Row) -> datetime | None:
+    """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
+    made = [entry["made_at"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE]
+    known: list[Any] = [text for text in made if text]
+    return from_iso(max(known)) if known else from_iso(row["ended"] or row["seen_at"]) if made else None
+
+
+def images(case: Case) -> Found | None:
+    """Tell of an image that is kept for long, or remove it."""
+    rule = case.policy and case.policy.images
+    return _kept(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
+
+
+def _kept(case: Case, rule: Rule, kept: Kept, since: datetime, what: str) -> Found | None:
+    at = since + kept.after
+    if case.now < at:
+        return None
+    why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
+    if kept.do is Act.IMAGE and case.seen.row.get("parkable") is False:
+        return told(case, rule, f"{why}; {case.seen.row['provider']} keeps no images, so it is only warned of", AGAIN)
+    if kept.do not in _DO:
+        return told(case, rule, why, AGAIN)
+    given, do = case.given(rule), _DO[kept.do]
+    if given is None or given[2] is None:
+        return warned(case, rule, case.now + NOTICE, why, do)
+    return waited(case, rule, given[2], why, do)
+
+
+RENEWED_BY = timedelta(hours=1)
+
+
+def budget(case: Case) -> Found | None:
+    """Budgets of the lab, then what the policy lets one machine cost. It ends in the gentlest way that there is."""
+    if case.stop is not None:
+        return _over(case, case.stop.why, told_only=case.stop.do is budget_stops.Do.WARN)
+    limit = case.policy and case.policy.budget
+    if not limit or (cost := spent(case.seen.row, case.now)) < limit.limit:
+        return None
+    why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
+    if limit.do is Act.WARN:
+        return told(case, Rule.BUDGET, why)
+    count = case.seen.row.get("warnings", {}).get(Rule.BUDGET, {}).get("count", 0)
+    spared = case.held is not None and count < budget_stops.WARNINGS
+    more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
+    return _over(case, why + more, told_only=spared)
+
+
+def _over(case: Case, why: str, *, told_only: bool) -> Found:
+    if told_only:
+        return Found(Rule.BUDGET, Do.KEEP, why, warn=Warned(Rule.BUDGET, None, why), urgent=True)
+    end = endings.gentlest(case.seen.row)
+    if end is Do.TERMINATE and endings.NOTHING_GENTLER not in why:  # a budget of the lab says it by itself
+        why += f"; {endings.NOTHING_GENTLER}"
+    return Found(Rule.BUDGET, end, why, case.now, urgent=True)
+
+
+def renew_until(case: Case) -> Found | None:
+    """No machine lives longer than that, whoever uses it."""
+    at = case.time("renew_until")
+    if at is None:
+        return None
+    end = endings.at_last(case.seen.row, case.policy)
+    if at <= case.now:
+        return Found(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
+    return before(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
+
+
+def schedule(case: Case) -> Found | None:
+    """Off times: a missed one catches up, a start after it outlives it. They end a machine that is in use, too."""
+    if case.policy is None or not case.policy.schedules:
+        return None
+    missed = missed_off(case.policy.schedules, case.started, case.now)
+    off = missed or next_off(case.policy.schedules, case.now)
+    if off is None:
+        return None
+    why = f"its schedule has it off at {clock(off, case.now)}"
+    end = endings.agreed(case.seen.row, case.policy)
+    if end is None or _only_warned(case):
+        return told(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
+    grace = case.policy.idle.grace
+    given = case.given(Rule.SCHEDULE)
+    due = given[2] if given and given[2] is not None and given[2] >= off else None
+    if due is None and (missed or off - grace - case.interval <= case.now):
+        return warned(case, Rule.SCHEDULE, max(off, case.now + grace), why, end)
+    if due is None:
+        return Found(Rule.SCHEDULE, Do.KEEP, why, off, stands=False)
+    return waited(case, Rule.SCHEDULE, due, why, end)
+
+
+def kept_off(case: Case) -> Found | None:
+    """End what was started while its schedule keeps machines off, once a warning is waited out; a hold outlives it."""
+    if case.policy is None or case.held is not None:
+        return None
+    until = off_until(case.policy.schedules, case.now)
+    if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
+        return None
+    why = f"its schedule keeps it off until {clock(until, case.now)}"
+    end = endings.agreed(case.seen.row, case.policy)
+    if end is None or _only_warned(case):
+        return told(case, Rule.SCHEDULE, why + _why_spared(case))
+    given = case.given(Rule.SCHEDULE)
+    due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
+    if due is None:
+        return warned(case, Rule.SCHEDULE, case.now + case.policy.idle.grace, why, end)
+    return waited(case, Rule.SCHEDULE, due, why, end)
+
+
+def hold(case: Case) -> Found | None:
+    """Say until when a machine is held, where no rule has more to say of it."""
+    if case.held is None:
+        return None
+    why = f"held until {clock(case.held, case.now)}; {case.known.why}"
+    return Found(Rule.HOLD, Do.KEEP, why, stands=False)
+
+
+def shut_down(case: Case) -> Found | None:
+    """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
+    row = case.seen.row
+    if row["state"] not in SHUT_DOWN or row["stoppable"] is False:
+        return None
+    return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
+
+
+def lease(case: Case) -> Found | None:
+    """Its end: who is in use, or may be, is renewed by the hour up to renew-until; a hold outlives it."""
+    at, last = case.time("expires"), case.time("renew_until")
+    if at is None or (last is not None and at >= last):
+        return None
+    if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
+        return _renewal(case, at, last)
+    end, over = endings.agreed(case.seen.row, case.policy), at <= case.now
+    why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
+    if end is None:
+        return told(case, Rule.LEASE, why + _why_spared(case)) if over else None
+    if over:
+        return Found(Rule.LEASE, end, why, at, urgent=True)
+    return before(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
+
+
+def idle(case: Case) -> Found | None:
+    """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
+    policy, known = case.policy, case.known
+    if policy is None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
+        return None
+    if known.activity == UNKNOWN:
+        return _still_warned(case)
+    spent_idle = duration_text(known.quiet) if known.quiet is not None else f"over {duration_text(policy.idle.after)}"
+    why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {known.why}"
+    spared = _spared(case, policy)
+    if spared or policy.idle.do is Act.WARN:
+        return told(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
+    return _ended_when_waited(case, Rule.IDLE, policy, why)
+
+
+def unlabelled(case: Case) -> Found | None:
+    """Tell of a machine that does not say whose it is or what for; end it only when nobody uses it."""
+    policy = case.policy
+    rule = policy and policy.unlabelled
+    if policy is None or not rule:
+        return None
+    missing = [name for name in rule.require if not case.seen.row.get(name)]
+    begun = case.time("launched_at") or case.time("intended_at") or case.now
+    if not missing or case.now < begun + rule.after:
+        return None
+    why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
+    if rule.do is Act.WARN or case.known.activity != IDLE or _spared(case, policy):
+        return told(case, Rule.UNLABELLED, why)
+    return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.known.why}")
+
+
+def silence(case: Case) -> Found | None:
+    """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
+    before = case.seen.row.get("decision")
+    if case.known.activity != UNKNOWN or not case.known.asked or before is None or before["activity"] != UNKNOWN:
+        return None
+    span = case.now - max(from_iso(before["activity_since"]), case.started)
+    if span < window(case.seen):
+        return None
+    return told(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperRule:
+    """One of RULES: what it does, in a clause, and the functions that find what it says of one machine.
+
+    It is tried at these stages alone, and not of a machine that is held where it `waits` for the end of a hold.
+    """
+
+    rule: Rule
+    says: str
+    find: tuple[Callable[[Case], Found | None], ...]
+    stages: tuple[Stage, ...] = (Stage.RUNNING,)
+    waits: bool = False
+
+    def found(self, case: Case) -> list[Found]:
+        """Return what it finds of this machine; nothing where it is not tried."""
+        if case.stage not in self.stages or (self.waits and case.held is not None):
+            return []
+        return [one for one in (find(case) for find in self.find) if one is not None]
+
+
+RULES = (
+    ReaperRule(
+        Rule.BUDGET,
+        "ends a machine once a budget that stops machines is passed, or what the policy lets one machine cost; "
+        "a held machine is warned twice first",
+        (budget,),
+    ),
+    ReaperRule(Rule.RENEW_UNTIL, "ends a machine at its renew-until, even while it is in use", (renew_until,)),
+    ReaperRule(
+        Rule.SCHEDULE,
+        "ends a machine at its off time, even while it is in use; a machine that is started while its schedule keeps "
+        "it off (`until`) is ended too, unless it is held",
+        (schedule, kept_off),
+    ),
+    ReaperRule(Rule.HOLD, HOLD, (hold,), stages=tuple(Stage)),
+    ReaperRule(
+        Rule.LEASE,
+        "ends a machine when its lease is over; while the machine is in use, or nobody knows whether it is "
+        "(`unknown: renew`), the lease is renewed by the hour, up to renew-until",
+        (lease,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.IDLE,
+        "ends a machine that nobody has used for `idle.after`, once a warning is `idle.grace` old; a machine that was "
+        "shut down and is still billed is stopped at once",
+        (shut_down, idle),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.UNLABELLED,
+        "ends an idle machine that does not say whose it is or what it is for, once a warning is `idle.grace` old; "
+        "while the machine is in use, it only warns",
+        (unlabelled,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.STOPPED,
+        "makes an image of a machine that is stopped for longer than the policy allows, or terminates it, "
+        "a day after a warning",
+        (stopped,),
+        stages=(Stage.STOPPED,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.IMAGES,
+        "removes an image that is kept for longer than the policy allows, a day after a warning",
+        (images,),
+        stages=(Stage.IMAGE,),
+        waits=True,
+    ),
+    ReaperRule(
+        Rule.NONE,
+        "warns when nobody has known for `idle.after` whether a machine is used; it ends nothing",
+        (silence,),
+    ),
+)
+_SPARED = "; it cannot be stopped, and its policy only warns of that"
+
+
+def _only_warned(case: Case) -> bool:
+    return endings.only_warned(case.seen.row, case.policy)
+
+
+def _why_spared(case: Case) -> str:
+    """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
+    if not endings.is_spared(case.seen.row, case.policy):
+        return _SPARED
+    last = case.time("renew_until")
+    until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
+    return f"; {endings.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
+
+
+def _spared(case: Case, policy: Policy) -> str:
+    """Return why idle time does not end this machine, empty where it does."""
+    if _only_warned(case):
+        return _why_spared(case)
+    full = ", ".join(f"{path} ({size / 1e9:.1f} GB)" for path, size in case.seen.scratch)
+    return f"; a stop would erase {full}, so it is only warned" if full and policy.idle.scratch is Act.WARN else ""
+
+
+def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> Found:
+    """End it once a warning is as old as the grace and older than nothing that anybody did since."""
+    given, end = case.given(rule), endings.at_last(case.seen.row, case.policy)
+    quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
+    if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
+        return warned(case, rule, case.now + policy.idle.grace, why, end)
+    return waited(case, rule, max(given[0] + policy.idle.grace, given[2]), why, end)
+
+
+def _still_warned(case: Case) -> Found | None:
+    """Let a warning stand where a look learns nothing, while it is no older than what counts as lately."""
+    given = case.given(Rule.IDLE)
+    if given is None or given[2] is None or case.now - given[0] >= window(case.seen):
+        return None
+    return Found(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
+
+
+def _renews_unknown(case: Case) -> bool:
+    return case.policy is None or case.policy.unknown is Unknown.RENEW
+
+
+def _renewal(case: Case, at: datetime, last: datetime | None) -> Found | None:
+    """Renew shortly before the end: the machine's own timer must not be the faster one."""
+    if at > case.now + min(case.interval, LAST):
+        return None
+    end = max(at, case.now) + RENEWED_BY
+    end = end if last is None else min(end, last)
+    unknown = case.known.activity == UNKNOWN
+    state = "whether it is used is not known" if unknown else "it is in use"
+    why = f"its lease goes on to {clock(end, case.now)}, as {state}: {case.known.why}"
+    return Found(Rule.LEASE, Do.RENEW, why, end, stands=False, urgent=unknown)

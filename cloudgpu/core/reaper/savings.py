@@ -1,0 +1,290 @@
+"""What the ends that rules made have saved at most: what ran would have gone on costing, until somebody ended it. Pure.
+
+An end that a person asked for saves nothing here, whoever was thrifty then. What counts is an end by a rule: one that a
+pass decided, and asked for right after; or one that the machine's own agent made, where its provider's word, its lease
+or a rule's warning says so. What nobody asked for and nothing explains is left out.
+
+What machines cost while nobody used them: the idle part of each billed hour, at what that hour cost. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Any
+
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.billing.charges import EXACT, Course, micros_of
+from cloudgpu.core.billing.daily import Sums
+from cloudgpu.core.billing.rate_timeline import Strand, amount
+from cloudgpu.core.events.log import Said
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.reaper.decisions import ENDS
+from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso, iso
+
+Row = Mapping[str, Any]
+Use = Mapping[str, Any]
+SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
+KINDS = (  # the kinds of line that `stops` reads
+    "stop_asked", "park_asked", "end_asked", "decision_made", "warning_given", "launch_intended", "machine_adopted",
+    "lease_set",
+)  # fmt: skip
+RULE = (
+    "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end until it "
+    "was started, launched anew or removed, its renew-until, or now, whichever came first. At most: somebody might "
+    "have ended it before. An end that a person asked for counts for nothing."
+)
+_ASKED = ("stop_asked", "park_asked", "end_asked")
+_DECIDED = ("decision_made", *_ASKED)
+_LEASED = ("launch_intended", "machine_adopted", "lease_set")
+_ENDS = frozenset(map(str, ENDS))
+_INSIDE = "shut down from inside"
+_SOON = timedelta(minutes=5)  # between an end by the provider's clock, and the line that asked for it by ours
+_BEFORE = timedelta(minutes=30)  # between a decision, or a line that asks, and what comes of it
+_NEAR = timedelta(minutes=15)  # between the end that a rule had announced, and the one that came
+_QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it just before
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
+
+    `exact` is in exact parts (`core.billing.EXACT`); None where its price is not known.
+    """
+
+    machine: str
+    name: str
+    rule: str
+    at: datetime
+    until: datetime
+    exact: int | None
+
+    @property
+    def span(self) -> timedelta:
+        """How much longer it would have run at most."""
+        return self.until - self.at
+
+
+def stops(
+    rows: Iterable[Row],
+    ended: Iterable[tuple[str, Use]],
+    lines: Iterable[Said],
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[Stop]:
+    """Return every end by a rule within [`since`, `until`), by time, as far as it has saved any time until then.
+
+    `ended` are the uses that have ended, `lines` those of the `KINDS`, by seq; all of the same rows.
+    """
+    runs: dict[str, list[Use]] = {}
+    for subject, use in ended:
+        if use["resource"] == "instance" and use["end"] is not None:
+            runs.setdefault(subject, []).append(use)
+    told: dict[str, list[Said]] = {}
+    for line in lines:
+        if line.subject in runs:
+            told.setdefault(line.subject, []).append(line)
+    last, machines = iso(now if until is None else min(now, until)), list(rows)
+    launched = _launched(machines, runs)
+    found = (
+        one
+        for row in machines
+        if row["id"] in runs
+        for one in _stops(row, runs[row["id"]], told.get(row["id"], ()), launched.get(_request(row), ()), last)
+    )
+    return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
+
+
+def _launched(rows: Iterable[Row], runs: Mapping[str, Sequence[Use]]) -> dict[str, list[str]]:
+    """Return when machines began to run, by the request that they were launched for, in order."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        begins = (use["begin"] for use in (*runs.get(row["id"], ()), *row["uses"]) if use["resource"] == "instance")
+        found.setdefault(_request(row), []).extend(begins)
+    return {request: sorted(begins) for request, begins in found.items()}
+
+
+def _request(row: Row) -> str:
+    """Return what all machines have in common that one request was answered with, one after the other."""
+    key = row.get("key")
+    return lock_name(key) if key else str(row["id"])
+
+
+def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str) -> Iterator[Stop]:
+    """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
+    begins = sorted(use["begin"] for use in (*runs, *row["uses"]) if use["resource"] == "instance")
+    in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
+    for use in runs:
+        rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
+        if rule not in SAVING_RULES:
+            continue
+        following = bisect_right(launched, use["end"])
+        bounds = (
+            *launched[following : following + 1],
+            in_time.lease_at(use["end"])[1],
+            in_time.removed(row, use["end"]),
+        )
+        until = min(filter(None, (last, *bounds)))
+        if until > use["end"]:
+            end, gone_on = _time(use["end"]), _time(until)
+            cost = _cost(use, gone_on - end)
+            if cost != 0:  # an end of what is free saves no money
+                yield Stop(row["id"], row["name"], str(rule), end, gone_on, cost)
+
+
+def _cost(use: Use, span: timedelta) -> int | None:
+    """Return what the machine alone would have cost for so much longer, at its last price."""
+    if not use["segments"]:
+        return None
+    micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+    return int(use["quantity"]) * int(use["segments"][-1]["nanos"]) * micros * (EXACT // HOUR)
+
+
+class _History:
+    """The lines of one machine in the order of time, asked about one end at a time.
+
+    Ledger times are compared as they stand: their text sorts by time.
+    """
+
+    def __init__(self, lines: Sequence[Said]) -> None:
+        self._lines = lines
+        self._times = [line.occurred_at for line in lines]
+
+    def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
+        """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
+        end = _time(use["end"])
+        asked = self._asked(use["begin"], use["end"], end)
+        if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
+            return self._decided(asked, use["begin"])
+        reason = str(use["reason"] or "")
+        if reason in SAVING_RULES:
+            return reason  # the agent's own word
+        if reason != _INSIDE:
+            return None
+        return self._announced(end) or self._by_lease(end) or (_by_quiet(row, end) if is_last else None)
+
+    def _asked(self, begin: str, end: str, moment: datetime) -> int | None:
+        """Return the place of the last line of a run that asked for its end; by our clock that may be just after it."""
+        latest, place = None, bisect_right(self._times, end)
+        while place < len(self._lines) and _time(self._times[place]) - moment <= _SOON:
+            latest = place if self._lines[place].kind in _ASKED else latest
+            place += 1
+        return self._last(_ASKED, begin, end) if latest is None else latest
+
+    def removed(self, row: Row, end: str) -> str | None:
+        """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
+        late = iso(_time(end) + _SOON)
+        place = bisect_right(self._times, late)
+        later = range(place, len(self._lines))  # no slice: there are many lines, and the next that asks is near
+        asked = (self._times[one] for one in later if self._lines[one].kind in _ASKED)
+        gone = row["ended"] if row["ended"] and row["ended"] > late else None
+        return min(filter(None, (next(asked, None), gone)), default=None)
+
+    def lease_at(self, moment: str) -> tuple[str | None, str | None]:
+        """Return the lease's end and the renew-until that held then."""
+        place = self._last(_LEASED, "", moment)
+        body = {} if place is None else self._lines[place].body
+        return body.get("expires"), body.get("renew_until")
+
+    def _decided(self, asked: int, since: str) -> str | None:
+        """Return the rule by which a pass asked for it; None where somebody else did.
+
+        The reason is the decision's own, or the same one told anew: a last look before the end counts minutes again.
+        """
+        line, place = self._lines[asked], self._last(_DECIDED, since, "", before=asked)
+        decision = None if place is None else self._lines[place]
+        if decision is None or decision.kind != "decision_made" or decision.body["do"] not in _ENDS:
+            return None
+        if _time(line.occurred_at) - _time(decision.occurred_at) > _BEFORE:
+            return None
+        why, asked_why = str(decision.body["why"]), str(line.body["why"])
+        same = why == asked_why or why.split()[:2] == asked_why.split()[:2]
+        return str(decision.body["rule"]) if same else None
+
+    def _announced(self, end: datetime) -> str | None:
+        """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
+        for kind, key in (("warning_given", "due"), ("decision_made", "at")):
+            place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
+            body = {} if place is None else self._lines[place].body
+            due = body.get(key)
+            if due is not None and abs(from_iso(due) - end) <= _NEAR and body["rule"] in SAVING_RULES:
+                return str(body["rule"])
+        return None
+
+    def _by_lease(self, end: datetime) -> str | None:
+        expires = self.lease_at(iso(end))[0]
+        return Rule.LEASE if expires is not None and timedelta(0) <= end - from_iso(expires) <= _NEAR else None
+
+    def _last(self, kinds: Sequence[str], since: str, until: str, before: int | None = None) -> int | None:
+        """Return the place of the last line of these kinds within [`since`, `until`], and `before` a place."""
+        place = bisect_right(self._times, until) if before is None else before
+        while place and self._times[place - 1] >= since:
+            place -= 1
+            if self._lines[place].kind in kinds:
+                return place
+        return None
+
+
+def _time(text: str) -> datetime:
+    """Return a ledger time, which is UTC."""
+    return datetime.fromisoformat(text)
+
+
+def _by_quiet(row: Row, end: datetime) -> str | None:
+    """Return idle time where the machine's own word says that nobody had used it for a while."""
+    last = row.get("last_active")
+    return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None
+
+
+FOREVER = 2**62
+_SECOND = 1_000_000
+
+
+def wasted(hours: Sequence[Hour], runs: Iterable[Course], since: int = 0, until: int = FOREVER) -> Sums:
+    """Return what a machine (its `runs`) cost for the time in which it was idle, in exact parts.
+
+    The `hours` are of [`since`, `until`), microseconds since 1970.
+
+    Each hour is shared by its seconds. `low` counts none of the time of which nothing is known, and `high` all of it;
+    beside that, each has the low and the high of the price.
+    """
+    laid = list(runs)
+    if not any(one.gpu or one.used or one.idle for one in hours):
+        return Sums(0, 0, sum(amount(one.high, since, until) for one in laid) if hours else 0)
+    found = [one for one in hours if one.idle or one.unknown]
+    begins = [micros_of(one.at) for one in found]
+    amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
+    least_of, most_of = amounts, amounts
+    if any(one.low is not one.high for one in laid):
+        least_of = _by_hour(begins, chain.from_iterable(one.low for one in laid), since, until)
+        most_of = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
+    low = middle = high = 0
+    for hour, least, usual, most in zip(found, least_of, amounts, most_of, strict=True):
+        gpu, used, idle, unknown = (round(one * _SECOND) for one in (hour.gpu, hour.used, hour.idle, hour.unknown))
+        billed = max(1, gpu + used + idle + unknown)
+        low += least * idle // billed
+        middle += usual * idle // billed
+        high += most * (idle + unknown) // billed
+    return Sums(low, middle, high)
+
+
+def _by_hour(begins: Sequence[int], strands: Iterable[Strand], since: int, until: int) -> list[int]:
+    """Return what strands cost in each of these hours, which are in order, within [since, until)."""
+    found = [0] * len(begins)
+    first = 0
+    for begin, end, rate in sorted(strands):
+        begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
+        while first < len(begins) and begins[first] + HOUR <= begin:
+            first += 1
+        place = first
+        while place < len(begins) and begins[place] < end:
+            found[place] += rate * (min(end, begins[place] + HOUR) - max(begin, begins[place]))
+            place += 1
+    return found

@@ -1,0 +1,1 @@
+"""The ledger beside a provider's own bill."""

@@ -1,0 +1,220 @@
+"""Reads the rows of a FOCUS export, as AWS, Google Cloud, Azure and cloudgpu write them; versions 0.5 to 1.2.
+
+Where theirs differ from the specification's text is in docs/focus.md, with sources.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+# What has to be there, and what each was called in other versions of the specification.
+NEEDED = {
+    "BilledCost": (),
+    "BillingCurrency": ("BilledCurrency",),
+    "ChargeCategory": ("ChargeType",),
+    "ChargePeriodStart": (),
+    "ChargePeriodEnd": (),
+    "ProviderName": ("Provider", "ServiceProviderName"),
+    "ResourceId": ("ResourceID",),
+}
+WELCOME = {
+    "Tags": (),
+    "ServiceCategory": (),
+    "ServiceName": (),
+    "ChargeDescription": (),
+    "ListCost": (),
+    "PricingQuantity": (),
+    "PricingUnit": (),
+}
+_NULLS = ("", "NULL", "null", "None")
+_KEY = re.compile(r"^(?:user[:_/]|label[:_/]|labels[./]|aws:)?(.*)$")
+_NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE]-?\d+)?")
+_WIDEST = 40  # characters of a wrong value that an error repeats
+_LONGEST = 60  # characters of a number; no bill is longer, and a longer one would take forever
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of an export. Amounts are in `currency`; times are aware UTC; what is null there is empty here.
+
+    `tags` are those of ours, under our names, whatever the provider put before them. `list_cost`, `quantity`: None
+    where they are null.
+    """
+
+    line: int
+    billed: Decimal
+    currency: str
+    category: str
+    begin: datetime
+    end: datetime
+    provider: str
+    resource: str
+    tags: Mapping[str, str]
+    service_category: str
+    service: str
+    description: str
+    list_cost: Decimal | None
+    quantity: Decimal | None
+    unit: str
+
+
+def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[Record]:
+    """Yield the rows of an export whose lines are given with their numbers, the header first.
+
+    `name` is what errors call the file. Raises InvalidRequest for a wrong header, a line that is cut short, and a
+    value that is none of its column.
+    """
+    rest = iter(lines)
+    number, header = next(rest, (1, ()))
+    places = _places(header, name)
+    found = False
+    for number, cells in rest:
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise _cut(name, number, len(cells), len(header))
+        found = True
+        yield _record(_Line(name, number, cells, places))
+    if not found:
+        raise InvalidRequest(
+            f"{name} has a header and no rows.", field="FILE", value=name, next="Export a period that has charges."
+        )
+
+
+def our_tags(text: str) -> dict[str, str]:
+    """Return the tags of ours in a Tags column: an object, or a list of keys and values as BigQuery has it.
+
+    AWS may write `user:` before a key, Google Cloud calls them labels: what stands before our names is left out.
+    Raises ValueError for what is neither.
+    """
+    found: Any = json.loads(text) if text else {}
+    pairs = found.items() if isinstance(found, dict) else [(one["key"], one["value"]) for one in found]
+    named = ((_KEY.sub(r"\1", str(key)).lower().replace("_", "-"), str(value)) for key, value in pairs)
+    return {key: value for key, value in named if key.startswith("cloudgpu-")}
+
+
+def provider_of(name: str) -> str:
+    """Return our name of a provider, by the name that an export gives it."""
+    low = name.lower()
+    known = {"aws": "aws", "amazon": "aws", "google": "gcp", "microsoft": "azure", "azure": "azure"}
+    for word, ours in known.items():
+        if word in low:
+            return ours
+    return low.removeprefix("cloudgpu ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line with the places of its columns."""
+
+    name: str
+    number: int
+    cells: Sequence[str]
+    places: Mapping[str, int]
+
+    def text(self, column: str) -> str:
+        found = self.cells[self.places[column]].strip() if column in self.places else ""
+        return "" if found in _NULLS else found
+
+    def amount(self, column: str) -> Decimal | None:
+        found = self.text(column)
+        if not found:
+            return None
+        try:
+            if _NUMBER.fullmatch(found) and len(found) <= _LONGEST:
+                return Decimal(found)
+        except InvalidOperation:
+            pass
+        raise self.fault(column, found, "is no number")
+
+    def time(self, column: str) -> datetime:
+        found = self.text(column)
+        try:
+            moment = datetime.fromisoformat(found.removesuffix(" UTC"))
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise self.fault(column, found, "is no time") from None
+
+    def fault(self, column: str, value: str, says: str) -> InvalidRequest:
+        shown = value if len(value) <= _WIDEST else f"{value[:_WIDEST]}..."
+        return InvalidRequest(
+            f"{self.name}, line {self.number}: {column} {says}: {shown!r}.",
+            field=column,
+            value=shown,
+            next="Take the export as the cloud wrote it: spreadsheets change numbers and times.",
+        )
+
+
+def _record(line: _Line) -> Record:
+    billed, category = line.amount("BilledCost"), line.text("ChargeCategory")
+    if billed is None or not category:
+        column = "BilledCost" if billed is None else "ChargeCategory"
+        raise line.fault(column, "", "must not be empty")
+    try:
+        tags = our_tags(line.text("Tags"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise line.fault("Tags", line.text("Tags"), "is no JSON object") from None
+    return Record(
+        line=line.number,
+        billed=billed,
+        currency=line.text("BillingCurrency").upper(),
+        category=category.capitalize(),  # Google Cloud's view writes `usage`
+        begin=line.time("ChargePeriodStart"),
+        end=line.time("ChargePeriodEnd"),
+        provider=provider_of(line.text("ProviderName")),
+        resource=line.text("ResourceId"),
+        tags=tags,
+        service_category=line.text("ServiceCategory"),
+        service=line.text("ServiceName"),
+        description=line.text("ChargeDescription"),
+        list_cost=line.amount("ListCost"),
+        quantity=line.amount("PricingQuantity"),
+        unit=line.text("PricingUnit"),
+    )
+
+
+def _places(header: Sequence[str], name: str) -> dict[str, int]:
+    """Return where each column is; raise InvalidRequest for a header that is none of FOCUS."""
+    at = {column.strip(): place for place, column in enumerate(header)}
+    found = {}
+    for column, others in (NEEDED | WELCOME).items():
+        known = next((one for one in (column, *others) if one in at), None)
+        if known is not None:
+            found[column] = at[known]
+    missing = [column for column in NEEDED if column not in found]
+    if missing:
+        raise _no_focus(missing, list(at), name)
+    return found
+
+
+def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
+    meant = near(missing[0], there)
+    like = f" (it has {meant!r})" if meant and meant.lower() == missing[0].lower() else ""
+    said = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
+    if len(missing) == len(NEEDED) and any(there):
+        said = "has not one column of FOCUS that is needed"
+    return InvalidRequest(
+        f"{name} {said}: it is no FOCUS export.",
+        field="FILE",
+        value=", ".join(missing),
+        next=f"Needed are {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",
+    )
+
+
+def _cut(name: str, number: int, found: int, wanted: int) -> InvalidRequest:
+    why = "it is cut short" if found < wanted else "a comma or a quote is wrong"
+    return InvalidRequest(
+        f"{name}, line {number} has {found} columns and the header {wanted}: {why}.",
+        field="FILE",
+        value=f"line {number}",
+        next="Download it again, whole.",
+    )

@@ -1,0 +1,291 @@
+"""Lays the cloud's bill beside ours: which of its rows are of which resource, what the gap is and why. Pure.
+
+Why the cloud's bill and ours differ: the gap of a resource, cut into reasons that add up to it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from cloudgpu.core.billing.charges import EXACT, billed_span
+from cloudgpu.core.billing.totals import Billed, Row
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.reconciliation.focus_import import Record
+from cloudgpu.core.values.money import HOUR, NANO
+from cloudgpu.core.values.naming import tag_value
+
+
+class Part(StrEnum):
+    """What a charge is for, as far as both sides can tell."""
+
+    COMPUTE = "compute"
+    STORAGE = "storage"
+    ADDRESS = "address"
+    EGRESS = "egress"
+    TAX = "tax"
+    CREDIT = "credit"
+    OTHER = "other"
+
+
+_OF = {Resource.INSTANCE: Part.COMPUTE, Resource.ADDRESS: Part.ADDRESS, Resource.TRAFFIC: Part.EGRESS}
+_EGRESS = re.compile(r"data.?transfer|egress|bandwidth|network.*(internet|out)|bytes.?out", re.IGNORECASE)
+_ADDRESS = re.compile(r"\bip(v4)?\b.*\baddress|public.?ipv4|external ip|elastic ip", re.IGNORECASE)
+_STORAGE = re.compile(r"storage|\bdisks?\b|snapshot|provisioned space|volume|-mo(nth)?\b", re.IGNORECASE)
+_SECONDS = {"hour": 3600, "hr": 3600, "h": 3600, "minute": 60, "second": 1, "s": 1}
+_UNIT = re.compile(r"(?:(\d+) )?([a-z]+?)s?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Side:
+    """What one side says of a resource: dollars by part, from when to when, and the machine's hours, None unknown."""
+
+    parts: dict[Part, Fraction] = field(default_factory=dict)
+    begin: datetime | None = None
+    end: datetime | None = None
+    hours: Fraction = Fraction(0)
+    hours_known: bool = True
+    rows: int = 0
+    list_cost: Fraction = Fraction(0)
+    ids: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Fraction:
+        """The sum in dollars."""
+        return sum(self.parts.values(), Fraction(0))
+
+    def of(self, part: Part) -> Fraction:
+        """Return what it says of one part, in dollars."""
+        return self.parts.get(part, Fraction(0))
+
+    def add(self, part: Part, usd: Fraction, begin: datetime, end: datetime, resource: str) -> None:
+        """Add one charge."""
+        self.parts[part] = self.of(part) + usd
+        self.begin = begin if self.begin is None else min(self.begin, begin)
+        self.end = end if self.end is None else max(self.end, end)
+        self.rows += 1
+        if resource:
+            self.ids[resource] = None
+
+
+@dataclass(slots=True)
+class Ours(Side):
+    """What the ledger says of a resource: also the range, why it is one, and whether something has no price."""
+
+    low: Fraction = Fraction(0)
+    high: Fraction = Fraction(0)
+    unpriced: bool = False
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+class Index:
+    """Finds the resource of ours that a row of an export is of: by the cloud's id, else by our tag.
+
+    The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
+    """
+
+    def __init__(self, ledger: str, rows: Iterable[Row], uses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        self._ledger = tag_value(ledger)
+        self.rows = {row["id"]: row for row in rows}
+        self._by_id: dict[str, str | None] = {}
+        for row in self.rows.values():
+            things = [row["provider_id"], *(entry["id"] for entry in row["kept"]), *(use["id"] for use in row["uses"])]
+            for one in things:
+                self._note(one, row["id"])
+        for subject, use in uses:
+            self._note(use["id"], subject)
+
+    def _note(self, own: str | None, subject: str) -> None:
+        for name in _names(own or ""):
+            same = self._by_id.setdefault(name, subject) == subject
+            self._by_id[name] = subject if same else None  # one name for two: it says nothing
+
+    def of(self, record: Record) -> str | None:
+        """Return the id of the resource; "" for one of another ledger, None where it is not known.
+
+        What carries our tag and is not in the ledger has the tag's id.
+        """
+        ledger = record.tags.get(TAG_LEDGER)
+        if ledger is not None and ledger != self._ledger:
+            return ""
+        found = (self._by_id.get(name) for name in _names(record.resource))
+        return next((one for one in found if one), None) or record.tags.get(TAG_ID)
+
+
+def _names(own: str) -> list[str]:
+    """Return what an id may be called elsewhere: whole, and its last part (an ARN, a path, ours with the region)."""
+    low = own.lower()
+    last = re.split(r"[/:]", low)[-1]
+    return list(dict.fromkeys(name for name in (low, last) if name))
+
+
+def part_of(record: Record) -> Part:
+    """Return what a row of an export is for, by its category, its unit and the words of its description."""
+    if record.category == "Tax":
+        return Part.TAX
+    if record.category == "Credit" or record.billed < 0:
+        return Part.CREDIT
+    words = f"{record.service} {record.description}"
+    if _EGRESS.search(words) and seconds_of(record) is None:
+        return Part.EGRESS
+    if _ADDRESS.search(words):
+        return Part.ADDRESS
+    if record.service_category == "Storage" or (_STORAGE.search(record.description) and seconds_of(record) is None):
+        return Part.STORAGE
+    machines = record.service_category in ("Compute", "") or "compute" in record.service.lower()
+    return Part.COMPUTE if machines else Part.OTHER
+
+
+def seconds_of(record: Record) -> Fraction | None:
+    """Return for how long a row charges, None where its unit is not one of time.
+
+    Google Cloud charges cores, memory and GPUs for themselves: their hours are not the machine's.
+    """
+    unit = _UNIT.fullmatch(record.unit)
+    if record.quantity is None or unit is None or record.provider == "gcp":
+        return None
+    length = _SECONDS.get(unit[2].lower())
+    return None if length is None else Fraction(record.quantity) * length * int(unit[1] or 1)
+
+
+def add_theirs(side: Side, record: Record, per_usd: Decimal) -> None:
+    """Add a row of an export, at so many of its currency for a dollar, to what the cloud says of its resource."""
+    part = part_of(record)
+    usd = in_dollars(record.billed, per_usd)
+    side.add(part, usd, record.begin, record.end, record.resource)
+    if part is Part.COMPUTE:
+        length = seconds_of(record)
+        side.hours += (length or 0) / Fraction(3600)
+        side.hours_known = side.hours_known and length is not None
+        side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
+
+
+def add_ours(side: Ours, one: Billed, now: datetime, since: datetime, until: datetime) -> None:
+    """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
+    found = one.charge
+    begin, end = billed_span(found.use, now)
+    begin, end = max(begin, since), min(end, until)
+    part = _OF.get(found.use.resource, Part.STORAGE)
+    side.add(part, dollars(found.amount), begin, end, found.use.id)
+    side.low += dollars(found.low)
+    side.high += dollars(found.high)
+    side.unpriced = side.unpriced or bool(found.unpriced_micros)
+    side.reasons |= dict.fromkeys(found.reasons)
+    if part is Part.COMPUTE and found.high:
+        side.hours += Fraction(found.micros, HOUR)
+
+
+def dollars(exact: int) -> Fraction:
+    """Return an exact amount of the billing engine in dollars."""
+    return Fraction(exact, EXACT * NANO)
+
+
+def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:
+    """Return an amount of another currency in dollars, exact."""
+    return Fraction(amount) / Fraction(per_usd)
+
+
+CENT = Fraction(1, 100)
+PER_MILLE = Fraction(1, 1000)
+LAG = timedelta(hours=48)  # the clouds' words: usage shows within a day, two at most
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a gap: one word for why, how many dollars, and a sentence. Positive: theirs is more."""
+
+    kind: str
+    usd: Fraction
+    why: str
+
+
+def gaps(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> list[Gap]:
+    """Return the reasons of a gap, the largest first; none where both agree to a cent or a thousandth.
+
+    `last` is when the export's last charge ends. The parts add up to the gap, but for what is below half a cent.
+    """
+    gap = theirs.total - ours.total
+    if abs(gap) <= max(CENT, abs(theirs.total) * PER_MILLE):
+        return []
+    found = [one for one in _parts(ours, theirs, last, now) if abs(one.usd) * 2 > CENT]
+    found.sort(key=lambda one: -abs(one.usd))
+    if ours.low <= theirs.total <= ours.high and ours.rows:
+        why = "; ".join(ours.reasons) or "the amount is a range"
+        return [Gap("range", gap, f"within what the ledger could not know: {why}")]
+    return found
+
+
+def _parts(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+    if not theirs.rows:
+        yield _missing_there(ours, last, now)
+        return
+    if not ours.rows:
+        yield Gap("missing here", theirs.total, "the ledger has no charge of it in this period")
+        return
+    for part, why in _WHY.items():
+        yield Gap(str(part), theirs.of(part) - ours.of(part), why)
+    yield from _compute(ours, theirs, last, now)
+
+
+def _missing_there(ours: Ours, last: datetime | None, now: datetime) -> Gap:
+    if last is not None and ours.begin is not None and ours.begin > last - LAG and now - last < 3 * LAG:
+        return Gap("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
+    why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
+    return Gap("missing there", -ours.total, why)
+
+
+def _compute(ours: Ours, theirs: Side, last: datetime | None, now: datetime) -> Iterator[Gap]:
+    """Cut the gap of the machine itself into what its hours and what their price make."""
+    gap = theirs.of(Part.COMPUTE) - ours.of(Part.COMPUTE)
+    if ours.unpriced:
+        yield Gap("no price here", gap, "a part of it has no price in the ledger")
+        return
+    if not (theirs.hours_known and theirs.hours and ours.hours):
+        late = _is_late(ours, theirs, last, now)
+        yield Gap("lag", gap, late) if late and gap < 0 else Gap("compute", gap, "its hours or its price differ")
+        return
+    price = ours.of(Part.COMPUTE) / ours.hours
+    by_hours = (theirs.hours - ours.hours) * price
+    yield _hours_gap(ours, theirs, by_hours, _is_late(ours, theirs, last, now))
+    paid, listed = theirs.of(Part.COMPUTE) / theirs.hours, theirs.list_cost / theirs.hours
+    says = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
+    if paid < listed and abs(listed - price) <= price * PER_MILLE:
+        yield Gap("discount", gap - by_hours, f"{says}: theirs is below the list price")
+    else:
+        yield Gap("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
+
+
+def _hours_gap(ours: Ours, theirs: Side, usd: Fraction, late: str) -> Gap:
+    if usd < 0 and late:
+        return Gap("lag", usd, late)
+    return Gap("hours", usd, f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}")
+
+
+def _is_late(ours: Side, theirs: Side, last: datetime | None, now: datetime) -> str:
+    """Return that rows are still to come, empty where they should be there."""
+    if ours.end is None or theirs.end is None or last is None or now - last > 3 * LAG:
+        return ""
+    if theirs.end < ours.end and theirs.end > last - LAG:
+        return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's go on: rows come later"
+    return ""
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+_WHY = {
+    Part.TAX: "tax, which the ledger does not know",
+    Part.CREDIT: "credits, refunds and sustained use, which the ledger does not take off",
+    Part.EGRESS: "bytes out: the machine counts all that it sends, the cloud charges what leaves the region",
+    Part.STORAGE: "disks, snapshots and images: only the cloud knows how much of a snapshot is billed",
+    Part.ADDRESS: "public addresses",
+    Part.OTHER: "services that the ledger does not follow",
+}

@@ -1,0 +1,1 @@
+"""What a machine leaves that goes on costing: retained disks, orphans."""

@@ -1,0 +1,81 @@
+"""What goes on costing without a machine that works: disks of stopped machines, what is kept. By the ledger; pure.
+
+`cloudgpu orphans` asks the clouds, and finds more: what no launch of this ledger made. This asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.billing.forecast import Part, Running, running
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.values.money import Money
+
+Row = Mapping[str, Any]
+MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a month
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """One thing that is billed still: `per_month` None where no price is known; `since` None where nobody knows."""
+
+    name: str
+    kind: str
+    provider: str
+    region: str
+    per_month: Money | None
+    since: str | None
+    why: str
+
+
+def left_over(rows: Iterable[Row], now: datetime) -> list[Left]:
+    """Return what rows (`View.bills`) go on costing that is no running machine, nor beside one: the dearest first."""
+    found = [_left(one) for one in running(rows, now) if _is_left(one)]
+    found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
+    return sorted(found, key=lambda one: (-(one.per_month.nanos if one.per_month else 0), one.name, one.kind))
+
+
+def _is_left(one: Running) -> bool:
+    """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
+    row = one.row
+    if row["thing"]:
+        return not any(entry.get("attached_to") for entry in row.get("kept") or ())
+    return one.part is not Part.MACHINES or row["state"] == "stopped"
+
+
+def _left(one: Running) -> Left:
+    row, use = one.row, one.use
+    kind = row["state"] if row["thing"] else str(use.resource)
+    return Left(
+        name=row["name"],
+        kind=kind,
+        provider=use.provider,
+        region=row["region"] or "",
+        per_month=_per_month(one),
+        since=use.begin if row["thing"] else row["ended"] or row.get("since") or row.get("seen_at"),
+        why=_why(row, use.resource),
+    )
+
+
+def _per_month(one: Running) -> Money | None:
+    """Return what a month of it costs, of 730 hours where the price is by the hour; None where there is none."""
+    use = one.use
+    if not use.segments:
+        return None
+    nanos = use.quantity * use.segments[-1].nanos
+    return Money(nanos * MONTH_HOURS if use.per is Per.HOUR else nanos)
+
+
+def _why(row: Row, resource: Resource) -> str:
+    if row["thing"]:
+        return "it is kept by its name, and no machine uses it"
+    if row["ended"] is not None and row.get("parked"):
+        return f"{row['name']} is parked: cloudgpu start {row['name']} brings it back"
+    if row["ended"] is not None:
+        return f"{row['name']} has ended, and this stays of it"
+    if resource is Resource.INSTANCE:
+        return f"{row['name']} is shut down and billed on: cloudgpu stop {row['name']} ends that"
+    return f"{row['name']} is stopped, and this is billed on"

@@ -1,0 +1,145 @@
+"""Something that is left over, as a value, and what is known when it is judged: who lives, is held, is worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
+from cloudgpu.core.model.machine import Row, stays
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso
+
+STOPPED, ALLOCATED = "stopped_machine", "allocated_machine"
+PAUSED = (State.STOPPED, State.DEALLOCATED)
+
+
+class Do(StrEnum):
+    """What cleaning does with something that is left over."""
+
+    REMOVE = "remove"
+    END = "end"  # the machine, with all that is kept of it
+    STAY = "stay"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something costs in a month of 730 hours; None where no price is known. `at_most`: it may be less."""
+
+    per_month: Money | None
+    at_most: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which launch something came from, as its ledger or its tags say; an empty `id` is a launch that is not known."""
+
+    id: str
+    name: str
+    owner: str
+    project: str
+    ledger: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Something that is left over: `why` it counts as such, why it `stays` when all is cleaned, which `way` it ends.
+
+    `what` is a kind of thing, or of machine that is stopped: `allocated` is one that is billed as if it ran. `since` is
+    when it was left, None where nobody knows. `row` is that of its machine, None for a launch that is not known.
+    """
+
+    what: str
+    id: str
+    name: str
+    provider: str
+    account: str
+    region: str
+    zone: str
+    size_gb: int
+    cost: Cost
+    origin: Origin
+    since: datetime | None
+    why: str
+    do: Do
+    stays: str = ""
+    way: str = ""
+    thing: Leftover | None = None
+    row: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for: `older_than` leaves out what was left later; `stopped_older_than` ends machines, too.
+
+    `spare` leaves alone from what a machine that ended by itself can be started again.
+    """
+
+    older_than: timedelta | None = None
+    stopped_older_than: timedelta | None = None
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the things: this ledger's rows of machines, and what keeps things from being judged.
+
+    `busy` are ids of machines at which a living process is at work, `silent` zones, regions and accounts that did not
+    answer, `costs` what things cost, by their ids.
+    """
+
+    ledger: str
+    rows: Sequence[Row]
+    foreign: Sequence[Instance]
+    busy: frozenset[str]
+    silent: frozenset[str]
+    costs: Mapping[str, Cost]
+    now: datetime
+
+
+def is_paused(row: Row) -> bool:
+    """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
+    return bool(row["parked"] and stays(row)) or (row["ended"] is None and row["state"] in PAUSED)
+
+
+def is_startable(one: Orphan) -> bool:
+    """Say whether a machine that ended by itself can be started again from this."""
+    return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row['name']}"
+
+
+def comes_back(row: Row) -> str:
+    """Return why a paused machine is left alone, unless somebody asks for its end."""
+    if row["ended"] is not None:
+        return f"{row['name']} was parked, and comes back from it"
+    return f"{row['name']} can be started again"
+
+
+def lives(row: Row | None) -> bool:
+    """Say whether there is such a machine, not proved gone."""
+    return row is not None and row["ended"] is None
+
+
+def work_on(rows: Sequence[Row], known: Known) -> str:
+    """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
+    for row in rows:
+        if row["id"] in known.busy:
+            return f"something is under way at {row['name']}"
+        if row["attempt"] == "open":
+            return f"the launch of {row['name']} was interrupted and is not settled (cloudgpu up or down settles it)"
+    return ""
+
+
+def is_held(row: Row, now: datetime) -> bool:
+    """Say whether a hold covers this machine."""
+    return bool(row["hold_until"]) and from_iso(row["hold_until"]) > now
+
+
+def origin_of(tags: Mapping[str, str], row: Row | None, known: Known) -> Origin:
+    """Return which launch this came from: as the ledger says, else as the tags do."""
+    if row is not None:
+        return Origin(row["id"], row["name"], row["owner"] or "", row["project"] or "", known.ledger)
+    return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))

@@ -1,0 +1,137 @@
+"""Machines that are stopped and go on costing: of this ledger, and of others. Pure.
+
+What is left over without a running machine: things and stopped machines, as they were asked for. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from cloudgpu.core.billing.rates import MONTH_H
+from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.resources.orphan import (
+    ALLOCATED,
+    PAUSED,
+    STOPPED,
+    Cost,
+    Do,
+    Known,
+    Orphan,
+    Wish,
+    comes_back,
+    is_held,
+    is_paused,
+    is_startable,
+    origin_of,
+    work_on,
+)
+from cloudgpu.core.resources.orphan_rules import counted
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, minute
+
+
+def machines(known: Known) -> Iterator[Orphan]:
+    """Yield the stopped machines of this ledger, with what a month of what stays costs."""
+    for row in known.rows:
+        if row["ended"] is None and row["state"] in PAUSED:
+            yield _machine(row, known)
+
+
+def _machine(row: Row, known: Known) -> Orphan:
+    since, name, billed = row["since"] or row["seen_at"], row["name"], row["billed"]
+    kept = work_on([row], known)
+    if not kept and {row["region"], row["account"]} & known.silent:
+        kept = f"{row['region']} did not answer"
+    if not kept and is_held(row, known.now):
+        kept = f"it is held until {minute(row['hold_until'])}"
+    return Orphan(
+        what=ALLOCATED if billed else STOPPED,
+        id=row["provider_id"] or row["id"],
+        name=name,
+        provider=row["provider"],
+        account=row["account"],
+        region=row["region"],
+        zone=row["zone"] or "",
+        size_gb=0,
+        cost=_while_stopped(row),
+        origin=origin_of({}, row, known),
+        since=from_iso(since) if since else None,
+        why="it was shut down from inside, and is billed as if it ran" if billed else "it is stopped",
+        do=Do.STAY,
+        stays=kept or comes_back(row),
+        way=f"cloudgpu {'stop' if billed else 'down'} {name}",
+        row=row,
+    )
+
+
+def _while_stopped(row: Row) -> Cost:
+    """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
+    beside = [one for one in row.get("beside") or () if one["kept"] or row["billed"]]
+    parts = [one["nanos_per_month"] for one in beside]
+    if row["billed"]:
+        parts.append(row["price"] and row["price"]["nanos_per_hour"] * MONTH_H)
+    at_most = any(one["at_most"] for one in beside)
+    if row.get("beside") is None or None in parts:
+        return Cost(None, at_most)
+    return Cost(Money(sum(parts)), at_most)
+
+
+def others(known: Known, things: Sequence[Leftover]) -> Iterator[Orphan]:
+    """Yield the stopped machines of other ledgers, with what their disks cost."""
+    for one in known.foreign:
+        if one.state not in PAUSED:
+            continue
+        disks = [known.costs.get(thing.id, Cost(None)) for thing in things if thing.attached_to == one.id]
+        origin = origin_of(one.tags, None, known)
+        yield Orphan(
+            what=ALLOCATED if one.billed else STOPPED,
+            id=one.id,
+            name=origin.name,
+            provider=one.provider,
+            account=one.account,
+            region=one.region,
+            zone=one.zone,
+            size_gb=0,
+            cost=Cost(None) if one.billed else _sum(disks),
+            origin=origin,
+            since=one.since,
+            why="it was shut down from inside, and is billed as if it ran" if one.billed else "it is stopped",
+            do=Do.STAY,
+            stays=f"it belongs to another ledger ({origin.ledger or 'not said'})",
+        )
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    """Return what all of these cost; None for none of them, since a machine has a disk, and where one has no price."""
+    prices = [cost.per_month.nanos for cost in costs if cost.per_month is not None]
+    if not prices or len(prices) < len(costs):
+        return Cost(None)
+    return Cost(Money(sum(prices)), any(cost.at_most for cost in costs))
+
+
+def orphans(things: Iterable[Leftover], known: Known, wish: Wish = Wish()) -> list[Orphan]:  # noqa: B008  (frozen)
+    """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
+    there = list(things)
+    found = [*counted(there, known), *machines(known), *others(known, there)]
+    asked = [_as_wished(one, known, wish) for one in found if not _is_later(one, known, wish)]
+    return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
+
+
+def _is_later(one: Orphan, known: Known, wish: Wish) -> bool:
+    return wish.older_than is not None and one.since is not None and known.now - one.since < wish.older_than
+
+
+def _as_wished(one: Orphan, known: Known, wish: Wish) -> Orphan:
+    """Return it with what cleaning does with it under this wish."""
+    if one.do is Do.REMOVE and wish.older_than is not None and one.since is None:
+        return replace(one, do=Do.STAY, stays="since when it is left is not known")
+    if one.do is Do.REMOVE and wish.spare and is_startable(one):
+        return replace(one, do=Do.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
+    span = wish.stopped_older_than
+    if span is None or one.row is None or one.do is Do.REMOVE or not is_paused(one.row):
+        return one
+    if one.stays != comes_back(one.row) or one.since is None or known.now - one.since < span:
+        return one
+    return replace(one, do=Do.END, stays="")

@@ -1,0 +1,128 @@
+"""What stays when a machine is gone: which disks and images are whose, and what is to be done with them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, State
+from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.values.times import from_iso
+
+LEFT_FOR = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
+SURE_AFTER = timedelta(minutes=15)  # longer than anybody waits for a machine to come up: then its image can go
+
+
+class Do(StrEnum):
+    """What is to be done with a leftover."""
+
+    SAVE = "save"  # go on making the image of it
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do, that can be done now."""
+
+    do: Do
+    thing: Leftover
+
+
+def is_on_purpose(thing: Leftover) -> bool:
+    """Say whether the user keeps this by name: a volume or an image that no `down` touches."""
+    return TAG_VOLUME in thing.tags or TAG_IMAGE in thing.tags
+
+
+def of_machine(things: Iterable[Leftover], machine: str, ledger: str) -> list[Leftover]:
+    """Return what belongs to this machine of this ledger, without what is kept on purpose."""
+    return [
+        thing
+        for thing in things
+        if (thing.tags.get(TAG_ID), thing.tags.get(TAG_LEDGER)) == (machine, ledger) and not is_on_purpose(thing)
+    ]
+
+
+def kept(row: Row, things: Sequence[Leftover]) -> list[Leftover]:
+    """Return those of a machine's things that stay without it, the newest first.
+
+    A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
+    that was made with it and is not attached yet.
+    """
+    free = [thing for thing in things if thing.attached_to in (None, row["provider_id"])]
+    if row["ended"] is None:
+        free = [thing for thing in free if thing.kind is not Kind.DISK or _is_older(row, thing)]
+    return sorted(free, key=lambda thing: (-_life(thing), thing.kind, thing.id))
+
+
+def _is_older(row: Row, disk: Leftover) -> bool:
+    """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
+    return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
+
+
+def steps(row: Row, things: Sequence[Leftover], now: datetime) -> list[Step]:
+    """Return what can be done now with what stays of this machine; none when it is as it should be.
+
+    Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
+    before that disk, or anything older, is removed.
+    """
+    found = kept(row, things)
+    if row["ended"] is None:
+        done = row["attempt"] == "made" and row["state"] == State.RUNNING and _runs_surely(row, now)
+        return [Step(Do.REMOVE, thing) for thing in found] if done else []
+    if row["discard"]:
+        return [Step(Do.REMOVE, thing) for thing in found if thing.attached_to is None]
+    return _parking(found) if row["parked"] else []
+
+
+def is_forgotten(row: Row, now: datetime) -> bool:
+    """Say whether a machine that ended by itself has left a disk for so long that it is imaged now."""
+    if row["ended"] is None or row["parked"] or row["discard"]:
+        return False
+    has_disk = any(entry["kind"] == Kind.DISK for entry in row["kept"])
+    return has_disk and now - from_iso(row["ended"]) >= LEFT_FOR
+
+
+def is_parked(row: Row) -> bool:
+    """Say whether a parked machine is all that it should be: one image that is ready, and nothing else."""
+    (*others, image) = row["kept"] or [None]
+    return bool(not others and image and image["kind"] == Kind.IMAGE and image["ready"])
+
+
+def image_name(thing: Leftover) -> str:
+    """Return the full name of the image of a machine's disk: one for each life of each machine."""
+    return f"cloudgpu-{thing.tags[TAG_ID]}-{_life(thing)}"
+
+
+def _parking(found: list[Leftover]) -> list[Step]:
+    """Return the steps to one ready image of the newest life, and nothing else."""
+    newest = [thing for thing in found if _life(thing) == _life(found[0])] if found else []
+    ready = [thing for thing in newest if thing.kind is Kind.IMAGE and thing.ready]
+    if ready:
+        others = [thing for thing in found if thing is not ready[0] and thing.attached_to is None]
+        return [Step(Do.REMOVE, thing) for thing in sorted(others, key=lambda thing: thing.kind is not Kind.DISK)]
+    best = {Kind.DISK: 0, Kind.IMAGE: 1, Kind.SNAPSHOT: 2}
+    free = [thing for thing in newest if thing.attached_to is None]
+    return [Step(Do.SAVE, thing) for thing in sorted(free, key=lambda thing: best.get(thing.kind, 3))[:1]]
+
+
+def is_of_earlier_life(row: Row, tags: Mapping[str, str]) -> bool:
+    """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
+    return TAG_SEQ in tags and _length(tags) < row["seq"]
+
+
+def _life(thing: Leftover) -> int:
+    """Return how long the ledger was when the machine was launched whose disk this is: later lives count higher."""
+    return _length(thing.tags)
+
+
+def _length(tags: Mapping[str, str]) -> int:
+    text = tags.get(TAG_SEQ, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _runs_surely(row: Row, now: datetime) -> bool:
+    since = row["since"] or row["seen_at"]
+    return since is not None and now - from_iso(since) >= SURE_AFTER

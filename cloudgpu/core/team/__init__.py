@@ -1,0 +1,1 @@
+"""Who may do what in a lab: roles, rights, published policies."""

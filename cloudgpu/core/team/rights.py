@@ -1,0 +1,192 @@
+"""What a lab's payers have published in the ledger: policies and limits, as text, with who and when.
+
+Who may write what in a ledger that a team shares: its members, its payers, and the lines that only payers write.
+
+Who may do what with whose machine in a lab, and by which right. Who is alone with a ledger may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.core.events.log import (
+    BUDGET_OVERRIDDEN,
+    BUDGET_REMOVED,
+    BUDGET_SET,
+    LEDGER_ARRIVED,
+    LEDGER_MOVED,
+    LEDGER_MOVING,
+    Draft,
+    Event,
+)
+from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.team.people import ASSIGNED, People, plain
+from cloudgpu.errors import RoleNeeded
+
+SUBJECT = "policies"  # of every line about what is published
+PUBLISHED, WITHDRAWN = "policy_published", "policy_withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A policy, or the `limits`, as it was published: its text, the zone of schedules that name none, by whom, when."""
+
+    name: str
+    text: str
+    tz: str
+    by: str
+    at: str
+
+    @property
+    def origin(self) -> str:
+        """Who published it, and when, in words."""
+        return f"the ledger, published by {self.by} at {self.at[:16].replace('T', ' ')} UTC"
+
+
+def published_of(lines: Iterable[Event]) -> dict[str, Published]:
+    """Return what these lines leave published, by name."""
+    found: dict[str, Published] = {}
+    for line in sorted(lines, key=lambda line: line.seq):
+        body = line.body
+        if line.kind == PUBLISHED:
+            found[body["name"]] = Published(body["name"], body["text"], body["tz"], line.actor, line.occurred_at)
+        elif line.kind == WITHDRAWN:
+            found.pop(body["name"], None)
+    return found
+
+
+def published_line(name: str, text: str, tz: str, now: datetime, after: int) -> Draft:
+    """Return the line that publishes a policy or the limits; `after` is the ledger's last line."""
+    body = {"name": name, "text": text, "tz": tz}
+    return Draft(PUBLISHED, SUBJECT, body, now, f"{PUBLISHED}:{name}:{after}")
+
+
+def withdrawn_line(name: str, now: datetime, after: int) -> Draft:
+    """Return the line that withdraws it."""
+    return Draft(WITHDRAWN, SUBJECT, {"name": name}, now, f"{WITHDRAWN}:{name}:{after}")
+
+
+TEAM_SET = "team_set"
+TEAM_SUBJECT = "team"
+
+# A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
+# changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.
+_DECIDED = frozenset({BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN, PUBLISHED, WITHDRAWN, ASSIGNED, TEAM_SET})
+PAYER_KINDS = _DECIDED | {LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED}
+
+
+class Role(StrEnum):
+    """What somebody may do in a ledger."""
+
+    ALONE = "alone"  # no team shares the ledger: whoever can write to it may do everything
+    MEMBER = "member"  # launches and looks after machines
+    PAYER = "payer"  # also decides about budgets, limits and what belongs to others
+
+
+def may_write(role: Role, kind: str) -> bool:
+    """Say whether this role may write a line of this kind."""
+    return role is not Role.MEMBER or kind not in PAYER_KINDS
+
+
+def payer_needed(what: str, person: str, payers: Collection[str]) -> RoleNeeded:
+    """Return the error for what only a payer may do. `what` begins a sentence, as in "Removing a budget"."""
+    who = ", ".join(payers)
+    return RoleNeeded(
+        f"{what} needs the payer's role, and {person} is a member.",
+        field="role",
+        value=person,
+        next=f"Ask a payer: {who}." if who else "Ask whoever owns the ledger: it has no payer yet.",
+    )
+
+
+def check_payer(what: str, role: Role, person: str, payers: Callable[[], Collection[str]]) -> None:
+    """Raise RoleNeeded where a member asks for what only a payer may do."""
+    if role is Role.MEMBER:
+        raise payer_needed(what, person, payers())
+
+
+class Right(StrEnum):
+    """By which right somebody acts on a machine."""
+
+    OWNER = "owner"  # it is theirs
+    PAYER = "payer"  # they have the payer's role
+    MEMBERS = "members"  # the lab's limits let every member stop it
+    PASS = "pass"  # noqa: S105  (a pass acts for the lab, whoever runs it)
+
+
+class Claim(StrEnum):
+    """What becomes of an owner's name that somebody launches under."""
+
+    GRANTED = "granted"
+    NEW = "new"  # nobody has it, and from now on it is theirs
+    REFUSED = "refused"
+
+
+def claim(people: People, role: Role, person: str, owner: str, usual: str) -> Claim:
+    """Return whether this person may launch for `owner`; `usual` is the owner that their settings name.
+
+    A member's first launch makes the name of their settings theirs, beside what the database calls them. Another one
+    needs a payer: so does every name that is somebody else's, or that another person is called by.
+    """
+    if role is Role.ALONE or (people.is_known(owner) and people.owns(person, owner)):
+        return Claim.GRANTED
+    free = not people.is_another(person, owner)
+    has_one = any(plain(name) != plain(person) for name in people.names(person))
+    if free and (owner == person or (plain(owner) == plain(usual) and not has_one)):
+        return Claim.NEW
+    return Claim.GRANTED if role is Role.PAYER else Claim.REFUSED
+
+
+def right_to(
+    role: Role, *, mine: bool, stops: bool, stoppers: Stoppers = Stoppers.OWNER, for_lab: bool = False
+) -> Right | None:
+    """Return by which right somebody may do this to a machine, None where they may not.
+
+    `stops`: it stops the machine and keeps its disk, which `stoppers` may allow every member. `for_lab`: by a pass.
+    """
+    if for_lab:
+        return Right.PASS
+    if mine or role is Role.ALONE:
+        return Right.OWNER
+    if role is Role.PAYER:
+        return Right.PAYER
+    return Right.MEMBERS if stops and stoppers is Stoppers.MEMBERS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Who asks, in which role, and whose each owner's name is.
+
+    `person` is the user of the database, `usual` the owner of config.toml.
+    """
+
+    role: Role
+    person: str
+    people: People
+    usual: str = ""
+    for_lab: bool = False
+
+    @property
+    def is_member(self) -> bool:
+        """Say whether some things here are not theirs to do."""
+        return self.role is Role.MEMBER
+
+    def owns(self, row: Mapping[str, Any]) -> bool:
+        """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
+        owner = row["owner"]
+        return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
+
+    def takes(self, owner: str | None) -> bool:
+        """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
+        return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
+
+    def whose(self, row: Mapping[str, Any]) -> str:
+        """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
+        owner, person = row["owner"], self.people.person(row["owner"])
+        if not owner:
+            return "nobody's, as far as is known"
+        return f"{owner}'s" + (f" ({person})" if person != owner else "")

@@ -1,0 +1,1 @@
+"""What everything is counted in: money, units, currencies, times, periods, names."""
