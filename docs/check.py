@@ -21,15 +21,15 @@ from urllib.parse import urlsplit
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
-from cloudgpu.config.alerts import READERS as ALERT_KEYS
-from cloudgpu.config.alerts import Alerts
-from cloudgpu.config.currencies import KEYS as CURRENCY_KEYS
-from cloudgpu.config.desktops import KEYS as DESKTOP_KEYS
-from cloudgpu.config.discounts import CREDIT_KEYS, DISCOUNT_KEYS
-from cloudgpu.config.fees import KEYS as FEE_KEYS
-from cloudgpu.config.policy_keys import LIMITS, POLICY, Keys, flat
+from cloudgpu.config.alerts.alerts import READERS as ALERT_KEYS
+from cloudgpu.config.alerts.alerts import Alerts
+from cloudgpu.config.desktops.desktops import KEYS as DESKTOP_KEYS
+from cloudgpu.config.money.currencies import KEYS as CURRENCY_KEYS
+from cloudgpu.config.money.discounts import CREDIT_KEYS, DISCOUNT_KEYS
+from cloudgpu.config.money.fees import KEYS as FEE_KEYS
+from cloudgpu.config.policies.schema import LIMITS, POLICY, Keys, flat
 from cloudgpu.config.settings import ADDRESS_SERVICES, Settings
-from cloudgpu.config.templates import KEYS as TEMPLATE_KEYS
+from cloudgpu.config.templates.find import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.local.options import local_options
 

@@ -202,7 +202,7 @@ BAD = [
     ("ledger/sqlite.py", "from cloudgpu.providers.base import Provider"),
     ("ledger/sqlite.py", "import cloudgpu.control.launch"),
     ("config/settings.py", "from cloudgpu.access.keys import client_key"),
-    ("access/tunnel.py", "from cloudgpu.config.paths import Home"),
+    ("access/tunnel.py", "from cloudgpu.config.files.paths import Home"),
     ("access/tunnel.py", "import asyncssh"),
     ("report/html.py", "import sqlite3"),
     ("agent/agent.py", "from cloudgpu.core.values.times import iso"),

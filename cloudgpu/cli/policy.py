@@ -138,7 +138,7 @@ def _needed(action: Action, given: list[str]) -> str:
 
 
 def _schema(given: list[str]) -> None:
-    from cloudgpu.config.policy_schema import limits_schema, policy_schema
+    from cloudgpu.config.policies.schema import limits_schema, policy_schema
     from cloudgpu.errors import InvalidRequest
 
     made = {"policy": policy_schema, "limits": limits_schema}

@@ -82,7 +82,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     """Say whether disks and images are looked at, too: when asked for, and from cron once a night."""
     if not cron:
         return nightly
-    from cloudgpu.config.zones import zone_of
+    from cloudgpu.config.files.zones import zone_of
     from cloudgpu.control.lastpass import last_pass
     from cloudgpu.control.watch_due import sweep_due
     from cloudgpu.errors import LedgerUnavailable

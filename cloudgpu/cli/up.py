@@ -9,7 +9,7 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, t
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.config.templates import Template
+    from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session import Session
 
 

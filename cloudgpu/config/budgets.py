@@ -8,10 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.currencies import typed_rate
-from cloudgpu.config.textfile import shown
-from cloudgpu.config.yamlfile import Table, read_yaml
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.yaml import Table, read_yaml
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.money.currencies import typed_rate
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Budget, PaidIn, Scope
 from cloudgpu.core.values.naming import NAME, NAME_RULE

@@ -10,10 +10,10 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.alerts import Alerts, alerts_from, with_environment
-from cloudgpu.config.fees import Fees, fees_from
-from cloudgpu.config.paths import Home
-from cloudgpu.config.textfile import read_text, shown
+from cloudgpu.config.alerts.alerts import Alerts, alerts_from, with_environment
+from cloudgpu.config.files.paths import Home
+from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.money.fees import Fees, fees_from
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.core.values.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -108,13 +108,13 @@ def _money(table: Mapping[str, Any], kinds: Collection[str]) -> dict[str, Any]:
     """Return what [currencies], [fees], discounts and credits say; what is not there is not even imported."""
     found: dict[str, Any] = {}
     if "currencies" in table:
-        from cloudgpu.config.currencies import currencies_from
+        from cloudgpu.config.money.currencies import currencies_from
 
         found["currencies"] = currencies_from(table["currencies"])
     if "fees" in table:
         found["fees"] = fees_from(table["fees"])
     if "discounts" in table or "credits" in table:
-        from cloudgpu.config.discounts import read_credits, read_discounts
+        from cloudgpu.config.money.discounts import read_credits, read_discounts
 
         found["discounts"] = read_discounts("discounts", table.get("discounts", []), kinds)
         found["credits"] = read_credits("credits", table.get("credits", []), kinds)
@@ -124,7 +124,7 @@ def _money(table: Mapping[str, Any], kinds: Collection[str]) -> dict[str, Any]:
 def _choices(table: Mapping[str, Any]) -> dict[str, Any]:
     if "policies" not in table:
         return {}
-    from cloudgpu.config.choices import choices_from
+    from cloudgpu.config.policies.choices import choices_from
 
     return {"policies": choices_from(table["policies"])}
 
@@ -222,7 +222,7 @@ def _market(key: str, value: object) -> str:
 
 
 def _zone(key: str, value: object) -> str:
-    from cloudgpu.config.zones import zone_of
+    from cloudgpu.config.files.zones import zone_of
 
     text = _text(key, value)
     zone_of(text, field=f"config.toml: {key}")

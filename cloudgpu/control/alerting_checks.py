@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.alert_text import message, own_template, shipped_template
-from cloudgpu.config.alerts import MONTHLY, everybody
+from cloudgpu.config.alerts.alerts import MONTHLY, everybody
+from cloudgpu.config.alerts.template import message, own_template, shipped_template
 from cloudgpu.control.alerting_send import label_of
 from cloudgpu.control.alerts import undelivered
 from cloudgpu.control.check import Check, Verdict, failed

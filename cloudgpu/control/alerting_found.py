@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.alerts import PRICE_JUMP
+from cloudgpu.config.alerts.alerts import PRICE_JUMP
 from cloudgpu.control.alerting_home import found_at_home
 from cloudgpu.control.alive import alive_at
 from cloudgpu.control.published import lab_limits

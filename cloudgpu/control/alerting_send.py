@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from cloudgpu.config.alerts import DESKTOP
+from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from cloudgpu.config.alert_text import Attached, Message
+    from cloudgpu.config.alerts.template import Attached, Message
 
 WAIT_S = (
     30.0  # a receiver's whole time; apprise itself waits 4 seconds for a connection and for each answer, 15 for mail

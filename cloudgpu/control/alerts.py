@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.alert_text import Message, message, own_template, shipped_template
-from cloudgpu.config.alerts import everybody, receivers
+from cloudgpu.config.alerts.alerts import everybody, receivers
+from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
 from cloudgpu.control.alerting_found import found_here
 from cloudgpu.control.alerting_home import topic_here
 from cloudgpu.control.alerting_send import Outcome, label_of, send

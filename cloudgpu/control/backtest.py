@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.policies import Found
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.yamlfile import read_yaml
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import read_yaml
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.policies.file import policy_from
+from cloudgpu.config.policies.find import Found
 from cloudgpu.control.asked import duration
 from cloudgpu.control.cost_wish import Moment, moment_of
 from cloudgpu.control.policies import limits_of, policy_named

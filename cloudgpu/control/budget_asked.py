@@ -9,8 +9,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.currencies import rate_of, typed_rate
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.accounts import provider_kinds
 from cloudgpu.control.admission import look_first
 from cloudgpu.control.budgets import remove_budget, set_budget, standings, the_budgets

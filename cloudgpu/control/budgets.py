@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.last_role import payers_only
 from cloudgpu.control.lastpass import are_made
 from cloudgpu.core.budgets.admission import accounts, earliest
@@ -22,7 +22,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.config.paths import Home
+    from cloudgpu.config.files.paths import Home
     from cloudgpu.control.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.base import View

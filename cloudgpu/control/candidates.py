@@ -25,7 +25,7 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import Pausable
 
 if TYPE_CHECKING:
-    from cloudgpu.config.templates import Template
+    from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session import Session
     from cloudgpu.control.words import Wish
     from cloudgpu.core.model.offers import Offer

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.config.data import data_dir
 from cloudgpu.config.edit import value_at
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import shown
 from cloudgpu.control.init import CLOUDS, Draft, Found, account_of, with_account, write
 from cloudgpu.control.session_base import utc_now
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart

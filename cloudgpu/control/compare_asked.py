@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.compare_desktop import asked_desktop, rate_known
 from cloudgpu.control.compare_numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.cost_wish import Moment, check_order, currency_wish, moment_of

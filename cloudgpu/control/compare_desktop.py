@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.config.currencies import rate_of
-from cloudgpu.config.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
+from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
+from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.compare_numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years

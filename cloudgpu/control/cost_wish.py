@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.billing.cost_groups import Asked, By
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.periods import KINDS, midnight, period
@@ -146,7 +146,7 @@ def currency_wish(
 def _currency(
     settings: Settings, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
 ) -> Currency | None:
-    from cloudgpu.config.currencies import rate_of, typed_rate
+    from cloudgpu.config.money.currencies import rate_of, typed_rate
 
     if code is None:
         _check_unused("--rate", rate)

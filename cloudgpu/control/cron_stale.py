@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.paths import Home, find_home
+from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.cron_shown import place_of, shown
 from cloudgpu.control.cron_tables import find_tables

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.paths import Home, find_home
+from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control import doors
 from cloudgpu.control.absent import absences

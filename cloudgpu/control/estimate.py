@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.config.paths import find_home
+from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.estimate_asked import estimate_wish
 from cloudgpu.control.estimate_beside import Rates, beside, wished_disks

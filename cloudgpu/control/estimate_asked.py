@@ -11,7 +11,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.control.market import Filters, asked_filters
 from cloudgpu.core.advice.desktop import Committed, Term

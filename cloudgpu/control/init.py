@@ -15,10 +15,10 @@ from cloudgpu.access.files import locked, write_whole
 from cloudgpu.access.hostkey import fingerprint
 from cloudgpu.access.visit import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
-from cloudgpu.config.paths import Home, find_home
-from cloudgpu.config.policies import load_policy
+from cloudgpu.config.files.paths import Home, find_home
+from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.policies.find import load_policy
 from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
-from cloudgpu.config.textfile import read_text, shown
 from cloudgpu.control.doctor import SDKS
 from cloudgpu.control.policies import policy_paths, spans_of
 from cloudgpu.control.session_base import utc_now

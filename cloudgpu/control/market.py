@@ -11,7 +11,7 @@ from typing import Any
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.rules import PROVIDERS
-from cloudgpu.config.paths import find_home
+from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.wishes import gpu_wish, memory_wish, price_wish
 from cloudgpu.core.catalog.catalog import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.errors import InvalidRequest

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.access.files import locked, write_whole
 from cloudgpu.config.edit import with_value
+from cloudgpu.config.files.text import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
-from cloudgpu.config.textfile import read_text
 from cloudgpu.control.watch_jobs import LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name

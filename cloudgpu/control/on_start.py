@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.access.connection import Connection
-    from cloudgpu.config.templates import Template
+    from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session import Session
 
 LOG = ".cloudgpu/on_start.log"  # below the user's home there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.place import use
-from cloudgpu.config.paths import find_home
+from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.session import Session
 from cloudgpu.control.session_base import Tell, silent, utc_now

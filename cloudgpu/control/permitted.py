@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cloudgpu.config.data import data_dir
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control.check import Check, Verdict, failed
 from cloudgpu.control.session import Session
 from cloudgpu.core.model.account import Permission

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.limits import load_limits
-from cloudgpu.config.policies import LIMITS, Found, load_policy, policy_names
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.policies.file import load_limits
+from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names
 from cloudgpu.control.law import law_of
 from cloudgpu.control.limits import check_allowed, check_typed
 from cloudgpu.control.published import lab_limits, published, published_policy
@@ -23,7 +23,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from cloudgpu.config.paths import Home
+    from cloudgpu.config.files.paths import Home
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session import Session
     from cloudgpu.core.model.launch import Setup

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.limits import FILE, limits_from
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.policy_kinds import DAYS
-from cloudgpu.config.yamlfile import read_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import read_yaml
+from cloudgpu.config.policies.file import FILE, limits_from, policy_from
+from cloudgpu.config.policies.kinds import DAYS
 from cloudgpu.control.policies import (
     limits_of,
     policies_known,

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.templates import Template
+from cloudgpu.config.templates.find import Template
 from cloudgpu.control.anywhere import Found, offers_anywhere, volume_accounts
 from cloudgpu.control.caller import network_again
 from cloudgpu.control.candidates import Candidate, Candidates, candidate, candidates_of, owner_of

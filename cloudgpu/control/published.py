@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.limits import limits_from
-from cloudgpu.config.policies import LIMITS, Found, check_policy_name
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.textfile import read_text
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import limits_from, policy_from
+from cloudgpu.config.policies.find import LIMITS, Found, check_policy_name
 from cloudgpu.control.last_role import payers_only
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits
 from cloudgpu.core.team.rights import SUBJECT, Published, published_line, published_of, withdrawn_line

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.control.accounts import provider_with
 from cloudgpu.control.quotas import Need, needs_of, quota_value
 from cloudgpu.control.session import Session

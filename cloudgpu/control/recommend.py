@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.config.work import shipped_rules
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.desktops.workloads import shipped_rules
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.compare_desktop import desktop_named
 from cloudgpu.control.cost_wish import currency_wish
 from cloudgpu.control.market import Filters, matching

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.config.currencies import rate_of
+from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.reconciliation.focus_import import Record, records
 from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.alert_text import Attached, Message
-from cloudgpu.config.alerts import NEVER, receivers
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.alerts.alerts import NEVER, receivers
+from cloudgpu.config.alerts.template import Attached, Message
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.alerting_send import Outcome, label_of, send
 from cloudgpu.control.alerts import outcomes_value
 from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, sent_line, whole_month

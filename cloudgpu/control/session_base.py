@@ -15,7 +15,7 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger import locks
 
 if TYPE_CHECKING:
-    from cloudgpu.config.paths import Home
+    from cloudgpu.config.files.paths import Home
     from cloudgpu.config.settings import Settings
     from cloudgpu.core.alerts.alerts import Told
     from cloudgpu.core.events.account_names import Names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.network import WIDEST, cidr_wish, jump_wish

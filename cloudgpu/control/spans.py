@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.cost_wish import Moment, moment_of
 from cloudgpu.control.exports import Span
 from cloudgpu.errors import InvalidRequest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.render import rendered
-from cloudgpu.config.templates import Template, load_template
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.templates.find import Template, load_template
+from cloudgpu.config.templates.render import rendered
 from cloudgpu.control.session import Session
 from cloudgpu.core.model.launch import LaunchRequest, Part
 from cloudgpu.core.model.offers import Offer

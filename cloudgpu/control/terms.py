@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.computer import computer
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.limits import FILE, limits_from
-from cloudgpu.config.policies import Found
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.textfile import read_text
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import FILE, limits_from, policy_from
+from cloudgpu.config.policies.find import Found
 from cloudgpu.control.published import published
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.policies.limits import Limits, joined

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
 from cloudgpu.core.model.identity import gap_text

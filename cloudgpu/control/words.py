@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
-from cloudgpu.config.textfile import shown
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value

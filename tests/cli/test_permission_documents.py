@@ -18,7 +18,7 @@ from botocore.exceptions import UnknownServiceError
 
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.config.data import data_dir
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
 from cloudgpu.control.timers import repair
 from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED

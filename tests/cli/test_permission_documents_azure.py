@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from cloudgpu.config.data import data_dir
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
 from cloudgpu.providers.azure.probes import PROBES
 from tests.cli.azure_line import CONFIG, Line

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.config.data import data_dir
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
 from cloudgpu.providers.gcp.actions import ACTIONS
 from tests.cli.line import on_time_of

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.config.policy_schema import limits_schema, policy_schema
+from cloudgpu.config.policies.schema import limits_schema, policy_schema
 from tests.cli.program import Program
 
 SHIPPED = ["classroom", "default", "never", "nightly", "notebook", "throwaway", "training"]

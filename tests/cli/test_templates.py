@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.render import rendered
-from cloudgpu.config.templates import load_template
+from cloudgpu.config.templates.find import load_template
+from cloudgpu.config.templates.render import rendered
 from tests.cli.program import until
 from tests.config.values import VALUES
 

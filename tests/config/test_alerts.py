@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.config.alerts import receivers
-from cloudgpu.config.paths import Home
+from cloudgpu.config.alerts.alerts import receivers
+from cloudgpu.config.files.paths import Home
 from cloudgpu.config.settings import load_settings, settings_from_text
 from cloudgpu.errors import InvalidRequest
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.desktops import KEYS, desktop_from, desktop_names, load_desktop
+from cloudgpu.config.desktops.desktops import KEYS, desktop_from, desktop_names, load_desktop
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.settings import Settings
-from cloudgpu.config.yamlfile import parse_yaml
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money

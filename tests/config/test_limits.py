@@ -8,10 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from cloudgpu.config.limits import limits_from, load_limits
-from cloudgpu.config.policy_keys import LIMITS
-from cloudgpu.config.policy_schema import limits_schema
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import limits_from, load_limits
+from cloudgpu.config.policies.schema import LIMITS, limits_schema
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, Stoppers
 from cloudgpu.errors import InvalidRequest
 

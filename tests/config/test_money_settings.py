@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from cloudgpu.config.currencies import rate_of
-from cloudgpu.config.fees import Fees
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.fees import Fees
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.config.zones import zone_of
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest

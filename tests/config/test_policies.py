@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.policies import load_policy, policy_names
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.policy_keys import POLICY, Key, flat
-from cloudgpu.config.policy_schema import limits_schema, policy_schema
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import policy_from
+from cloudgpu.config.policies.find import load_policy, policy_names
+from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, policy_schema
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.paths import Home
+from cloudgpu.config.files.paths import Home
 from cloudgpu.config.settings import Account, load_settings, login_name, settings_from_text
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.render import CLOUD_CONFIG, VALUES, rendered
-from cloudgpu.config.templates import load_template, template_from, template_names
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.templates.find import load_template, template_from, template_names
+from cloudgpu.config.templates.render import CLOUD_CONFIG, VALUES, rendered
 from cloudgpu.errors import InvalidRequest
 from tests.config.values import VALUES as KNOWN
 

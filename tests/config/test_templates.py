@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.templates import load_template, template_from, template_names
-from cloudgpu.config.yamlfile import parse_yaml, read_yaml
+from cloudgpu.config.files.yaml import parse_yaml, read_yaml
+from cloudgpu.config.templates.find import load_template, template_from, template_names
 from cloudgpu.core.model.launch import Part
 from cloudgpu.errors import InvalidRequest
 

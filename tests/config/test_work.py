@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.work import rules_from, shipped_rules
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.desktops.workloads import rules_from, shipped_rules
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.core.advice.workloads import Ground
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.alert_text import Attached, Message
-from cloudgpu.config.alerts import DESKTOP
+from cloudgpu.config.alerts.alerts import DESKTOP
+from cloudgpu.config.alerts.template import Attached, Message
 from cloudgpu.control import alerting_send
 from cloudgpu.control.alerting_send import send
 from tests.receivers.web import HANG, WebReceiver

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.config.alerts import alerts_from
+from cloudgpu.config.alerts.alerts import alerts_from
 from cloudgpu.control.alerts import deliver
 from cloudgpu.control.law import assign_owner
 from cloudgpu.control.lifecycle import new_lease, start, stop

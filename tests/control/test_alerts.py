@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.config.alerts import DESKTOP
+from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.control.alerting_checks import alert_checks
 from cloudgpu.control.alerting_send import label_of, send
 from cloudgpu.control.alerts import LOCK, deliver, sample, undelivered
@@ -162,7 +162,7 @@ def test_what_fell_back_while_the_receiver_was_down_is_told_as_over(lab_to, web)
 
 def test_a_receiver_that_sends_a_byte_now_and_then_holds_nobody_up(web):
     web.answer = DRIP
-    from cloudgpu.config.alert_text import Message
+    from cloudgpu.config.alerts.template import Message
 
     began = time.monotonic()
     (outcome,) = send([(json_of(web), Message("a", "b", urgent=False))], wait_s=0.4)
@@ -172,7 +172,7 @@ def test_a_receiver_that_sends_a_byte_now_and_then_holds_nobody_up(web):
 
 HUNG = """
 import sys
-from cloudgpu.config.alert_text import Message
+from cloudgpu.config.alerts.template import Message
 from cloudgpu.control.alerting_send import send
 print(send([(sys.stdin.read(), Message("a", "b", urgent=False))], wait_s=0.3))
 """

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.config.currencies import rate_of
+from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.cost_wish import cost_wish
 from cloudgpu.core.billing.cost_groups import By

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.budget_asked import Asked, set_value
 from cloudgpu.control.down import ended, to_end
 from cloudgpu.control.law import assign_owner

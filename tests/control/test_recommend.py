@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import cloudgpu
 from cloudgpu import catalog
-from cloudgpu.config.desktops import load_desktop
-from cloudgpu.config.work import shipped_rules
+from cloudgpu.config.desktops.desktops import load_desktop
+from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.control.recommend import answer
 from cloudgpu.control.recommend_asked import wish_of
 from cloudgpu.core.advice.desktop_build import Paid, Verdict

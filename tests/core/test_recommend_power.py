@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.work import shipped_rules
+from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.core.advice.desktop_build import Circuit, supply
 from cloudgpu.core.values.units import Power
 

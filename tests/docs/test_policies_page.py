@@ -8,12 +8,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from cloudgpu.config.limits import limits_from
-from cloudgpu.config.policies import load_policy, policy_names
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.policy_schema import limits_schema, policy_schema
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import limits_from, policy_from
+from cloudgpu.config.policies.find import load_policy, policy_names
+from cloudgpu.config.policies.schema import limits_schema, policy_schema
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.config.yamlfile import parse_yaml
 from cloudgpu.core.policies.policy import Act, Idle, thresholds
 from cloudgpu.core.reaper.rules import RULES
 from cloudgpu.core.values.times import duration_text, parse_duration

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.config.data import data_dir
+from cloudgpu.config.files.paths import data_dir
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.azure import identity, ids, power, role
 from tests.clouds.azure.model import SUBSCRIPTION

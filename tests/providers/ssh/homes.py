@@ -9,8 +9,8 @@ import stat
 import sys
 from pathlib import Path
 
-from cloudgpu.config.render import rendered
-from cloudgpu.config.templates import load_template
+from cloudgpu.config.templates.find import load_template
+from cloudgpu.config.templates.render import rendered
 from tests.config.values import VALUES
 
 OLD_S = 1_600_000_000

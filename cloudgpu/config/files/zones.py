@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, tzinfo
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 

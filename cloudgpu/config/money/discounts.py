@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money

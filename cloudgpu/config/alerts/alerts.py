@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.paths import Home
-from cloudgpu.config.textfile import read_text, shown
+from cloudgpu.config.files.paths import Home
+from cloudgpu.config.files.text import read_text, shown
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 

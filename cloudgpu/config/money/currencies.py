@@ -7,7 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 
-from cloudgpu.config.textfile import shown
+from cloudgpu.config.files.text import shown
 from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest

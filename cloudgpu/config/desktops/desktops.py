@@ -9,8 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.desktop_money import (
+from cloudgpu.config.desktops.figures import (
     check_past,
     currency_in,
     day_in,
@@ -20,8 +19,9 @@ from cloudgpu.config.desktop_money import (
     tariff_in,
     text_in,
 )
-from cloudgpu.config.textfile import shown
-from cloudgpu.config.yamlfile import Table, read_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, near

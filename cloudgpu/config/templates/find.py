@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.yamlfile import Table, read_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest

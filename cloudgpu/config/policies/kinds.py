@@ -9,9 +9,9 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.config.alerts import LARGEST_FACTOR
-from cloudgpu.config.textfile import shown
-from cloudgpu.config.zones import zone_of
+from cloudgpu.config.alerts.alerts import LARGEST_FACTOR
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.core.values.times import parse_duration

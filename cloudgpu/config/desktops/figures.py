@@ -6,15 +6,15 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.currencies import rate_of
+from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.core.values.currency import CODES, Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.units import Amount, Tariff
 
 if TYPE_CHECKING:
+    from cloudgpu.config.files.yaml import Table
     from cloudgpu.config.settings import Settings
-    from cloudgpu.config.yamlfile import Table
 
 RATE = ("per_usd", "rate_as_of", "rate_source")
 MOST_USD = 10_000_000

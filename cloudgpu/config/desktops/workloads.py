@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.yamlfile import Table, read_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.workloads import Figure, Figures, Ground, Kind, Note, Rules, Source
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest

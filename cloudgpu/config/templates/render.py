@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.templates import Template
-from cloudgpu.config.textfile import shown
-from cloudgpu.config.yamlfile import parse_yaml
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.templates.find import Template
 from cloudgpu.core.model.launch import Part
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest

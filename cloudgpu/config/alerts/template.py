@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.config.alerts import Alerts
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.paths import Home
-from cloudgpu.config.textfile import read_text, shown
+from cloudgpu.config.alerts.alerts import Alerts
+from cloudgpu.config.files.paths import Home, data_dir
+from cloudgpu.config.files.text import read_text, shown
 from cloudgpu.core.alerts.alerts import News
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest

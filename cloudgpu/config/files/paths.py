@@ -1,4 +1,7 @@
-"""Where cloudgpu keeps its files: everything under CLOUDGPU_HOME."""
+"""Finds the data that cloudgpu ships: templates and policies, packed in the wheel or beside the checkout.
+
+Where cloudgpu keeps its files: everything under CLOUDGPU_HOME.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.errors import InvalidRequest
+
+
+def data_dir(kind: str) -> Path:
+    """Return the directory of the shipped `templates` or `policies`: the packaged copy, else the checkout's."""
+    package = Path(__file__).resolve().parents[2]
+    packed = package / "_data" / kind
+    return packed if packed.is_dir() else package.parent / kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.config.data import data_dir
-from cloudgpu.config.policy_file import policy_from
-from cloudgpu.config.textfile import shown
-from cloudgpu.config.yamlfile import read_yaml
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.yaml import read_yaml
+from cloudgpu.config.policies.file import policy_from
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest

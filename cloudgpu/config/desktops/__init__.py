@@ -1,0 +1,1 @@
+"""Descriptions of desktops and of their work."""

@@ -1,0 +1,1 @@
+"""Currencies, discounts and fees in the settings."""

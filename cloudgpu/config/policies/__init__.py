@@ -1,0 +1,1 @@
+"""Policies and limits as files."""

@@ -1,0 +1,1 @@
+"""Templates: found and rendered."""
