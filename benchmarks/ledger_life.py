@@ -11,8 +11,9 @@ from typing import Any
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger import lines, migrations
-from cloudgpu.ledger.appending import append_lines
+from cloudgpu.ledger.log import lines
+from cloudgpu.ledger.log.projections import append_lines
+from cloudgpu.ledger.sqlite import migrations
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINES = 200

@@ -195,7 +195,7 @@ BAD = [
     ("core/stock.py", "from datetime import datetime\nx = datetime.now()"),
     ("core/stock.py", "import datetime\nx = datetime.date.today()"),
     ("core/stock.py", "x = open('file')"),
-    ("core/stock.py", "from cloudgpu.ledger.base import Ledger"),
+    ("core/stock.py", "from cloudgpu.ledger.log.base import Ledger"),
     ("core/stock.py", "from ..ledger import base"),
     ("core/stock.py", "from cloudgpu import ledger"),
     ("errors.py", "from cloudgpu.core.values.money import Money"),

@@ -23,7 +23,7 @@ from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 Decision = Callable[["View"], Sequence[Draft]]

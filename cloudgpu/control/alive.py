@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.instances import Instance
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
 
 Row = dict[str, Any]
 _ENDINGS = ("stop", "park", "end")

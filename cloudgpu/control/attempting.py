@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.keys import HostKey
     from cloudgpu.control.prepare import Prepared
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 

@@ -23,7 +23,7 @@ from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, ru
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples import KEPT, Shelf
+from cloudgpu.ledger.samples.store import KEPT, Shelf
 from cloudgpu.report.backtest import Test, backtest_value
 
 if TYPE_CHECKING:

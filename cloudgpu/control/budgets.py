@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.control.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 DIRECTORY = "budgets"

@@ -21,7 +21,7 @@ from cloudgpu.core.billing.daily import added, daily
 from cloudgpu.core.catalog.gpus import EQUAL, Work
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.report.compare import compare_value
 from cloudgpu.report.compare_words import Story
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.billing.cost_groups import Asked
     from cloudgpu.core.billing.discounts import AfterCredits
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 Document = dict[str, Any]

@@ -18,7 +18,7 @@ from cloudgpu.control.cron_tables import Table, Timers, find_tables, the_table
 from cloudgpu.control.lastpass import last_pass
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger import locks
+from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

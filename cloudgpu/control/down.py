@@ -9,8 +9,8 @@ from cloudgpu.control.accounts import may_go_on
 from cloudgpu.control.lifecycle import Ended, end_all_of
 from cloudgpu.core.model.identity import Elsewhere
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
-from cloudgpu.ledger.marks import FOLLOW
+from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.parallel import Pool
 from cloudgpu.report.asked import asked_value
 from cloudgpu.report.values import machine_value

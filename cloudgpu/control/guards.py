@@ -12,7 +12,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.report.guards import ends_itself, guards_value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.files import open_to_write, read_own
+from cloudgpu.ledger.log.files import open_to_write, read_own
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

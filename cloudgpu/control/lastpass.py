@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session_base import SessionBase
     from cloudgpu.core.events.log import Event
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "pass_ended"
 TOO_LONG = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news

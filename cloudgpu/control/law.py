@@ -13,7 +13,7 @@ from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, assigned_line, claimed_line, people_of
 from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.status import Standing
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.resources import Leftover
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
 

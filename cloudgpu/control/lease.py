@@ -28,7 +28,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import Taggable
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 

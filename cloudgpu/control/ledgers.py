@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.ledger import backup
+from cloudgpu.ledger.sqlite import backup
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
-    from cloudgpu.ledger.base import Copy
+    from cloudgpu.ledger.log.base import Copy
 
 Document = dict[str, Any]
 

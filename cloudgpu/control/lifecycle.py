@@ -51,7 +51,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
 from cloudgpu.providers.base import Provider
 

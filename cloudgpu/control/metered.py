@@ -16,7 +16,7 @@ from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Available, Basis, Price
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -16,17 +16,17 @@ from cloudgpu.control.watch_jobs import LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger import locks, marks
-from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
-from cloudgpu.ledger.head import ELSEWHERE
+from cloudgpu.ledger.log import locks, marks
+from cloudgpu.ledger.log.head import ELSEWHERE
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.moving import Places, follow, move
-from cloudgpu.ledger.offering import offer
 from cloudgpu.ledger.open import open_ledger, public_url
+from cloudgpu.ledger.outage.offering import offer
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.marks import Mark
+    from cloudgpu.ledger.log.marks import Mark
 
 Document = dict[str, Any]
 MOVE = "ledger-move"  # whoever moves a ledger holds it

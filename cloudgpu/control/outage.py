@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable
-from cloudgpu.ledger.aside import AsideLedger
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
-from cloudgpu.ledger.marks import FOLLOW
-from cloudgpu.ledger.offering import Offered, offer
+from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.ledger.outage.offering import Offered, offer
+from cloudgpu.ledger.outage.stand_in import AsideLedger
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import Ledger
-    from cloudgpu.ledger.outbox import Outbox
+    from cloudgpu.ledger.log.base import Ledger
+    from cloudgpu.ledger.log.outbox import Outbox
 
 Row = dict[str, Any]
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
 
 if TYPE_CHECKING:

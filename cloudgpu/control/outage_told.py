@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
 TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"

@@ -23,7 +23,7 @@ from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 if TYPE_CHECKING:
     from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
 
 Row = dict[str, Any]
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days

@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import View
+    from cloudgpu.ledger.log.base import View
 
 Document = dict[str, Any]
 _PLACE = Path("ledger")  # where errors say that a published text stands

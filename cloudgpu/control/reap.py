@@ -34,7 +34,7 @@ from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.result import Done, Left, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:

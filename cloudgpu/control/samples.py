@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, Sample, heard, unheard
 from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples import Shelf, sweep_daily
+from cloudgpu.ledger.samples.store import Shelf, sweep_daily
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from cloudgpu.control.session_base import SessionBase
 from cloudgpu.core.model.machine import stays
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.target import Target
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.settings import CLOUDS, Account
 from cloudgpu.core.values.naming import near, tag_value
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger import locks
+from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.account_names import Names
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
 Row = dict[str, Any]

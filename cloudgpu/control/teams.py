@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.check import Check, Verdict
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import CloudgpuError, LedgerDenied
-from cloudgpu.ledger.teams import Missing, Sharing, Wish
+from cloudgpu.ledger.log.teams import Missing, Sharing, Wish
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.identity import Whose
     from cloudgpu.control.session import Session
     from cloudgpu.core.model.identity import AccountIdentity
-    from cloudgpu.ledger.base import Ledger
+    from cloudgpu.ledger.log.base import Ledger
 
 Row = dict[str, Any]
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()

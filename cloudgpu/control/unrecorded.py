@@ -21,8 +21,8 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.ledger.faults import LedgerAway, LedgerLeft
-from cloudgpu.ledger.marks import FOLLOW
+from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.providers.abilities import HasLeftovers
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cloudgpu.control.session_base import utc_now
 from cloudgpu.control.watch_due import slept
 from cloudgpu.control.watch_jobs import Job, the_jobs
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session_base import Tell

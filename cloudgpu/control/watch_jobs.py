@@ -13,7 +13,7 @@ from cloudgpu.control.lastpass import last_pass
 from cloudgpu.control.watch_due import pass_due, prices_due, sweep_due
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -16,7 +16,7 @@ from cloudgpu.control.lastpass import last_pass, overdue
 from cloudgpu.control.watch_due import pass_due
 from cloudgpu.control.watch_jobs import LOCK
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger import locks
+from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

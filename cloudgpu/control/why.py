@@ -19,7 +19,7 @@ from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
 from cloudgpu.core.reaper.evidence import because, up_since
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.report.why import why_value
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cloudgpu.core.activity.utilization import HOUR, Hour, Word, hours
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.providers.abilities import TellsActivity
 
 if TYPE_CHECKING:

@@ -10,19 +10,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cloudgpu.ledger import faults, lines
+from cloudgpu.ledger.log import lines
+from cloudgpu.ledger.log import storage_errors as faults
 from cloudgpu.ledger.reader import Reader, note
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     import sqlite3
 
     from cloudgpu.core.events.log import Draft, Event
-    from cloudgpu.ledger.base import Copy, Row, View
-    from cloudgpu.ledger.head import HeldHead, Record
-    from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.store import Store
-    from cloudgpu.ledger.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.base import Copy, Row, View
+    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.store import Store
+    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _REMEMBERED = 256  # subjects whose state a writer keeps in memory for its next 
 
 
 class Book(Reader):
-    """`cloudgpu.ledger.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
+    """`cloudgpu.ledger.log.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
 
     Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
     the database user is. `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. May be used by
@@ -56,7 +57,7 @@ class Book(Reader):
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        from cloudgpu.ledger.doubt import undoubted_id
+        from cloudgpu.ledger.integrity import undoubted_id
 
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
@@ -84,7 +85,7 @@ class Book(Reader):
 
     def rebuild(self) -> None:
         """Fold the projection again from the lines, and put back guards that were taken off."""
-        from cloudgpu.ledger.folding import rebuild
+        from cloudgpu.ledger.log.projections import rebuild
 
         with self._writing() as (connection, _held, _record, end), self._store.told():
             rebuild(connection)
@@ -103,7 +104,7 @@ class Book(Reader):
         The head record stays. Where there was none, a line says that what came after the copy is not known.
         Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
-        from cloudgpu.ledger import marks
+        from cloudgpu.ledger.log import marks
 
         def checked(present: Connection | None) -> None:
             mark = None if present is None else marks.end_and_mark(present)[1]
@@ -168,7 +169,7 @@ class Book(Reader):
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[dict[str, Any]], None]]]:
         """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
-        from cloudgpu.ledger.marks import MOVED
+        from cloudgpu.ledger.log.marks import MOVED
 
         with self._writing() as (connection, _held, _record, start):
 
@@ -186,7 +187,8 @@ class Book(Reader):
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
-        from cloudgpu.ledger import doubt, marks
+        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger.log import marks
 
         with self._writing(marked=True) as (connection, held, record, start):
             end = start
@@ -211,7 +213,7 @@ class Book(Reader):
 
     def share(self, wish: Wish) -> Sharing:
         """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
-        from cloudgpu.ledger.teams import not_shareable
+        from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:
             raise not_shareable(self.place)
@@ -242,7 +244,7 @@ class Book(Reader):
 
         Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
         """
-        from cloudgpu.ledger import marks
+        from cloudgpu.ledger.log import marks
 
         with self._own:
             if self._store.is_writing or self._is_looking:
@@ -291,8 +293,7 @@ class Book(Reader):
         self, connection: Connection, drafts: Sequence[Draft], start: lines.End
     ) -> tuple[tuple[Event, ...], lines.End]:
         from cloudgpu.core.values.times import iso
-        from cloudgpu.ledger.appending import append_lines
-        from cloudgpu.ledger.folding import refresh
+        from cloudgpu.ledger.log.projections import append_lines, refresh
 
         states = self._states if self._states_at == start[1] else {}
         self._states_at = None  # until these lines stand

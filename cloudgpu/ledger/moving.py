@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger import lines, marks
-from cloudgpu.ledger.backup import INSERT, pour
-from cloudgpu.ledger.folding import rebuild, refresh
-from cloudgpu.ledger.head import Head
-from cloudgpu.ledger.verify import walk
+from cloudgpu.ledger.log import lines, marks
+from cloudgpu.ledger.log.chain import walk
+from cloudgpu.ledger.log.head import Head
+from cloudgpu.ledger.log.projections import rebuild, refresh
+from cloudgpu.ledger.sqlite.backup import INSERT, pour
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.sql import Connection
 
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _MOVING = "SELECT seq, hash, recorded_at FROM line WHERE kind = 'ledger_moving' AND seq > ? ORDER BY seq LIMIT 1"

@@ -1,4 +1,7 @@
-"""Opens the ledger that a URL names, in a file or a database; makes no file and no connection."""
+"""The ledger in one SQLite file.
+
+Opens the ledger that a URL names, in a file or a database; makes no file and no connection.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.sqlite import SqliteLedger
+from cloudgpu.ledger.book import Book
+from cloudgpu.ledger.sqlite.connection import SqliteFile
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.book import Book
-    from cloudgpu.ledger.postgresql.ledger import PostgresLedger
+    from cloudgpu.ledger.postgresql.store import PostgresLedger
+
+
+class SqliteLedger(Book):
+    """`cloudgpu.ledger.log.base.Ledger` in the SQLite file `path`; everything else as `Book` says."""
+
+    def __init__(
+        self, path: Path, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
+    ) -> None:
+        super().__init__(SqliteFile(path, patience), head_path, actor=actor, clock=clock, patience=patience)
+
 
 _LOCAL = (
     "Leave CLOUDGPU_LEDGER unset, or name a local file: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db, or a "
@@ -55,7 +68,7 @@ def _postgres_ledger(
     if scheme not in SCHEMES:
         raise _refused("The ledger's URL starts with sqlite:/// or postgresql://.", f"{scheme}://...")
     address = address_of(url)
-    from cloudgpu.ledger.postgresql.ledger import PostgresLedger  # only now it is known that its library is there
+    from cloudgpu.ledger.postgresql.store import PostgresLedger  # only now it is known that its library is there
 
     return PostgresLedger(address, directory / _head_name(address.identity), actor=actor, clock=clock)
 

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger import faults, lines, projection
+from cloudgpu.ledger.log import lines
+from cloudgpu.ledger.log import machines as projection
+from cloudgpu.ledger.log import storage_errors as faults
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.events.log import Event, Said
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.base import Row, Verification, View
-    from cloudgpu.ledger.head import HeldHead, Record
-    from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.outbox import Outbox
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.store import Store
-    from cloudgpu.ledger.teams import Sharing
+    from cloudgpu.ledger.log.base import Row, Verification, View
+    from cloudgpu.ledger.log.head import HeldHead, Record
+    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.outbox import Outbox
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.store import Store
+    from cloudgpu.ledger.log.teams import Sharing
 
 T = TypeVar("T")
 
@@ -66,14 +68,14 @@ class Reader:
     @property
     def outbox(self) -> Outbox:
         """Where lines wait while the ledger is away."""
-        from cloudgpu.ledger.outbox import Outbox
+        from cloudgpu.ledger.log.outbox import Outbox
 
         return Outbox(self._head_path.with_suffix(".outbox"))
 
     @property
     def has_outbox(self) -> bool:
         """Whether such lines may wait, under whatever name of a place: a look at one directory."""
-        from_outbox = sys.modules.get("cloudgpu.ledger.outbox")  # without it, this process has put nothing into one
+        from_outbox = sys.modules.get("cloudgpu.ledger.log.outbox")  # without it, this process has put nothing into one
         if from_outbox is not None and not self.outbox.is_empty:
             return True
         try:
@@ -83,8 +85,8 @@ class Reader:
 
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
-        from cloudgpu.ledger.doubt import of_past
-        from cloudgpu.ledger.head import Head, read_head
+        from cloudgpu.ledger.integrity import of_past
+        from cloudgpu.ledger.log.head import Head, read_head
 
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
@@ -153,7 +155,7 @@ class Reader:
 
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger import doubt
+        from cloudgpu.ledger import integrity as doubt
 
         record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
 
@@ -169,7 +171,7 @@ class Reader:
 
         A client that has once heard that the ledger moved knows it without the old place.
         """
-        from cloudgpu.ledger import marks
+        from cloudgpu.ledger.log import marks
 
         known = marks.mark_of(self.remembered())
         if known is not None:
@@ -182,7 +184,7 @@ class Reader:
 
     def marked(self) -> Mark | None:
         """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
-        from cloudgpu.ledger import marks
+        from cloudgpu.ledger.log import marks
 
         return self._read(lambda found: None if found is None else marks.end_and_mark(found)[1], missing_ok=True)
 
@@ -191,7 +193,8 @@ class Reader:
 
         A head record that contradicts the lines is left, unless `even_in_doubt`.
         """
-        from cloudgpu.ledger import doubt, marks
+        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger.log import marks
 
         def learned(connection: Connection | None) -> None:
             mark = None if connection is None else marks.end_and_mark(connection)[1]
@@ -216,8 +219,8 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import doubt
-        from cloudgpu.ledger.base import Verification
+        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger.log.base import Verification
 
         record = self._told_record()
 
@@ -281,7 +284,7 @@ class Reader:
 
     def _known_left(self, fault: LedgerUnavailable) -> LedgerUnavailable:
         """Return that the ledger has moved where this client knows that, else the fault itself."""
-        from cloudgpu.ledger.marks import left, mark_of
+        from cloudgpu.ledger.log.marks import left, mark_of
 
         mark = None
         with suppress(LedgerUnavailable):
@@ -312,12 +315,12 @@ class Reader:
 
     def _refuse(self, mark: Mark | None) -> None:
         if mark is not None:
-            from cloudgpu.ledger.marks import refusal
+            from cloudgpu.ledger.log.marks import refusal
 
             raise refusal(mark, self.place)
 
     def _hold_head(self) -> HeldHead:
-        from cloudgpu.ledger.head import hold_head
+        from cloudgpu.ledger.log.head import hold_head
 
         return hold_head(self._head_path, self._patience)
 
@@ -326,13 +329,13 @@ class Reader:
             return self._record()
 
     def _record(self) -> Record:
-        from cloudgpu.ledger.head import read_head
+        from cloudgpu.ledger.log.head import read_head
 
         return read_head(self._head_path, self._patience)
 
     def _miss(self, record: Record) -> None:
-        from cloudgpu.ledger.doubt import of_missing
-        from cloudgpu.ledger.marks import left, mark_of
+        from cloudgpu.ledger.integrity import of_missing
+        from cloudgpu.ledger.log.marks import left, mark_of
 
         mark = mark_of(record)
         if mark is not None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.ledger import locks
+from cloudgpu.ledger.log import locks
 from tests.control.agents import Agents, patient
 from tests.control.conftest import Fleet
 

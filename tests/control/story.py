@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import cloudgpu
 from cloudgpu.core.model.instances import State
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.providers.abilities import Resolved
 from tests.soak.world import HOUR, MINUTE, Shop, Sim
 

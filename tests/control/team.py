@@ -14,7 +14,7 @@ from cloudgpu.control import opening
 from cloudgpu.control import session as sessions
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.core.team.rights import Role
-from cloudgpu.ledger.connection import SqliteFile
+from cloudgpu.ledger.sqlite.connection import SqliteFile
 from tests.control import conftest
 from tests.control.conftest import Lab
 

@@ -9,7 +9,7 @@ from cloudgpu.cli.backtest import text
 from cloudgpu.control.backtest import backtested
 from cloudgpu.control.lifecycle import stop
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 
 MINUTE = timedelta(minutes=1)
 

@@ -23,7 +23,7 @@ from cloudgpu.core.billing.cost_groups import Asked as CostAsked
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.usage import Per, Resource
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use
 from tests.examples import some

@@ -21,7 +21,7 @@ from cloudgpu.core.budgets.budget import budget_from, set_line
 from cloudgpu.core.team.people import claimed_line
 from cloudgpu.core.team.rights import published_line
 from cloudgpu.errors import CloudgpuError, RoleNeeded
-from cloudgpu.ledger.teams import Wish
+from cloudgpu.ledger.log.teams import Wish
 from tests.control import conftest
 from tests.control.team import Colleague
 from tests.postgres import PASSWORD, Server

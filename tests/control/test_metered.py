@@ -12,7 +12,7 @@ from cloudgpu.control.alerts import deliver
 from cloudgpu.control.costs import costs
 from cloudgpu.control.lifecycle import new_lease, start, stop
 from cloudgpu.control.look import look_at_all
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from tests.control.conftest import Lab
 
 MINUTE = timedelta(minutes=1)

@@ -13,7 +13,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.outbox import Outbox
+from cloudgpu.ledger.log.outbox import Outbox
 
 
 def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path):

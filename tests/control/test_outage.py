@@ -21,7 +21,7 @@ from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
-from cloudgpu.ledger import outbox
+from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.postgresql import silence
 from tests.control.test_law_postgres import team
 from tests.control.test_shared_ledger import Laptop

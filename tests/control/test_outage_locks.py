@@ -18,15 +18,16 @@ from cloudgpu.control.outage_found import to_stop
 from cloudgpu.control.session import Session
 from cloudgpu.control.unrecorded import Unrecorded
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger import head, patience
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log import head
+from cloudgpu.ledger.log import locks as patience
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from tests.control.test_shared_ledger import Laptop
 from tests.postgres import Server
 
 SUSPENDED = """
 import os, signal, sys
 from pathlib import Path
-from cloudgpu.ledger.head import hold_head
+from cloudgpu.ledger.log.head import hold_head
 held = hold_head(Path(sys.argv[1]), 10)
 os.kill(os.getpid(), signal.SIGSTOP)
 """

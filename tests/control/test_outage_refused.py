@@ -13,7 +13,7 @@ from cloudgpu.control.doctor import examine
 from cloudgpu.control.observe import asked, observed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
-from cloudgpu.ledger.outbox import Outbox, _hash
+from cloudgpu.ledger.log.outbox import Outbox, _hash
 from tests.control.test_law_postgres import team  # noqa: F401  (a fixture)
 
 

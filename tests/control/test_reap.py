@@ -13,7 +13,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.ledger import locks
+from cloudgpu.ledger.log import locks
 from cloudgpu.testing.clock import START
 
 

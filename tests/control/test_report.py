@@ -16,7 +16,7 @@ from cloudgpu.control.report import reported
 from cloudgpu.control.report_asked import report_wish
 from cloudgpu.control.report_file import rendered, write_report
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 
 MINUTE = timedelta(minutes=1)
 IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}

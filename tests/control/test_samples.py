@@ -12,7 +12,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.reap_seen import gather
 from cloudgpu.control.samples import AT_MOST, Report, probe
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 from tests.access.sshserver import USER, Server
 
 NOW = 1_800_000_000

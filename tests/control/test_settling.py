@@ -26,8 +26,8 @@ from cloudgpu.errors import (
     RateLimited,
     StopUnproved,
 )
-from cloudgpu.ledger.backup import back_up, restore
-from cloudgpu.ledger.outbox import Outbox
+from cloudgpu.ledger.log.outbox import Outbox
+from cloudgpu.ledger.sqlite.backup import back_up, restore
 from cloudgpu.testing import make_attempt
 
 

@@ -21,7 +21,7 @@ from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 
 HOUR = timedelta(hours=1)
 

@@ -14,7 +14,7 @@ from cloudgpu.control.why import why as ask_why
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples import Shelf
+from cloudgpu.ledger.samples.store import Shelf
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 

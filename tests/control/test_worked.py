@@ -8,7 +8,7 @@ from cloudgpu.control.look import look_at_all
 from cloudgpu.control.worked import OwnMachine, own_machines, worked
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.ledger.samples import Shelf, sweep
+from cloudgpu.ledger.samples.store import Shelf, sweep
 
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0

@@ -17,7 +17,7 @@ from cloudgpu.access.keys import new_host_key
 from cloudgpu.control import opening as sessions
 from cloudgpu.control.teams import document
 from cloudgpu.core.team.rights import Role
-from cloudgpu.ledger.teams import Missing, Sharing, Team
+from cloudgpu.ledger.log.teams import Missing, Sharing, Team
 from cloudgpu.report.passes import pass_value
 from tests.cli import gcp_line
 from tests.cli.aws_line import Line

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.ledger.base import Ledger
+from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.open import open_ledger
 from tests.ledger.lines import Clock
 from tests.ledger.suite import Store

@@ -10,7 +10,7 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cloudgpu.ledger.base import Ledger
+from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.open import open_ledger
 
 WRITER = Path(__file__).with_name("writer.py")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.projection import machine_row
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.base import Ledger, View
+from cloudgpu.ledger.log.base import Ledger, View
 from tests.examples import some
 from tests.ledger.lines import DISK, NOON, Clock, asked, at, intended, note, priced, seen, vanished
 
@@ -48,7 +48,7 @@ LIFE = (
 
 
 class LedgerSuite:
-    """The behaviour behind `cloudgpu.ledger.base.Ledger`."""
+    """The behaviour behind `cloudgpu.ledger.log.base.Ledger`."""
 
     def test_what_is_written_is_read_back_whole(self, store: Store) -> None:
         draft = Draft(

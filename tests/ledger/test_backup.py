@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger.backup import back_up, restore
-from cloudgpu.ledger.base import Ledger
-from cloudgpu.ledger.migrations import MIGRATIONS
+from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.sqlite.backup import back_up, restore
+from cloudgpu.ledger.sqlite.migrations import MIGRATIONS
 from tests.ledger.lines import Clock, intended, note
 from tests.ledger.suite import LIFE, Store
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.sqlite import SqliteLedger
+from cloudgpu.ledger.open import SqliteLedger, open_ledger
 from tests.ledger.lines import Clock, intended, note, seen
 
 Open = Callable[[], SqliteLedger]

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.sqlite import SqliteLedger
+from cloudgpu.ledger.open import SqliteLedger, open_ledger
 from tests.ledger.lines import Clock, intended, note
 
 # A disk that fills up: appends until it is refused, then reads; prints how many lines were acknowledged.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger import filesystem
-from cloudgpu.ledger.filesystem import filesystem_of, is_network, mount_output, mountinfo, refuse_network
+from cloudgpu.ledger.log import files as filesystem
+from cloudgpu.ledger.log.files import filesystem_of, is_network, mount_output, mountinfo, refuse_network
 from cloudgpu.ledger.open import open_ledger
 from tests.ledger.lines import Clock, note
 

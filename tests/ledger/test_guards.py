@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.ledger.chain import canonical, line_hash
-from cloudgpu.ledger.migrations import GUARDS
-from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.sqlite import SqliteLedger
+from cloudgpu.ledger.log.chain import canonical, line_hash
+from cloudgpu.ledger.open import SqliteLedger, open_ledger
+from cloudgpu.ledger.sqlite.migrations import GUARDS
 from tests.ledger.lines import Clock, intended, note, seen
 
 COLUMNS = "seq, occurred_at, clock, recorded_at, actor, kind, subject, dedupe, prev_hash, body, hash"

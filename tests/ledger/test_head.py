@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger import patience
-from cloudgpu.ledger.head import Head, Unreadable, hold_head, read_head
-from cloudgpu.ledger.sqlite import SqliteLedger
+from cloudgpu.ledger.log import locks as patience
+from cloudgpu.ledger.log.head import Head, Unreadable, hold_head, read_head
+from cloudgpu.ledger.open import SqliteLedger
 from tests.ledger.lines import Clock, intended, note
 
 PATIENCE = 0.1

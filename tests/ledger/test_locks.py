@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.locks import held, hold
+from cloudgpu.ledger.log.locks import held, hold
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.locks import hold
+from cloudgpu.ledger.log.locks import hold
 with hold(Path(sys.argv[1]), sys.argv[2], wait=30):
     print("held", flush=True)
     sys.stdin.read()
@@ -32,7 +32,7 @@ print("released", flush=True)
 COUNT = """
 import sys; sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from cloudgpu.ledger.locks import hold
+from cloudgpu.ledger.log.locks import hold
 counter = Path(sys.argv[2])
 for _ in range(50):
     with hold(Path(sys.argv[1]), "count", wait=60):

@@ -13,11 +13,11 @@ import pytest
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable
-from cloudgpu.ledger.backup import back_up, restore
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.faults import LedgerLeft
+from cloudgpu.ledger.log.storage_errors import LedgerLeft
 from cloudgpu.ledger.moving import Places, follow, move
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.sqlite.backup import back_up, restore
 from tests.ledger.lines import NOON, Clock, intended, note
 from tests.ledger.suite import LIFE, Store
 

@@ -106,7 +106,7 @@ def test_reading_imports_nothing_that_only_writing_needs(tmp_path: Path) -> None
         "import sys; from pathlib import Path; from cloudgpu.ledger.open import open_ledger\n"
         "ledger = open_ledger(None, Path(sys.argv[1]), actor='a', clock=None)\n"
         "assert ledger.machines() == [] and ledger.last('scope:fake/main').seq == 2\n"
-        "print(*sorted({'hashlib', 'cloudgpu.core.events.projection', 'cloudgpu.core.values.money', 'cloudgpu.ledger.verify', 'decimal',"
+        "print(*sorted({'hashlib', 'cloudgpu.core.events.projection', 'cloudgpu.core.values.money', 'cloudgpu.ledger.log.chain', 'decimal',"
         " 'random', 'subprocess'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -9,10 +9,10 @@ import pytest
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable
-from cloudgpu.ledger import outbox
-from cloudgpu.ledger.aside import AsideLedger
+from cloudgpu.ledger.log import outbox
+from cloudgpu.ledger.log.outbox import Outbox
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.outbox import Outbox
+from cloudgpu.ledger.outage.stand_in import AsideLedger
 from tests.ledger.lines import asked, intended, seen
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ import pytest
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.base import Ledger, View
+from cloudgpu.ledger.log.base import Ledger, View
 from cloudgpu.ledger.open import open_ledger
 from tests.ledger.killing import check_whole, killed_while_writing, opened, said_by, started
 from tests.ledger.lines import Clock, intended, note

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
-from cloudgpu.ledger.faults import LedgerAway
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql import silence
 from cloudgpu.ledger.postgresql.address import address_of
-from cloudgpu.ledger.postgresql.ledger import PostgresLedger
+from cloudgpu.ledger.postgresql.store import PostgresLedger
 from tests.ledger.lines import Clock, intended, note
 from tests.ledger.wire import Wire
 from tests.postgres import PASSWORD, Server

@@ -12,8 +12,8 @@ import pytest
 
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.postgresql.ledger import PostgresLedger
 from cloudgpu.ledger.postgresql.schema import GUARDS
+from cloudgpu.ledger.postgresql.store import PostgresLedger
 from tests.ledger.lines import Clock, intended, note, seen
 from tests.postgres import Server
 

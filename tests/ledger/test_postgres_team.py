@@ -15,12 +15,12 @@ from psycopg import sql
 from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING, Draft
 from cloudgpu.core.team.rights import PAYER_KINDS, Role, may_write
 from cloudgpu.errors import InvalidRequest, LedgerDenied, RoleNeeded
-from cloudgpu.ledger.base import Ledger
-from cloudgpu.ledger.chain import canonical, line_hash
+from cloudgpu.ledger.log.base import Ledger
+from cloudgpu.ledger.log.chain import canonical, line_hash
+from cloudgpu.ledger.log.teams import Wish
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
 from cloudgpu.ledger.postgresql.schema import TABLES
-from cloudgpu.ledger.teams import Wish
 from tests.ledger.lines import NOON, Clock, intended, note
 from tests.postgres import PASSWORD, Server
 
@@ -328,7 +328,7 @@ def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], ope
 def test_a_restore_keeps_the_team_and_the_names_of_the_lines(
     team: tuple[str, str], opened: Open, tmp_path: Path
 ) -> None:
-    from cloudgpu.ledger.backup import back_up, restore
+    from cloudgpu.ledger.sqlite.backup import back_up, restore
 
     bo, cy = team
     opened(bo).append([note(1)])

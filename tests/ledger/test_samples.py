@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.ledger.packing import packed, unpacked
-from cloudgpu.ledger.samples import MOST_A_DAY, Shelf, sweep, sweep_daily
+from cloudgpu.ledger.samples.packing import packed, unpacked
+from cloudgpu.ledger.samples.store import MOST_A_DAY, Shelf, sweep, sweep_daily
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

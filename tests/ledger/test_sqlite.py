@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger import migrations
+from cloudgpu.ledger.sqlite import migrations
 from tests.ledger.lines import intended, note
 from tests.ledger.suite import LedgerSuite, Store
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.activity.utilization import GPU, IDLE, Span, hours, spans
-from cloudgpu.ledger.samples import Shelf, sweep
-from cloudgpu.ledger.workdays import NAME, Workdays
+from cloudgpu.ledger.samples.packing import NAME, Workdays
+from cloudgpu.ledger.samples.store import Shelf, sweep
 from tests.examples import some
 
 DAY = timedelta(days=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.ledger.book import Book
-from cloudgpu.ledger.outbox import Outbox
+from cloudgpu.ledger.log.outbox import Outbox
 
 STRIKE = "CLOUDGPU_TEST_STRIKE"
 # A line of the outbox, a decision for the ledger, what that writes before it is committed, and the outbox's end.

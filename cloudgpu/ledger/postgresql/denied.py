@@ -11,8 +11,8 @@ from cloudgpu.errors import LedgerDenied
 from cloudgpu.ledger.postgresql import rights
 
 if TYPE_CHECKING:
+    from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.postgresql.address import Address
-    from cloudgpu.ledger.sql import Connection
 
 _LINES = """
 SELECT pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE')

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connecting import connected
-from cloudgpu.ledger.postgresql.faults import told
+from cloudgpu.ledger.postgresql.connection import connected
+from cloudgpu.ledger.postgresql.errors import told
 
 if TYPE_CHECKING:
     from psycopg import Connection

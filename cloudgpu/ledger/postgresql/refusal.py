@@ -10,17 +10,17 @@ import psycopg
 from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
+from cloudgpu.ledger.postgresql.connection import Speaking
 from cloudgpu.ledger.postgresql.denied import denied, refused
-from cloudgpu.ledger.postgresql.speaking import Speaking
 
 if TYPE_CHECKING:
+    from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.postgresql.address import Address
-    from cloudgpu.ledger.sql import Connection
 
 
 def of_refusal(fault: psycopg.Error, address: Address) -> CloudgpuError:
     """Return the error for what the database refused: it is asked over a connection of its own why."""
-    from cloudgpu.ledger.postgresql.connecting import connected
+    from cloudgpu.ledger.postgresql.connection import connected
 
     try:
         raw, name = connected(address)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cloudgpu.ledger.teams import Missing, Team, Wish
+from cloudgpu.ledger.log.teams import Missing, Team, Wish
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.sql import Connection
 
 # The least that appending, folding and a rebuild of the projections take. A table that is made later gets its rights
 # from here, in the migration that makes it: default privileges would open every other table of the schema as well.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.team.rights import PAYER_KINDS
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.sql import Connection
 
 # The order of texts is that of their bytes, as in SQLite: what is sorted here and there is sorted alike.
 _LINES = """

@@ -1,31 +1,35 @@
-"""One PostgreSQL database as the ledger's store: connected, locked, committed, found again when the way to it broke."""
+"""One PostgreSQL database as the ledger's store: connected, locked, committed, found again when the way to it broke.
+
+The ledger in one PostgreSQL database.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from cloudgpu.ledger import faults
-from cloudgpu.ledger import patience as waits
+from cloudgpu.ledger.book import Book
+from cloudgpu.ledger.log import locks as waits
+from cloudgpu.ledger.log import storage_errors as faults
 from cloudgpu.ledger.postgresql import denied, locks, schema, team
-from cloudgpu.ledger.postgresql import faults as sentences
+from cloudgpu.ledger.postgresql import errors as sentences
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connecting import connected
-from cloudgpu.ledger.postgresql.speaking import Speaking
+from cloudgpu.ledger.postgresql.connection import Speaking, connected
 
 if TYPE_CHECKING:
     import sqlite3
-    from pathlib import Path
 
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _LEARNED_WITHIN_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
@@ -33,7 +37,7 @@ _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
 class PostgresStore:
-    """`cloudgpu.ledger.store.Store` in the database at `address`. `patience` is how many seconds a lock is waited for.
+    """`cloudgpu.ledger.log.store.Store` in the database at `address`. `patience` is how many seconds a lock is waited for.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
     schema that is not known, and for lines whose commit was not heard of.
@@ -159,7 +163,7 @@ class PostgresStore:
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy, as one SQLite file, into the empty file `path`."""
-        from cloudgpu.ledger.backup import write_copy
+        from cloudgpu.ledger.sqlite.backup import write_copy
 
         connection = self.reader()
         if connection is None:
@@ -169,9 +173,9 @@ class PostgresStore:
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
-        from cloudgpu.ledger.backup import pour
-        from cloudgpu.ledger.folding import rebuild
-        from cloudgpu.ledger.marks import end_and_mark
+        from cloudgpu.ledger.log.marks import end_and_mark
+        from cloudgpu.ledger.log.projections import rebuild
+        from cloudgpu.ledger.sqlite.backup import pour
 
         present = self.reader()
         self._lock()
@@ -275,7 +279,7 @@ class PostgresStore:
         return version
 
     def _migrate(self) -> None:
-        from cloudgpu.ledger.folding import rebuild
+        from cloudgpu.ledger.log.projections import rebuild
 
         self._lock()
         try:
@@ -332,3 +336,12 @@ class PostgresStore:
         self.undo()
         if found != (end[1],):
             raise sentences.unwritten(self._address, words)
+
+
+class PostgresLedger(Book):
+    """`cloudgpu.ledger.log.base.Ledger` in the database at `address`; everything else as `Book` says."""
+
+    def __init__(
+        self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
+    ) -> None:
+        super().__init__(PostgresStore(address, patience), head_path, actor=actor, clock=clock, patience=patience)

@@ -10,11 +10,11 @@ import psycopg
 
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
+from cloudgpu.ledger.log.teams import Missing, Sharing, Team, Wish
 from cloudgpu.ledger.postgresql import rights
-from cloudgpu.ledger.teams import Missing, Sharing, Team, Wish
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.sql import Connection
 
 SIGNATURE = "SELECT session_user::text FROM ledger_team"
 _TEAM = "SELECT members, payers FROM ledger_team"

@@ -14,26 +14,26 @@ from cloudgpu.core.events.projection import Folded, as_told, folded
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
-from cloudgpu.ledger import locks
-from cloudgpu.ledger.chain import canonical
+from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log.chain import canonical
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import Copy, Ledger, Verification, View
-    from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.outbox import Outbox
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.teams import Sharing, Wish
+    from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
+    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.outbox import Outbox
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.teams import Sharing, Wish
 
 Row = dict[str, Any]
 T = TypeVar("T")
 
 
 class AsideLedger:
-    """`cloudgpu.ledger.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
+    """`cloudgpu.ledger.log.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
 
     Where `behind` can still be read, all that it knows counts, and its locks hold; else `rows` do. A line goes into the
     outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
@@ -180,7 +180,7 @@ class AsideLedger:
 
         Here only, not by the next command: what a full disk has kept out of the outbox ends with this process.
         """
-        from cloudgpu.ledger.offering import offer
+        from cloudgpu.ledger.outage.offering import offer
 
         with self._own:
             if not self.is_readable:

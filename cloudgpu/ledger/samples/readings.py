@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudgpu.core.activity.utilization import spans
-from cloudgpu.ledger.packing import packed
+from cloudgpu.ledger.samples.packing import packed
 
 Sample = dict[str, Any]
 DAY = 86400.0  # seconds

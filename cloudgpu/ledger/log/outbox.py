@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.ledger.files import make_private_directory, open_to_write
+from cloudgpu.ledger.log.files import make_private_directory, open_to_write
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import Span, joined, spans
-from cloudgpu.ledger.files import make_private_directory, open_to_write, read_own
-from cloudgpu.ledger.packing import unpacked
-from cloudgpu.ledger.readings import can_be_read, has_length, packed_all, parsed
-from cloudgpu.ledger.workdays import Workdays
+from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
+from cloudgpu.ledger.samples.packing import Workdays, unpacked
+from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
 Sample = dict[str, Any]
 KEPT = timedelta(days=90)

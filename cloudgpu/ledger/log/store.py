@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
 
 
 class Store(Protocol):

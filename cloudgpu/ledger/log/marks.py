@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.errors import LedgerMoved
-from cloudgpu.ledger.faults import LedgerLeft
-from cloudgpu.ledger.head import Head
+from cloudgpu.ledger.log.head import Head
+from cloudgpu.ledger.log.storage_errors import LedgerLeft
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.head import Record
-    from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.head import Record
+    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.sql import Connection
 
 MOVED, MOVING, ARRIVED = LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"

@@ -1,4 +1,9 @@
-"""Locks that a living process holds: a killed one lets go by itself, and none is left behind as a file."""
+"""Locks that a living process holds: a killed one lets go by itself, and none is left behind as a file.
+
+How long a lock is waited for: one that was not to be had in time is not waited for as long again by this process.
+
+Its holder may be suspended. A command that ends a machine asks for the lock several times, and the bill goes on.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
-from cloudgpu.ledger.faults import LedgerAway
-from cloudgpu.ledger.files import PRIVATE_DIRECTORY, PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.log.files import PRIVATE_DIRECTORY, PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _MOMENT = 0.1  # seconds: for so long a look by `held` may be in the way of one who does not wait
@@ -180,3 +185,26 @@ def _unusable(path: Path, fault: OSError) -> LedgerUnavailable:
     )
     made.full = full
     return made
+
+
+AGAIN_S = 0.5
+REMEMBERED_S = 60.0
+_in_vain: dict[str, float] = {}  # by lock: when it was last waited for in vain
+
+
+def seconds(lock: str, usual: float) -> float:
+    """Return how many seconds to wait for this lock now."""
+    since = _in_vain.get(lock)
+    if since is None or time.monotonic() - since >= REMEMBERED_S:
+        return usual
+    return min(AGAIN_S, usual)
+
+
+def in_vain(lock: str) -> None:
+    """Remember that the lock was not to be had in time."""
+    _in_vain[lock] = time.monotonic()
+
+
+def had(lock: str) -> None:
+    """Remember that the lock was to be had."""
+    _in_vain.pop(lock, None)

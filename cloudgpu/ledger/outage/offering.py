@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, RoleNeeded
-from cloudgpu.ledger.faults import LineRefused
+from cloudgpu.ledger.log.storage_errors import LineRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.ledger.base import Ledger
-    from cloudgpu.ledger.outbox import Outbox
+    from cloudgpu.ledger.log.base import Ledger
+    from cloudgpu.ledger.log.outbox import Outbox
 
 Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.ledger.lines import End, end_of
+from cloudgpu.ledger.log.lines import End, end_of
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.sql import Connection
 
 Row = dict[str, Any]
 _FEW = 50  # machines of which the rows are read one by one

@@ -8,17 +8,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from cloudgpu.ledger.backup import write_copy
-from cloudgpu.ledger.files import make_empty_file, make_private_directory
-from cloudgpu.ledger.marks import end_and_mark
-from cloudgpu.ledger.migrations import take_off_mark
+from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
+from cloudgpu.ledger.log.marks import end_and_mark
+from cloudgpu.ledger.sqlite.backup import write_copy
+from cloudgpu.ledger.sqlite.migrations import take_off_mark
 
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _BESIDE = ("", "-wal", "-shm", "-journal")
 
 
 class FileStore(Protocol):
-    """`cloudgpu.ledger.store.Store` in one SQLite file, as far as its replacement needs it."""
+    """`cloudgpu.ledger.log.store.Store` in one SQLite file, as far as its replacement needs it."""
 
     path: Path
 

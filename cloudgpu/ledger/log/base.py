@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.marks import Mark
-    from cloudgpu.ledger.outbox import Outbox
-    from cloudgpu.ledger.sql import Connection
-    from cloudgpu.ledger.teams import Sharing, Wish
+    from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.ledger.log.outbox import Outbox
+    from cloudgpu.ledger.log.sql import Connection
+    from cloudgpu.ledger.log.teams import Sharing, Wish
 
 Row = dict[str, Any]
 T = TypeVar("T")

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.ledger import patience as waits
-from cloudgpu.ledger.faults import locked
-from cloudgpu.ledger.files import PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.log import locks as waits
+from cloudgpu.ledger.log.files import PRIVATE_FILE, make_private_directory
+from cloudgpu.ledger.log.storage_errors import locked
 
 _LENGTH = 512  # bytes: one sector of a disk
 _CHECK = ', "check": "'

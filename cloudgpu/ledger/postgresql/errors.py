@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cloudgpu.errors import InvalidRequest, LedgerDenied, LedgerUnavailable
-from cloudgpu.ledger import faults
+from cloudgpu.ledger.log import storage_errors as faults
 
 if TYPE_CHECKING:
     import psycopg

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger import lines
-from cloudgpu.ledger.head import Head, Record, Unreadable
+from cloudgpu.ledger.log import lines
+from cloudgpu.ledger.log.head import Head, Record, Unreadable
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.base import Verification
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.base import Verification
+    from cloudgpu.ledger.log.sql import Connection
 
 AHEAD = timedelta(minutes=5)  # how far two honest clocks may differ
 
@@ -60,9 +60,11 @@ def undoubted_id(connection: Connection, place: str, record: Record, end: lines.
 
 def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
-    from cloudgpu.ledger.base import Verification
-    from cloudgpu.ledger.folding import differences  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
-    from cloudgpu.ledger.verify import walk
+    from cloudgpu.ledger.log.base import Verification
+    from cloudgpu.ledger.log.chain import walk
+    from cloudgpu.ledger.log.projections import (
+        differences,  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
+    )
 
     count, last, broken = walk(lines.stored_lines(connection))
     beside = [] if broken else differences(connection)

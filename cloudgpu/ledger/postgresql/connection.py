@@ -1,14 +1,22 @@
-"""Connects to the database of a PostgreSQL ledger, in the first schema of its search path."""
+"""Connects to the database of a PostgreSQL ledger, in the first schema of its search path.
+
+A connection to PostgreSQL that is spoken to as sqlite3's is.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest, LedgerDenied
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
     from psycopg import Connection
 
+    from cloudgpu.ledger.log.sql import Rows
     from cloudgpu.ledger.postgresql.address import Address
 
 # First: is the first schema of the search path open to this user? PostgreSQL passes over a closed one without a word,
@@ -61,7 +69,6 @@ def _schema_of(raw: Connection[Any], address: Address) -> str:
 
 def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:
     from cloudgpu.ledger.postgresql.denied import denied
-    from cloudgpu.ledger.postgresql.speaking import Speaking
 
     return denied(Speaking(raw), address, schema)
 
@@ -74,3 +81,26 @@ def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidReques
         sentence = f"The database {address.place} is encoded in {encoding}, and a ledger needs UTF8."
         way = "Make one for it: CREATE DATABASE ledger ENCODING 'UTF8' TEMPLATE template0;"
     return InvalidRequest(sentence, field="CLOUDGPU_LEDGER", value=address.place, next=way)
+
+
+class Speaking:
+    """A psycopg connection that takes `?` for each value, as sqlite3's does."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self._raw = raw
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
+        """Carry out one statement."""
+        if not parameters:
+            return self._raw.execute(sql.encode())
+        return self._raw.execute(_translated(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> None:
+        """Carry out one statement for each row of values."""
+        with self._raw.cursor() as cursor:
+            cursor.executemany(_translated(sql), parameters)
+
+
+@lru_cache(maxsize=256)
+def _translated(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Event, Said
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.sql import Connection
 
 End = tuple[int, str, str]  # seq, hash and recorded_at of the last line
 

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
-from cloudgpu.ledger import lines, migrations
-from cloudgpu.ledger.base import Copy
-from cloudgpu.ledger.faults import told
-from cloudgpu.ledger.files import make_empty_file
-from cloudgpu.ledger.verify import walk
+from cloudgpu.ledger.log import lines
+from cloudgpu.ledger.log.base import Copy
+from cloudgpu.ledger.log.chain import walk
+from cloudgpu.ledger.log.files import make_empty_file
+from cloudgpu.ledger.log.storage_errors import told
+from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:
-    from cloudgpu.ledger.base import Ledger
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.ledger.log.base import Ledger
+    from cloudgpu.ledger.log.sql import Connection
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _SHEAF = 5000  # lines written at once
@@ -92,7 +93,7 @@ def pour(source: Connection, target: Connection, *, after: int = 0) -> None:
 
 def write_copy(connection: Connection, path: Path) -> None:
     """Make a ledger of one file, with these lines and what they fold to, at `path`, where an empty file stands."""
-    from cloudgpu.ledger.folding import rebuild
+    from cloudgpu.ledger.log.projections import rebuild
 
     with closing(sqlite3.connect(path, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")

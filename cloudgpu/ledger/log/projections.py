@@ -1,4 +1,7 @@
-"""Keeps the machines' current rows and ended uses: folded in the transaction that writes their lines, or all anew."""
+"""Appends lines to the chain inside the caller's transaction.
+
+Keeps the machines' current rows and ended uses: folded in the transaction that writes their lines, or all anew.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,42 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.charges import billed_until
+from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
-from cloudgpu.ledger.chain import canonical
-from cloudgpu.ledger.lines import every_line, lines_of
+from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.log.chain import canonical, line_hash
+from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
 
 if TYPE_CHECKING:
-    from cloudgpu.core.events.log import Event, Said
-    from cloudgpu.ledger.sql import Connection
+    from cloudgpu.core.events.log import Draft, Said
+    from cloudgpu.ledger.log.sql import Connection
+
+_STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
+_INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+
+
+def append_lines(
+    connection: Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
+) -> tuple[tuple[Event, ...], End]:
+    """Write what does not stand already behind `end`; return the new lines and the new end."""
+    written = []
+    for draft in drafts:
+        if connection.execute(_STANDS, (draft.dedupe,)).fetchone():
+            continue
+        text = canonical(draft.body)
+        columns = _columns(draft, end, actor, recorded_at)
+        line = Event(*columns, json.loads(text))
+        end = line.seq, line_hash(line, text), recorded_at
+        connection.execute(_INSERT, (*columns, text, end[1]))
+        written.append(line)
+    return tuple(written), end
+
+
+def _columns(draft: Draft, end: End, actor: str, at: str) -> tuple[int, str, str, str, str, str, str, str, str]:
+    """Return the line's fields in the order of `Event`, without its body."""
+    when, subject = iso(draft.occurred_at), draft.subject
+    return end[0] + 1, when, draft.clock, at, actor, draft.kind, subject, draft.dedupe, end[1]
+
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.
 _OF_NO_MACHINE = frozenset(

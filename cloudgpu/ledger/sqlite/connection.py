@@ -12,13 +12,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger import faults, migrations
-from cloudgpu.ledger import patience as waits
+from cloudgpu.ledger.log import locks as waits
+from cloudgpu.ledger.log import storage_errors as faults
+from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.lines import End
-    from cloudgpu.ledger.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.lines import End
+    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
@@ -58,7 +59,7 @@ class _Patient(sqlite3.Connection):
 
 
 class SqliteFile:
-    """`cloudgpu.ledger.store.Store` in one file. `patience` is how many seconds a lock is waited for.
+    """`cloudgpu.ledger.log.store.Store` in one file. `patience` is how many seconds a lock is waited for.
 
     Methods raise sqlite3.Error and OSError; InvalidRequest for a place or a file that is not for a ledger;
     LedgerUnavailable for a schema that is not known.
@@ -114,7 +115,7 @@ class SqliteFile:
 
     def give(self, wish: Wish) -> Sharing:  # noqa: ARG002
         """Raise InvalidRequest: a file has no users."""
-        from cloudgpu.ledger.teams import not_shareable
+        from cloudgpu.ledger.log.teams import not_shareable
 
         raise not_shareable(self.place)
 
@@ -147,7 +148,7 @@ class SqliteFile:
             return self._connection
         connection = self._open_for_writing()
         if self._known_version() < len(migrations.MIGRATIONS):
-            from cloudgpu.ledger.folding import rebuild
+            from cloudgpu.ledger.log.projections import rebuild
 
             connection.execute("BEGIN IMMEDIATE")
             migrations.migrate(connection)
@@ -171,7 +172,7 @@ class SqliteFile:
 
     def create(self, fill: Callable[[sqlite3.Connection], object]) -> None:
         """Make the file with its schema and what `fill` writes, in one transaction, unless another process just did."""
-        from cloudgpu.ledger.files import make_empty_file, make_private_directory
+        from cloudgpu.ledger.log.files import make_empty_file, make_private_directory
 
         self._check_place()
         make_private_directory(self.path.parent)
@@ -238,7 +239,7 @@ class SqliteFile:
 
         The file stays the same one, since other processes may have it open. One that cannot be read is moved away.
         """
-        from cloudgpu.ledger.replacing import replace_file
+        from cloudgpu.ledger.sqlite.replacing import replace_file
 
         return replace_file(self, source, check, stamp)
 
@@ -262,7 +263,7 @@ class SqliteFile:
 
     def _check_place(self) -> None:
         if not self._place_is_good:
-            from cloudgpu.ledger.filesystem import refuse_network
+            from cloudgpu.ledger.log.files import refuse_network
 
             refuse_network(self.path)
             self._place_is_good = True

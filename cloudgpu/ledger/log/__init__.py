@@ -1,0 +1,1 @@
+"""The ledger's lines whatever the database: chain, files, locks, projections."""
