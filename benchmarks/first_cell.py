@@ -21,9 +21,9 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
+from cloudgpu.access.jupyter.notebook import run_cell
+from cloudgpu.access.jupyter.remote_lab import OPTIONS
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.lab import OPTIONS
-from cloudgpu.access.notebook import run_cell
 
 BIN = Path(sys.executable).parent
 CLOUDGPU = [str(BIN / "cloudgpu")] if (BIN / "cloudgpu").exists() else [sys.executable, "-m", "cloudgpu"]

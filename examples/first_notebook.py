@@ -10,7 +10,7 @@ import sys
 from datetime import timedelta
 
 import cloudgpu
-from cloudgpu.access.notebook import run_cell
+from cloudgpu.access.jupyter.notebook import run_cell
 
 CELL = """
 import platform

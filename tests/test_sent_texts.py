@@ -21,8 +21,10 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.access import guests, jupyter, terminals
-from cloudgpu.access.connection import Completed
+from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.ssh import authorized_keys as guests
+from cloudgpu.access.ssh import execute as terminals
+from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.agent import own_source, source
 from cloudgpu.control import on_start, samples, traffic
 from cloudgpu.core.model.launch import Part, Setup, Volume

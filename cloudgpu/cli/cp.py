@@ -12,7 +12,7 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.access.copy import Copied
+    from cloudgpu.access.copy.copy import Copied
 
 
 WORTH_SHOWING = 1_000_000  # bytes: less is there before it could be read
@@ -38,7 +38,7 @@ def command(
     Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
     Exit code 2 when a path could not be copied; the others are.
     """
-    from cloudgpu.access.copy import copied, copy, machine_of
+    from cloudgpu.access.copy.copy import copied, copy, machine_of
     from cloudgpu.control.reach import reached
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)

@@ -142,7 +142,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
 
 
 def _work(session: Session, row: dict[str, Any], story: _Story) -> tuple[str, str]:
-    from cloudgpu.access.notebook import run_cell
+    from cloudgpu.access.jupyter.notebook import run_cell
     from cloudgpu.control.jupyter import JupyterTunnel, agent_status
 
     story.step("Open Jupyter through the tunnel and run one notebook cell.")

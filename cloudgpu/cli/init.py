@@ -221,7 +221,7 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
 
 def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
-    from cloudgpu.access.hostkey import fingerprint, shown_host_key
+    from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.init import confirmed, known_key
 
     key, known = shown_host_key(host.host, host.port), known_key(found, host)

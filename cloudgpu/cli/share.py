@@ -30,7 +30,7 @@ def command(
     Whoever has the private half then has all the rights that you have on that machine. Where the provider lets nobody
     connect but from named addresses, --from says theirs (`same`: the network that you are in); --remove closes it.
     """
-    from cloudgpu.access.guests import read_guest_key
+    from cloudgpu.access.ssh.authorized_keys import read_guest_key
     from cloudgpu.control.share import check_from, share, unshare
 
     guest = read_guest_key(key) if key else None

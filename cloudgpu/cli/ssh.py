@@ -20,7 +20,7 @@ def command(
 
     The same works without cloudgpu after adding this to ~/.ssh/config:  Include CLOUDGPU_HOME/ssh_config
     """
-    from cloudgpu.access.ssh_config import ssh_command
+    from cloudgpu.access.ssh.ssh_config import ssh_command
     from cloudgpu.control.reach import find_way
     from cloudgpu.control.tidy import tidy
 

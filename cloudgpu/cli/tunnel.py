@@ -81,7 +81,7 @@ def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 
-    from cloudgpu.access.notebook import open_page
+    from cloudgpu.access.jupyter.notebook import open_page
     from cloudgpu.control.tunnels import page_directory
 
     page = open_page(page_directory(session, row), notebook.port, notebook.token)

@@ -12,7 +12,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from cloudgpu.access.target import Barred
+    from cloudgpu.access.ssh.target import Barred
     from cloudgpu.control.session import Session
     from cloudgpu.providers.abilities import Reachable
 
@@ -45,7 +45,7 @@ def closed(session: Session, row: Row) -> Barred | None:
 
 
 def _compared(row: Row, open_to: Mapping[str, str], here: str) -> Barred | None:
-    from cloudgpu.access.target import Barred
+    from cloudgpu.access.ssh.target import Barred
 
     if any(covers(network, here) for network in open_to.values()):
         return None

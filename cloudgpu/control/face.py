@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from cloudgpu.access.connection import Completed
+    from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.control.asked import Asked
     from cloudgpu.control.jupyter import JupyterTunnel
     from cloudgpu.control.session import Session
@@ -129,8 +129,8 @@ class Cloudgpu(Policies):
         Every word of `argv` arrives as it is, without a shell. Raises Unreachable when the connection is lost, Frozen
         when the machine falls silent. All that the command writes is held in memory.
         """
-        from cloudgpu.access.connection import Completed
-        from cloudgpu.access.execute import run
+        from cloudgpu.access.ssh.connection import Completed
+        from cloudgpu.access.ssh.execute import run
         from cloudgpu.control.reach import reached
 
         if isinstance(argv, str):
@@ -147,7 +147,7 @@ class Cloudgpu(Policies):
         What was left out, being neither file nor directory, stands under `skipped`. Raises the first fault where a path
         could not be copied; the others were.
         """
-        from cloudgpu.access.copy import copied, copy, machine_of
+        from cloudgpu.access.copy.copy import copied, copy, machine_of
         from cloudgpu.control.reach import reached
 
         given = [sources] if isinstance(sources, str | Path) else sources
@@ -373,7 +373,7 @@ class Cloudgpu(Policies):
 
         `from_` is where they come from, a CIDR or `same`: needed where the provider says who may connect.
         """
-        from cloudgpu.access.guests import read_guest_key
+        from cloudgpu.access.ssh.authorized_keys import read_guest_key
         from cloudgpu.control.share import check_from, share, unshare
 
         guest = read_guest_key(Path(key)) if key else None

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
-from cloudgpu.access.guests import GuestKey, guest_key
 from cloudgpu.access.keys import client_key
-from cloudgpu.access.target import Barred, LoginRefused
+from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
+from cloudgpu.access.ssh.target import Barred, LoginRefused
 from cloudgpu.control import saved
 from cloudgpu.control.identity import words_of
 from cloudgpu.control.law import law_of

@@ -12,8 +12,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from cloudgpu.access.files import locked, write_whole
-from cloudgpu.access.hostkey import fingerprint
-from cloudgpu.access.visit import login_key
+from cloudgpu.access.ssh.target import fingerprint
+from cloudgpu.access.ssh.user_hosts import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.files.text import read_text, shown

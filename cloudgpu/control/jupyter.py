@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access import background, jupyter
-from cloudgpu.access.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
+from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.tunnel import background
+from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.doors import closed
 from cloudgpu.control.host_keys import pin_confirmed, pin_told
 from cloudgpu.control.look import refresh
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from cloudgpu.access.connection import Connection
-    from cloudgpu.access.jupyter import JupyterServer, NotYet
-    from cloudgpu.access.target import Target
+    from cloudgpu.access.jupyter.client import JupyterServer, NotYet
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]

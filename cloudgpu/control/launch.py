@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access.target import Barred
+from cloudgpu.access.ssh.target import Barred
 from cloudgpu.control import kept, timers
 from cloudgpu.control.accounts import and_billed, is_forgotten
 from cloudgpu.control.admission import look_first

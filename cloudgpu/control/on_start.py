@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session import Session
 

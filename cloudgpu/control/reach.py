@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access.connection import Connection, connect, passing
-from cloudgpu.access.dial import knock
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
+from cloudgpu.access.ssh.connection import Connection, connect, passing
+from cloudgpu.access.ssh.dial import knock
 from cloudgpu.control import guest
 from cloudgpu.control.doors import closed
 from cloudgpu.control.ended import gone
@@ -50,7 +50,7 @@ def wait_until_ready(session: Session, row: Row) -> Row:
     """
     deadline = session.clock() + READY_WITHIN
     session.tell(f"{row['name']}: waiting for the machine to run")
-    import_module("cloudgpu.access.handshake")  # a tenth of a second: spent while the machine starts, not after
+    import_module("cloudgpu.access.ssh.handshake")  # a tenth of a second: spent while the machine starts, not after
     row = _wait_running(session, row, deadline)
     wait_for_key(session, row, deadline)
     session.tell(f"{row['name']}: verifying SSH against the host key of the launch")

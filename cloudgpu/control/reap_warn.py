@@ -62,7 +62,7 @@ def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable:
 
 
 def _ask_of(session: Session, row: Row | None, text: str) -> Callable[[], int]:
-    from cloudgpu.access.terminals import say
+    from cloudgpu.access.ssh.execute import say
 
     try:
         target = session.target(row) if row is not None else None

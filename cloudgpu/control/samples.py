@@ -16,8 +16,8 @@ from cloudgpu.ledger.samples.store import Shelf, sweep_daily
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Connection
-    from cloudgpu.access.target import Target
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -109,7 +109,7 @@ def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
 
 def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
     """Ask one machine. Raises what `connect` and `capture` raise."""
-    from cloudgpu.access.connection import connect
+    from cloudgpu.access.ssh.connection import connect
 
     deadline = time.monotonic() + how.timeout
     since = min(now - how.back, max(last, now - RING))  # what nobody has asked for yet is wanted, too

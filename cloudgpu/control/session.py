@@ -17,7 +17,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
-    from cloudgpu.access.target import Target
+    from cloudgpu.access.ssh.target import Target
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -78,7 +78,7 @@ class Session(SessionBase):
 
     def target(self, row: Row) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
-        from cloudgpu.access.target import Target
+        from cloudgpu.access.ssh.target import Target
         from cloudgpu.core.model.instances import Address
         from cloudgpu.core.values.network import jump_of
 

@@ -6,7 +6,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
-from cloudgpu.access.guests import GuestKey, let_in, let_out
+from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
 from cloudgpu.control.allow import alone
 from cloudgpu.control.caller import caller_cidr
 from cloudgpu.control.doors import doorkeeper, refuse_unkept
@@ -23,7 +23,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cloudgpu.access.target import Target
+    from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]

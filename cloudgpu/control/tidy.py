@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudgpu.access import known_hosts, ssh_config
+from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import ssh_config
 from cloudgpu.control import saved, tunnels
 from cloudgpu.control.guest import pin_all_shared
 from cloudgpu.control.session import Session, living

@@ -17,7 +17,7 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session import Session
 
 Row = dict[str, Any]
@@ -144,7 +144,7 @@ def count_before_end(session: Session, row: Row) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
     if row["state"] != State.RUNNING or not row["address"] or not is_charged(row):
         return
-    from cloudgpu.access.connection import connect
+    from cloudgpu.access.ssh.connection import connect
 
     with suppress(CloudgpuError, OSError):
         connection = connect(session.target(row), timeout=CONNECT_WITHIN_S)

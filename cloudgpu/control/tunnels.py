@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access import background
+from cloudgpu.access.tunnel import background
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access.connection import connect
+from cloudgpu.access.ssh.connection import connect
 from tests.access.sshserver import Server
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.target import Target
+from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")  # root's PATH has it, others' may not

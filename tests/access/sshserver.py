@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import HostKey, client_key, new_host_key
-from cloudgpu.access.target import Target
+from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from tests.forked import Forked, until_closed
 

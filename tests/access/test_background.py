@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cloudgpu.access.background import REPORT_TO, find, running, serving, spawn, stop
+from cloudgpu.access.tunnel.background import REPORT_TO, find, running, serving, spawn, stop
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import ROOT, wait_for
 
 SERVES = """
 import signal, sys, threading
 from pathlib import Path
-from cloudgpu.access.background import serving
+from cloudgpu.access.tunnel.background import serving
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 print("a message")
@@ -26,7 +26,7 @@ with serving(Path(sys.argv[1]), sys.argv[2], "name-" + sys.argv[2], 8901):
 """
 DEAF = SERVES.replace("told.set()", "None")
 FAILS = """
-from cloudgpu.access.background import report
+from cloudgpu.access.tunnel.background import report
 from cloudgpu.errors import WrongHostKey
 report(WrongHostKey("Another key.", field="known_hosts", value="cg-1", next="Look."))
 """

@@ -7,10 +7,10 @@ import resource
 
 import pytest
 
-from cloudgpu.access.connection import connect
-from cloudgpu.access.copy import copy
-from cloudgpu.access.places import read_places
-from cloudgpu.access.sides import checked_name
+from cloudgpu.access.copy.copy import copy
+from cloudgpu.access.copy.endpoints import checked_name
+from cloudgpu.access.copy.paths import read_places
+from cloudgpu.access.ssh.connection import connect
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.access import anycase, sshserver
 

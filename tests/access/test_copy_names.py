@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from cloudgpu.access.connection import connect
-from cloudgpu.access.copy import copy
+from cloudgpu.access.copy.copy import copy
+from cloudgpu.access.ssh.connection import connect
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 from tests.access.opensshd import opensshd
@@ -134,7 +134,7 @@ def test_a_path_that_cannot_be_copied_keeps_no_other_from_it(sides, upload):
 @BOTH_WAYS
 def test_a_file_that_is_gone_or_shorter_by_its_turn_is_left_out_alone(sides, upload, monkeypatch):
     """It changes as soon as it is known what is to be copied: nothing here depends on who is faster."""
-    import cloudgpu.access.copy as module
+    import cloudgpu.access.copy.copy as module
 
     source, target, move = sides(upload)
     (source / "tree").mkdir()

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.execute import run
+from cloudgpu.access.ssh.execute import run
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable
 from tests.access.sshserver import ROOT, wait_for
 
 CALLER = """
 import sys
 from pathlib import Path
-from cloudgpu.access.connection import connect
-from cloudgpu.access.execute import run
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.access.ssh.execute import run
 from tests.access.sshserver import Server
 server = Server(Path(sys.argv[1]))
 server.port = int(sys.argv[2])

@@ -13,14 +13,14 @@ from io import BytesIO
 import psutil
 import pytest
 
-from cloudgpu.access import jump as jump_module
-from cloudgpu.access.connection import connect
-from cloudgpu.access.copy import copy
-from cloudgpu.access.execute import run
+from cloudgpu.access.copy.copy import copy
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.ssh_config import SshHost, ssh_command, write
-from cloudgpu.access.target import Barred
-from cloudgpu.access.tunnel import Happening, Tunnel
+from cloudgpu.access.ssh import jump as jump_module
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.access.ssh.execute import run
+from cloudgpu.access.ssh.ssh_config import SshHost, ssh_command, write
+from cloudgpu.access.ssh.target import Barred
+from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
 from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import get, web
@@ -158,8 +158,8 @@ def test_without_the_systems_ssh_the_way_out_is_said(way, monkeypatch, tmp_path)
 
 def test_a_ctrl_c_is_not_for_the_ssh_in_between(way):
     script = (
-        "import signal, sys, time; from cloudgpu.access.jump import open_through\n"
-        "from cloudgpu.access.target import Target; from cloudgpu.core.model.instances import Address\n"
+        "import signal, sys, time; from cloudgpu.access.ssh.jump import open_through\n"
+        "from cloudgpu.access.ssh.target import Target; from cloudgpu.core.model.instances import Address\n"
         "from cloudgpu.core.values.network import jump_wish; from pathlib import Path\n"
         "signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
         f"target = Target('i', 'box', Address('127.0.0.1', {way.machine.port}, 't'), Path('k'), Path('h'), "

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access import jupyter, lab
-from cloudgpu.access.connection import connect
-from cloudgpu.access.notebook import run_cell
+from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.jupyter import remote_lab as lab
+from cloudgpu.access.jupyter.notebook import run_cell
+from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.agent import WINDOW
 from cloudgpu.agent.files import monotonic
 from cloudgpu.agent.jupyter import alive

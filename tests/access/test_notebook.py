@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cloudgpu.access.notebook import CellResult, open_page, run_cell
+from cloudgpu.access.jupyter.notebook import CellResult, open_page, run_cell
 from cloudgpu.errors import Unreachable
 from tests.agent.machine import LAB, Machine
 
@@ -95,7 +95,7 @@ def test_without_the_package_it_says_how_to_install_it(lab):
     machine, port = lab
     code = (
         "import sys; sys.modules['websocket'] = None\n"
-        "from cloudgpu.access.notebook import run_cell\n"
+        "from cloudgpu.access.jupyter.notebook import run_cell\n"
         "from cloudgpu.errors import MissingExtra\n"
         "try: run_cell(int(sys.argv[1]), sys.stdin.read(), '1', keep=False)\n"
         "except MissingExtra as error: print(error.next)\n"

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.access.ssh_config import SshHost, client, ssh_command, write
+from cloudgpu.access.ssh.ssh_config import SshHost, client, ssh_command, write
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import Server, wait_for

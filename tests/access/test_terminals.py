@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.terminals import say
+from cloudgpu.access.ssh.execute import say
 from tests.agent.machine import Machine
 
 LONG_AGO = 1_700_000_000_123_456_000

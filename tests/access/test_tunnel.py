@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.listener import listen
-from cloudgpu.access.target import LoginRefused
-from cloudgpu.access.tunnel import Happening, Tunnel
+from cloudgpu.access.ssh.target import LoginRefused
+from cloudgpu.access.tunnel.listener import listen
+from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
 from cloudgpu.errors import Frozen, InstanceNotFound, InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import digest_after_end, echo, get, listening, web
 from tests.access.sshserver import wait_for

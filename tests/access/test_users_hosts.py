@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.access.users_hosts import confirmed_key
+from cloudgpu.access.ssh.user_hosts import confirmed_key
 from cloudgpu.errors import InvalidRequest
 
 KEY = " ".join(new_host_key().public_line.split()[:2])

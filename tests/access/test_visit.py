@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from cloudgpu.access.target import LoginRefused
-from cloudgpu.access.visit import visit
+from cloudgpu.access.ssh.target import LoginRefused
+from cloudgpu.access.ssh.user_hosts import visit
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.sshserver import USER, Server

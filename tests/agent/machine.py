@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
-from cloudgpu.access import jupyter
+from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.agent import own_source, source
 from cloudgpu.agent.lease import TAGS
 

@@ -13,8 +13,8 @@ import tomllib
 
 import pytest
 
-from cloudgpu.access.hostkey import fingerprint
 from cloudgpu.access.keys import client_key
+from cloudgpu.access.ssh.target import fingerprint
 from tests.access.sshserver import Server
 from tests.cli.many import QuickProgram
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.notebook import run_cell
+from cloudgpu.access.jupyter.notebook import run_cell
 from tests.cli.program import until
 
 
@@ -137,7 +137,7 @@ def test_a_tunnel_survives_a_machine_that_was_stopped_and_started(cloudgpu, mach
 @pytest.mark.browser
 def test_a_real_browser_shows_jupyterlab_through_the_tunnel(cloudgpu, machine, tmp_path, chromium):
     started = cloudgpu("tunnel", "--background", "-o", "json", timeout=60).json
-    from cloudgpu.access.notebook import open_page
+    from cloudgpu.access.jupyter.notebook import open_page
 
     page = open_page(tmp_path / "page", started["port"], token_of(started["url"]))
     flags = (

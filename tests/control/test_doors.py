@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.access.guests import read_guest_key
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.target import Barred
-from cloudgpu.access.tunnel import Happening, TunnelEvent
+from cloudgpu.access.ssh.authorized_keys import read_guest_key
+from cloudgpu.access.ssh.target import Barred
+from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
 from cloudgpu.control import reach
 from cloudgpu.control.allow import allow, network_of
 from cloudgpu.control.check import Verdict

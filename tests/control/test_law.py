@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.access.guests import GuestKey
 from cloudgpu.access.keys import new_host_key
+from cloudgpu.access.ssh.authorized_keys import GuestKey
 from cloudgpu.control.allow import allow
 from cloudgpu.control.budget_asked import Asked, removed, set_value
 from cloudgpu.control.down import ended, to_end

@@ -10,8 +10,8 @@ import weakref
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.access.guests import read_guest_key
 from cloudgpu.access.keys import client_key, new_host_key
+from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.control.allow import allow
 from cloudgpu.control.guest import explained, own_key
 from cloudgpu.control.look import refresh

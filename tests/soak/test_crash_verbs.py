@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cloudgpu.access.jupyter import program as jupyter_program
+from cloudgpu.access.jupyter.client import program as jupyter_program
 from cloudgpu.providers.local.build import MODULE, _environ
 from cloudgpu.providers.local.layout import Layout, lock_alive
 from cloudgpu.providers.local.processes import MARKER

@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from cloudgpu.access.notebook import run_cell
+from cloudgpu.access.jupyter.notebook import run_cell
 from tests.cli.conftest import chromium, cloudgpu, many  # noqa: F401  (fixtures)
 from tests.cli.people import Browser, Shell, Site, until
 

@@ -10,7 +10,7 @@ from typing import Any, assert_type
 
 import cloudgpu
 from cloudgpu import Cloudgpu, CloudgpuError, InvalidRequest, NoCapacity
-from cloudgpu.access.notebook import CellResult, run_cell
+from cloudgpu.access.jupyter.notebook import CellResult, run_cell
 
 Document = dict[str, Any]
 

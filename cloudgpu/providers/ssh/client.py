@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.access.target import LoginRefused
-from cloudgpu.access.users_hosts import confirmed_key
-from cloudgpu.access.visit import visit
+from cloudgpu.access.ssh.target import LoginRefused
+from cloudgpu.access.ssh.user_hosts import confirmed_key, visit
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, Address
 from cloudgpu.errors import (
     AuthFailed,
@@ -32,7 +31,7 @@ from cloudgpu.providers.ssh.host import ANSWER
 from cloudgpu.providers.ssh.unsure import LoginUnsure
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Completed
+    from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.providers.ssh.options import Host
 
 SSH_PORT = 22

@@ -124,7 +124,7 @@ class SshProvider:
         return may and fits(guess, replace(want, gpu=None))
 
     def _offer(self, host: Host, want: Want) -> Available:
-        from cloudgpu.access.target import LoginRefused
+        from cloudgpu.access.ssh.target import LoginRefused
         from cloudgpu.providers.ssh.client import SWITCH_ON, ask, settled_later
 
         self._check_silent(host)

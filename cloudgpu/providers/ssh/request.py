@@ -25,7 +25,7 @@ def _picked(host: Host, attempt: Attempt) -> dict[str, Any] | None:
 
 def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:
     """Return what host.py is given to make the machine and start its agent: files, tags, lease, keys."""
-    from cloudgpu.access import jupyter
+    from cloudgpu.access.jupyter import client as jupyter
     from cloudgpu.providers.ssh.client import program
 
     boot = attempt.boot

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cloudgpu.access import known_hosts
-from cloudgpu.access.connection import connect
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.access.target import Target
+from cloudgpu.access.ssh.connection import connect
+from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import Unreachable
 from tests.clouds.aws.plain import client, launch, look

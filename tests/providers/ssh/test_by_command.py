@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import psutil
 import pytest
 
+from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.access.notebook import run_cell
 from cloudgpu.testing import write_plugin
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import until

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from cloudgpu.access import execute, ssh_config
-from cloudgpu.access.connection import connect
-from cloudgpu.access.copy import copy
-from cloudgpu.access.guests import guest_key, let_in, let_out
+from cloudgpu.access.copy.copy import copy
 from cloudgpu.access.keys import client_key
+from cloudgpu.access.ssh import execute, ssh_config
+from cloudgpu.access.ssh.authorized_keys import guest_key, let_in, let_out
+from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent import source
 from cloudgpu.core.model.instances import Address
 from tests.access.opensshd import AT_HOME, opensshd

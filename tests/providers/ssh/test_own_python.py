@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.access.jupyter import program
+from cloudgpu.access.jupyter.client import program
 from cloudgpu.agent import source
 from cloudgpu.core.model.launch import Part
 from tests.access.sshserver import wait_for

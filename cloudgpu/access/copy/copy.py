@@ -13,12 +13,12 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO, Any
 
-from cloudgpu.access.connection import Connection
-from cloudgpu.access.execute import DEADLINE_S, QUIET_S
-from cloudgpu.access.keepalive import KeepAlive
-from cloudgpu.access.places import Places, read_places
-from cloudgpu.access.sides import Here, Side, There
-from cloudgpu.access.trees import Item, OnePath, about, check_its_own, lay_out, taken, twins
+from cloudgpu.access.copy.endpoints import Here, Side, There
+from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
+from cloudgpu.access.copy.paths import Places, read_places
+from cloudgpu.access.ssh.connection import Connection
+from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
+from cloudgpu.access.ssh.keepalive import KeepAlive
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 
@@ -64,7 +64,7 @@ def copy(
     A path in a directory that cannot be read, or takes no such name, keeps no other from being copied.
     Raises InvalidRequest about a path where nothing can be copied, Unreachable when the connection is lost.
     """
-    from cloudgpu.access.wire import BROKEN
+    from cloudgpu.access.ssh.transport import BROKEN
 
     places = read_places(sources, destination)
     sessions = _Sessions(connection)

@@ -1,21 +1,94 @@
-"""Logs in to a machine that is not cloudgpu's, as its user does: with the user's own keys, and no host key on faith."""
+"""Host keys that the user has confirmed already: the user's own known_hosts, read and never written.
+
+Logs in to a machine that is not cloudgpu's, as its user does: with the user's own keys, and no host key on faith.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
+import fnmatch
+import hashlib
+import hmac
+import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.connection import Connection
-from cloudgpu.access.target import LoginRefused, Target
+from cloudgpu.access.known_hosts import is_public_key
+from cloudgpu.access.ssh.connection import Connection
+from cloudgpu.access.ssh.target import LoginRefused, Target
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cloudgpu.access.wire import PKey
+    from cloudgpu.access.ssh.transport import PKey
     from cloudgpu.core.model.instances import Address
+
+SSH_PORT = 22
+BEST_FIRST = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+
+
+def confirmed_key(file: Path, host: str, port: int) -> str | None:
+    """Return the best host key (`ssh-ed25519 AAAA...`) that `file` has for this server; None when it has none.
+
+    Plain, hashed (`|1|salt|hash`), `[host]:port` and pattern entries count, certificate authorities do not; see
+    sshd(8). A revoked key is never returned. Raises InvalidRequest for a file that cannot be read.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise InvalidRequest(
+            f"{file} cannot be read: {fault.strerror}.",
+            field="known_hosts",
+            value=str(file),
+            next="Mend its permissions.",
+        ) from fault
+    found = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
+    revoked = {key for marker, key in found if marker == "@revoked"}
+    usable = [key for marker, key in found if not marker and key not in revoked and _rank(key) is not None]
+    return min(usable, key=lambda key: _rank(key) or 0, default=None)
+
+
+def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) >= 3 and not words[0].startswith("#") and _names(words[0], host):  # noqa: PLR2004  (names type key)
+            key = f"{words[1]} {words[2]}"
+            if is_public_key(key):
+                yield marker, key
+
+
+def _names(field: str, host: str) -> bool:
+    if field.startswith("|1|"):
+        return _hashed(field, host)
+    patterns = field.lower().split(",")
+    if any(_matches(host, pattern[1:]) for pattern in patterns if pattern.startswith("!")):
+        return False
+    return any(_matches(host, pattern) for pattern in patterns)
+
+
+def _matches(host: str, pattern: str) -> bool:
+    """Match `*` and `?` only: brackets stand for themselves here."""
+    return fnmatch.fnmatchcase(host, pattern.replace("[", "[[]"))
+
+
+def _hashed(field: str, host: str) -> bool:
+    try:
+        salt, wanted = (base64.b64decode(word) for word in itertools.islice(field.split("|"), 2, 4))
+    except (ValueError, binascii.Error):
+        return False
+    return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), wanted)
+
+
+def _rank(key: str) -> int | None:
+    kind = key.split(" ", 1)[0]
+    return BEST_FIRST.index(kind) if kind in BEST_FIRST else None
+
 
 MOST_KEYS = 6  # as many as an OpenSSH server tries by itself
 USUAL = ("id_ed25519", "id_ecdsa", "id_rsa")
@@ -28,7 +101,7 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
     with a passphrase is used through the SSH agent. `timeout` is seconds for all of it. Raises WrongHostKey,
     LoginRefused, Unreachable, and InvalidRequest when there is no key to log in with.
     """
-    from cloudgpu.access.handshake import wire_with
+    from cloudgpu.access.ssh.handshake import wire_with
 
     keys = _named(key) if key else list(_usual())
     if not keys:
@@ -92,7 +165,7 @@ def _usual() -> Iterator[PKey]:
 
 def _load(path: Path) -> PKey | None:
     """Return the key in a file, None for one with a passphrase; raise InvalidRequest for what is no private key."""
-    from cloudgpu.access.wire import PKey, SSHException
+    from cloudgpu.access.ssh.transport import PKey, SSHException
 
     try:
         return PKey.from_path(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from cloudgpu.errors import Frozen
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.ssh.connection import Connection
 
 QUIET_S = 1.0  # silence after which the machine is asked for a sign of life
 DEADLINE_S = 3.0  # how long it may take to give one
@@ -74,7 +74,7 @@ class KeepAlive:
         self._ask.set()
 
     def _question(self) -> None:
-        from cloudgpu.access.wire import BROKEN
+        from cloudgpu.access.ssh.transport import BROKEN
 
         while True:
             self._ask.wait()

@@ -11,8 +11,8 @@ import threading
 
 from paramiko.channel import Channel
 
-from cloudgpu.access.listener import reset
-from cloudgpu.access.wire import BROKEN, hang_up
+from cloudgpu.access.ssh.transport import BROKEN, hang_up
+from cloudgpu.access.tunnel.listener import reset
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's window and the socket's buffers
 

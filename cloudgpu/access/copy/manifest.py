@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from unicodedata import normalize
 
-from cloudgpu.access.sides import Entry, Side
+from cloudgpu.access.copy.endpoints import Entry, Side
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 

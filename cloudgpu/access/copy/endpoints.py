@@ -235,7 +235,7 @@ def _widen(file: Any, size: int) -> None:
 
 def _hush(file: Any) -> None:
     """Keep paramiko from printing a traceback when the connection is lost while it reads ahead: the reader says it."""
-    from cloudgpu.access.wire import BROKEN
+    from cloudgpu.access.ssh.transport import BROKEN
 
     ahead = file._prefetch_thread  # noqa: SLF001  (there is no door for it)
 

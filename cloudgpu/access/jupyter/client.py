@@ -13,7 +13,7 @@ from cloudgpu.errors import Unreachable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloudgpu.access.connection import Completed, Connection
+    from cloudgpu.access.ssh.connection import Completed, Connection
 
 _AGENT = '"$HOME"/.cloudgpu/agent'
 _TOKEN = 'cat "$HOME"/.cloudgpu/jupyter/token'  # noqa: S105  (where it is, not what it is)
@@ -74,7 +74,7 @@ def stop(connection: Connection) -> bool:
 
 def program() -> bytes:
     """Return the program that does it on the machine: it travels on standard input, never in an argument list."""
-    return Path(__file__).with_name("lab.py").read_bytes()
+    return Path(__file__).with_name("remote_lab.py").read_bytes()
 
 
 def _ask(connection: Connection, verb: str, wait_s: float) -> dict[str, Any]:

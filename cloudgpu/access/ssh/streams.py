@@ -1,4 +1,10 @@
-"""What flows through a session: input, output and errors at once, none of them ever held back by another.
+"""An SFTP session whose names are bytes, as on Unix. Importing this imports paramiko: do it inside functions.
+
+SFTP 3 says nothing of how names are encoded, and OpenSSH hands them through. paramiko 5.1 takes them for UTF-8: a
+listing with one name that is not ends with UnicodeDecodeError. Here names are what `os.listdir` gives: bytes that are
+no text come as surrogates (PEP 383), and go back as the same bytes.
+
+What flows through a session: input, output and errors at once, none of them ever held back by another.
 
 Importing this imports paramiko: do it inside functions.
 """
@@ -11,12 +17,42 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from paramiko.channel import Channel
+from paramiko.message import Message
+from paramiko.sftp_client import SFTPClient
 
-from cloudgpu.access.lane import BROKEN, Lane
-from cloudgpu.access.wire import hang_up
+from cloudgpu.access.ssh.transport import BROKEN, Lane, hang_up
+
+
+class _Names(Message):
+    """An answer whose texts are names."""
+
+    def get_text(self) -> str:
+        """Return a name, or a sentence, whatever its bytes are."""
+        return os.fsdecode(self.get_string())
+
+
+class Files(SFTPClient):
+    """A session in which every path, both ways, is text as `os` has it."""
+
+    def _adjust_cwd(self, path: Any) -> bytes:
+        return os.fsencode(path)  # no working directory is ever set here
+
+    def _read_response(self, waitfor: Any = None) -> Any:
+        kind, message = super()._read_response(waitfor)  # type: ignore[misc]  # a private method, which its stubs lack
+        return kind, _as_names(message)
+
+    def _convert_status(self, msg: Message) -> None:
+        super()._convert_status(_as_names(msg))  # type: ignore[misc]  # likewise
+
+
+def _as_names(message: Any) -> Any:
+    if isinstance(message, Message):
+        message.__class__ = _Names  # paramiko makes its messages itself
+    return message
+
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's own window
 LAST_WORDS_S = 1.0  # how long an interrupted command may take to end

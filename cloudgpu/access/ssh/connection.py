@@ -12,14 +12,14 @@ from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.target import LoginRefused, Target, reason
+from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
     from paramiko.channel import Channel
     from paramiko.sftp_client import SFTPClient
 
-    from cloudgpu.access.wire import Wire
+    from cloudgpu.access.ssh.transport import Wire
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 OPEN_CHANNEL_S = 20.0  # how long a server may take to open a channel
@@ -91,7 +91,7 @@ class Connection:
         Raises Unreachable when the connection is lost or the command takes longer, or says more (it is then hung up
         on).
         """
-        from cloudgpu.access.streams import converse
+        from cloudgpu.access.ssh.streams import converse
 
         stdout, stderr = _Bounded(self._overlong, at_most), _Bounded(None, at_most)
         with self.session(timeout) as channel, self._deadline(channel, timeout) as passed, self.explained():
@@ -104,7 +104,7 @@ class Connection:
     @contextlib.contextmanager
     def session(self, timeout: float = OPEN_CHANNEL_S) -> Iterator[Channel]:
         """Yield a session channel and close it afterwards. Raises Unreachable."""
-        from cloudgpu.access.wire import hang_up
+        from cloudgpu.access.ssh.transport import hang_up
 
         with self.explained():
             channel = self.transport.open_session(timeout=timeout)
@@ -115,7 +115,7 @@ class Connection:
 
     def sftp(self) -> SFTPClient:
         """Return a file transfer session, to be closed by the caller. Raises Unreachable."""
-        from cloudgpu.access.sftp import Files
+        from cloudgpu.access.ssh.streams import Files
 
         with self.explained():
             client = Files.from_transport(self.transport)
@@ -126,7 +126,7 @@ class Connection:
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
         """Turn what paramiko raises about this connection into Unreachable."""
-        from cloudgpu.access.wire import BROKEN
+        from cloudgpu.access.ssh.transport import BROKEN
 
         try:
             yield
@@ -156,7 +156,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _deadline(self, channel: Channel, timeout: float) -> Iterator[threading.Event]:
-        from cloudgpu.access.wire import hang_up
+        from cloudgpu.access.ssh.transport import hang_up
 
         passed = threading.Event()
 
@@ -208,6 +208,6 @@ def passing(fault: Exception) -> bool:
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:
-    from cloudgpu.access import handshake
+    from cloudgpu.access.ssh import handshake
 
     return Connection(target, handshake.wire(target, time.monotonic() + timeout))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-from cloudgpu.access import jump
-from cloudgpu.access.target import Target, reason
+from cloudgpu.access.ssh import jump
+from cloudgpu.access.ssh.target import Target, reason
 from cloudgpu.errors import Unreachable
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
-from cloudgpu.access import jump
-from cloudgpu.access.dial import dial, no_answer
 from cloudgpu.access.keys import check_private
 from cloudgpu.access.known_hosts import pinned
-from cloudgpu.access.target import LoginRefused, Target, reason
-from cloudgpu.access.wire import (
+from cloudgpu.access.ssh import jump
+from cloudgpu.access.ssh.dial import dial, no_answer
+from cloudgpu.access.ssh.target import LoginRefused, Target, reason
+from cloudgpu.access.ssh.transport import (
     BROKEN,
     Ed25519Key,
     IncompatiblePeer,

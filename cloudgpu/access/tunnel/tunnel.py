@@ -13,10 +13,10 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cloudgpu.access.connection import OPEN_CHANNEL_S, Connection, connect, passing
-from cloudgpu.access.keepalive import DEADLINE_S, QUIET_S, KeepAlive
-from cloudgpu.access.listener import LOOPBACK, listen, reset
-from cloudgpu.access.target import Target
+from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, passing
+from cloudgpu.access.ssh.keepalive import DEADLINE_S, QUIET_S, KeepAlive
+from cloudgpu.access.ssh.target import Target
+from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        from cloudgpu.access.relay import Relay
+        from cloudgpu.access.tunnel.listener_ import Relay
 
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -293,7 +293,7 @@ class Tunnel:
 
 
 def _open(link: _Link, caller: tuple[str, int]) -> Channel | None:
-    from cloudgpu.access.wire import BROKEN
+    from cloudgpu.access.ssh.transport import BROKEN
 
     try:
         return link.connection.transport.open_channel(

@@ -14,7 +14,7 @@ from cloudgpu.access.known_hosts import is_public_key
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
-    from cloudgpu.access.connection import Connection
+    from cloudgpu.access.ssh.connection import Connection
 
 LARGEST = 64 * 1024  # bytes of a key file
 WITHIN_S = 30.0
@@ -72,7 +72,7 @@ def let_out(connection: Connection, key: GuestKey | None) -> bool:
 
 def _change(connection: Connection, key: GuestKey | None, *, let_in: bool) -> bool:
     mark, line = f"cloudgpu:{connection.target.id}", key.line if key else ""
-    text = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("remote_authorized_keys.py").read_text(encoding="utf-8")
     program = f"{text}\n\nmain({mark!r}, {line!r}, let_in={let_in!r})\n".encode()
     done = connection.capture('"$HOME"/.cloudgpu/agent python -', timeout=WITHIN_S, input=program)
     name = connection.target.name

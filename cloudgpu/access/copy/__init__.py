@@ -1,0 +1,1 @@
+"""Copies files to and from a machine."""

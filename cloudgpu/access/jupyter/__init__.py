@@ -1,0 +1,1 @@
+"""JupyterLab on a machine: started, found, stopped."""

@@ -1,0 +1,1 @@
+"""SSH: keys, host keys, connections, commands."""

@@ -1,0 +1,1 @@
+"""Forwards local ports to a machine."""
