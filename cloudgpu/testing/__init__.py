@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.testing.attempts import make_attempt, make_offer, new_host_key, pick
-from cloudgpu.testing.bare import BareFakeProvider
-from cloudgpu.testing.clock import ManualClock
-from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
-from cloudgpu.testing.plugin import FAKE, write_plugin
-from cloudgpu.testing.whole import WholeFakeProvider, make, make_reachable, make_whole
+from cloudgpu.testing.fake.full import WholeFakeProvider, make, make_reachable, make_whole
+from cloudgpu.testing.fake.minimal import BareFakeProvider
+from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
+from cloudgpu.testing.helpers import FAKE, ManualClock, make_attempt, make_offer, new_host_key, pick, write_plugin
 
 if TYPE_CHECKING:
-    from cloudgpu.testing.abilities import *
-    from cloudgpu.testing.contract import ProviderContract
+    from cloudgpu.testing.contract.abilities import *
+    from cloudgpu.testing.contract.provider import ProviderContract
 
 __all__ = [
     "ABILITY_SUITES",
@@ -75,6 +73,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from cloudgpu.testing import abilities, contract
+    from cloudgpu.testing.contract import abilities
+    from cloudgpu.testing.contract import provider as contract
 
     return getattr(contract if name == "ProviderContract" else abilities, name)

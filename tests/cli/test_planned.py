@@ -18,7 +18,7 @@ from cloudgpu.core.policies.policy import Origin
 from cloudgpu.core.values.money import Money
 from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
-from cloudgpu.testing.shelf import offered
+from cloudgpu.testing.fake.market import offered
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()

@@ -12,7 +12,7 @@ from cloudgpu.control import lifecycle
 from cloudgpu.control.look import look_at_all
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
-from cloudgpu.testing.store import Fault
+from cloudgpu.testing.fake.store import Fault
 
 BOUND_S = 20  # against a test that hangs
 MOVES = 'timer = "moves"\n'  # a timer of the cloud's that can be taken away

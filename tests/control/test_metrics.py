@@ -14,7 +14,7 @@ from cloudgpu.control.metrics import Family, _text, exposition
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.providers.calls import calls, count
-from cloudgpu.testing.shelf import TYPES
+from cloudgpu.testing.fake.market import TYPES
 
 
 def read(lab, ran=None, faults=None):

@@ -14,7 +14,7 @@ from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.ledger.log import locks
-from cloudgpu.testing.clock import START
+from cloudgpu.testing.helpers import START
 
 
 def ends(found):

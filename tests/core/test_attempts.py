@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import Attempt, Part
 from cloudgpu.core.model.offers import Basis, Market, Price, Want
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, new_host_key
-from cloudgpu.testing.shelf import offered
+from cloudgpu.testing.fake.market import offered
 
 HOST_KEY = new_host_key()
 texts = st.text(max_size=30)

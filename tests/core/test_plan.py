@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Market, Offer, Want
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
-from cloudgpu.testing.shelf import offered
+from cloudgpu.testing.fake.market import offered
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()

@@ -11,7 +11,7 @@ from cloudgpu.core.launch.plan_cost import Extra, cost_between, paid_meanwhile
 from cloudgpu.core.model.offers import Basis, Market, Offer, Want
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.testing import make_offer, pick
-from cloudgpu.testing.shelf import offered
+from cloudgpu.testing.fake.market import offered
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -16,8 +16,8 @@ from cloudgpu.testing import (
     WholeFakeProvider,
     new_host_key,
 )
-from cloudgpu.testing.abilities import ABILITY_SUITES
-from cloudgpu.testing.contract import faults_of
+from cloudgpu.testing.contract.abilities import ABILITY_SUITES
+from cloudgpu.testing.contract.provider import faults_of
 
 pytest_plugins = ["pytester"]
 new_host_key()  # now: each inner run forgets what it imported, and cryptography cannot be imported twice

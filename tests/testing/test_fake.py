@@ -387,5 +387,5 @@ def test_processes_that_share_a_state_file_lose_nothing(build, tmp_path):
 
 
 def test_the_fake_needs_no_pytest():
-    code = "import sys; import cloudgpu.testing.fake; sys.exit('pytest' in sys.modules)"
+    code = "import sys; import cloudgpu.testing.fake.provider; sys.exit('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

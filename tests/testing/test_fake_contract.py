@@ -50,7 +50,7 @@ from cloudgpu.testing import (
     make_whole,
     new_host_key,
 )
-from cloudgpu.testing.machines import FakeMachine
+from cloudgpu.testing.fake.machines import FakeMachine
 
 
 class OnManualClock(ProviderContract):

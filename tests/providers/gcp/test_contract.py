@@ -30,7 +30,7 @@ from cloudgpu.testing import (
     TaggableContract,
     TellsActivityContract,
 )
-from cloudgpu.testing.attempts import new_host_key
+from cloudgpu.testing.helpers import new_host_key
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import shared
 

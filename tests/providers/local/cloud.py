@@ -17,7 +17,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.local.layout import Layout
 from cloudgpu.providers.local.processes import wait_for
 from cloudgpu.providers.local.provider import make
-from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
+from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
 
 PATIENCE_S = 60.0  # against waiting without an end, on a busy computer
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no OpenSSH client on this machine")

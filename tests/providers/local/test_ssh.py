@@ -18,7 +18,7 @@ import pytest
 
 from cloudgpu.core.model.instances import State
 from cloudgpu.providers.local.processes import wait_for
-from cloudgpu.testing.attempts import new_host_key
+from cloudgpu.testing.helpers import new_host_key
 from tests.providers.local.cloud import PATIENCE_S, needs_rsync, needs_ssh, now, processes_under
 
 

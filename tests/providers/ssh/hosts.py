@@ -22,7 +22,7 @@ from cloudgpu.access.keys import HostKey, client_key, new_host_key
 from cloudgpu.core.model.offers import Want
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.provider import make
-from cloudgpu.testing.attempts import make_attempt
+from cloudgpu.testing.helpers import make_attempt
 from tests.forked import Forked, until_closed
 
 USER = "ada"

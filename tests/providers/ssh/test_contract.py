@@ -25,7 +25,7 @@ from cloudgpu.testing import (
     make_attempt,
     new_host_key,
 )
-from cloudgpu.testing.contract_base import MakeAttempt
+from cloudgpu.testing.contract.base import MakeAttempt
 from tests.providers.ssh.hosts import Lab, OwnHost
 
 pytest.importorskip("asyncssh", reason="the SSH server of the tests needs asyncssh: pip install 'cloudgpu[local]'")

@@ -15,8 +15,8 @@ from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import Firing, SetsTimer
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
-from cloudgpu.testing.running import PAUSED
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.running import PAUSED
 
 LATER = timedelta(hours=5)
 NEAR = timedelta(minutes=3)  # a timer that is a part of the machine counts from when that began to run

@@ -10,9 +10,9 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.times import from_epoch, from_iso, iso
 from cloudgpu.providers.abilities import Firing
-from cloudgpu.testing.faults import refused
-from cloudgpu.testing.machines import FakeMachine
-from cloudgpu.testing.store import Cloud
+from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.store import Cloud
 
 BY_TAG, MOVES, FIXED = "tag", "moves", "fixed"  # what the setting `timer` says
 WHY = "renew-until"

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from cloudgpu.core.model.instances import TAG_IMAGE, State
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.testing.disks import USUAL_GB, add, system_disk
-from cloudgpu.testing.faults import refused
-from cloudgpu.testing.machines import FakeMachine
-from cloudgpu.testing.store import Cloud
-from cloudgpu.testing.things import FakeThing
+from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.disks import USUAL_GB, add, system_disk
+from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.resources import FakeThing
+from cloudgpu.testing.fake.store import Cloud
 
 
 def go_on(cloud: Cloud, source: str, name: str, now: datetime) -> FakeThing | None:

@@ -17,7 +17,7 @@ from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasLeftovers, Imageable
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 IMAGE = "cloudgpu-contract-image"
 

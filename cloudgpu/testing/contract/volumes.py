@@ -16,8 +16,8 @@ from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Resolves
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import MakeAttempt
-from cloudgpu.testing.keeping import KeepingBase
+from cloudgpu.testing.contract.base import MakeAttempt
+from cloudgpu.testing.contract.retention import KeepingBase
 
 VOLUME_GB = 12
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from cloudgpu import errors
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
-from cloudgpu.testing.machines import FakeMachine, from_json, to_json
-from cloudgpu.testing.things import FakeThing, thing_from_json, thing_to_json
+from cloudgpu.testing.fake.machines import FakeMachine, from_json, to_json
+from cloudgpu.testing.fake.resources import FakeThing, thing_from_json, thing_to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
 from cloudgpu.providers.base import Provider, ProviderSettings
-from cloudgpu.testing.contract_base import ContractBase
+from cloudgpu.testing.contract.base import ContractBase
 
 
 class HasMeteredPriceContract(ContractBase):

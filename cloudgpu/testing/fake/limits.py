@@ -1,16 +1,23 @@
-"""The fake cloud's limits: how many GPUs an account may run, and what its credential may not do."""
+"""The fake cloud's limits: how many GPUs an account may run, and what its credential may not do.
+
+What spot machines of the fake cloud cost, and have cost: as a test tells it, else always the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 
 from cloudgpu.core.model.account import Permission, Quota
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import QuotaExceeded
-from cloudgpu.testing.faults import refused
-from cloudgpu.testing.machines import FakeMachine
-from cloudgpu.testing.shelf import REGIONS
-from cloudgpu.testing.store import Cloud
+from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
+from cloudgpu.testing.fake.store import Cloud
 
 CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
 USUAL = 10_000.0  # GPUs
@@ -100,3 +107,37 @@ def _quota(cloud: Cloud, account: str, region: str, market: Market, machines: It
     limit = cloud.quotas.get(f"{region}/{code}", USUAL)
     name = f"GPUs of machines {'on spot' if market is Market.SPOT else 'on demand'}"
     return Quota("fake", account, region, code, name, market, "GPU", limit, used)
+
+
+SINCE_EVER = datetime(2020, 1, 1, tzinfo=UTC)
+_SOURCE = "the fake cloud's made-up spot prices"
+
+
+def set_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: datetime) -> None:
+    """Keep a price with the time from which it holds."""
+    cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
+
+
+def is_told(cloud: Cloud, item: Available) -> bool:
+    """Say whether a test has told what this costs."""
+    return item.market is Market.SPOT and _key(item) in cloud.spot
+
+
+def history(cloud: Cloud, item: Available, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
+    """Return all prices of a spot item until now, oldest first; none for what is no spot item, or not sold here."""
+    usual = usd_per_hour(item, prices) if item.market is Market.SPOT else None
+    if usual is None:
+        return []
+    told = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_key(item), ()))
+    every = [(SINCE_EVER, usual), *((at, Money.usd(usd)) for at, usd in told if at <= now)]
+    return [Price(amount, _SOURCE, at, Basis.ASKED) for at, amount in every]
+
+
+def since(prices: Sequence[Price], moment: datetime) -> list[Price]:
+    """Return those from the one that held at `moment` on."""
+    before = [price for price in prices if price.as_of <= moment][-1:]
+    return [*before, *(price for price in prices if price.as_of > moment)]
+
+
+def _key(item: Available) -> str:
+    return f"{item.instance_type}/{item.zone}"

@@ -18,7 +18,7 @@ from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasLeftovers, HasOrphans
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 KINDS = {Kind.ADDRESS, Kind.INTERFACE, Kind.KEY_PAIR, Kind.SECURITY_GROUP, Kind.SPOT_REQUEST}
 

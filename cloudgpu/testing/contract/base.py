@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Available, Market, Want
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
-from cloudgpu.testing.attempts import make_attempt, new_host_key, pick
+from cloudgpu.testing.helpers import make_attempt, new_host_key, pick
 
 MakeAttempt = Callable[..., Attempt]
 PATIENCE_S = 30.0

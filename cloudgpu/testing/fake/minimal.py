@@ -14,10 +14,10 @@ from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.testing.faults import FaultyCloud, check_tags, no_capacity, refused
-from cloudgpu.testing.machines import ALLOCATED, FakeMachine, phase
-from cloudgpu.testing.shelf import offered
-from cloudgpu.testing.store import Cloud
+from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, no_capacity, refused
+from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, phase
+from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.store import Cloud
 
 _TOKEN_LENGTH = 64
 

@@ -28,7 +28,7 @@ from cloudgpu.providers.abilities import (
     WritesAtHome,
 )
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 

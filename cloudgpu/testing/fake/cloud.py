@@ -22,10 +22,10 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.machines import ALLOCATED, FakeMachine, phase
-from cloudgpu.testing.settings import read_options
-from cloudgpu.testing.shelf import REGIONS
-from cloudgpu.testing.store import Cloud, Fault, FileStore, MemoryStore, Store
+from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, phase
+from cloudgpu.testing.fake.market import REGIONS
+from cloudgpu.testing.fake.settings import read_options
+from cloudgpu.testing.fake.store import Cloud, Fault, FileStore, MemoryStore, Store
 
 Ordered = CloudgpuError | Callable[[], CloudgpuError | None]
 

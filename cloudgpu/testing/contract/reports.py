@@ -14,7 +14,7 @@ from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import ReadsHostKeys, TellsActivity
 from cloudgpu.providers.account_abilities import Examines
 from cloudgpu.providers.base import Provider, ProviderSettings
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 
 class TellsActivityContract(ContractBase):

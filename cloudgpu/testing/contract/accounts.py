@@ -23,7 +23,7 @@ from cloudgpu.providers.account_abilities import (
     RaisesQuota,
 )
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase
+from cloudgpu.testing.contract.base import ContractBase
 
 HIGHEST_PORT = 65535
 

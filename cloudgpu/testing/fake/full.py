@@ -16,11 +16,11 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import Remains, Resolved
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing import limits
-from cloudgpu.testing.fake import FakeProvider, ReachableFakeProvider
-from cloudgpu.testing.machines import FakeMachine
-from cloudgpu.testing.settings import LACKS, read_options
-from cloudgpu.testing.store import Cloud
+from cloudgpu.testing.fake import limits
+from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
+from cloudgpu.testing.fake.settings import LACKS, read_options
+from cloudgpu.testing.fake.store import Cloud
 
 
 class WholeFakeProvider(ReachableFakeProvider):

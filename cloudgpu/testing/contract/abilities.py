@@ -39,7 +39,7 @@ from cloudgpu.providers.account_abilities import (
     HasTimerRole,
     RaisesQuota,
 )
-from cloudgpu.testing.accounts import (
+from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
     HasBudgetAlertContract,
     HasLoginContract,
@@ -49,13 +49,14 @@ from cloudgpu.testing.accounts import (
     HasTimerRoleContract,
     RaisesQuotaContract,
 )
-from cloudgpu.testing.contract_base import ContractBase
-from cloudgpu.testing.keeping import HasLeftoversContract, ImageableContract
-from cloudgpu.testing.launching import ReachableContract, ResolvesContract
-from cloudgpu.testing.leaving import HasOrphansContract
-from cloudgpu.testing.many import StopsManyContract
-from cloudgpu.testing.pricing import HasMeteredPriceContract, HasPriceHistoryContract
-from cloudgpu.testing.running import (
+from cloudgpu.testing.contract.base import ContractBase
+from cloudgpu.testing.contract.bulk import StopsManyContract
+from cloudgpu.testing.contract.launching import ReachableContract, ResolvesContract
+from cloudgpu.testing.contract.orphans import HasOrphansContract
+from cloudgpu.testing.contract.pricing import HasMeteredPriceContract, HasPriceHistoryContract
+from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
+from cloudgpu.testing.contract.retention import HasLeftoversContract, ImageableContract
+from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
     HasPricesContract,
     HasTimerContract,
@@ -66,9 +67,8 @@ from cloudgpu.testing.running import (
     TellsProcessesContract,
     WritesAtHomeContract,
 )
-from cloudgpu.testing.telling import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
-from cloudgpu.testing.timing import SetsTimerContract
-from cloudgpu.testing.volumes import HasVolumesContract
+from cloudgpu.testing.contract.timers import SetsTimerContract
+from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
     "ABILITY_SUITES",

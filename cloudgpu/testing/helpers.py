@@ -1,4 +1,9 @@
-"""Valid launch attempts for tests, with real host keys."""
+"""Valid launch attempts for tests, with real host keys.
+
+A clock that only the test moves.
+
+Makes a provider known to cloudgpu without installing it: for tests, through the same door as any plugin.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id, tag_value
 from cloudgpu.core.values.naming import token as token_of
 from cloudgpu.core.values.times import epoch
+from cloudgpu.providers.base import GROUP
 
 STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
 import time
@@ -141,3 +147,38 @@ def _tags(request: LaunchRequest, machine: str, ledger: str, expires: datetime, 
         instances.TAG_RENEW_UNTIL: epoch(renew),
         instances.TAG_HOLD_UNTIL: "0",
     }
+
+
+START = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
+
+
+class ManualClock:
+    """Returns the same aware UTC time until `advance` is called; give it wherever a clock is asked for."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self.now = start.astimezone(UTC)
+
+    def __call__(self) -> datetime:
+        """Return the present of this clock."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock by `seconds`; a negative number sets it back, as a wrong clock would."""
+        self.now += timedelta(seconds=seconds)
+
+
+FAKE = "cloudgpu.testing.fake.full:make"
+
+
+def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "cloudgpu-test-plugin") -> Path:
+    """Write a distribution that offers `providers` (kind -> "module:factory") and return `directory`.
+
+    Put the directory on `sys.path`, or in PYTHONPATH of a command, and the registry finds them:
+    `write_plugin(tmp_path, {"fake": FAKE})`.
+    """
+    info = directory / f"{name.replace('-', '_')}-1.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    lines = "".join(f"{kind} = {target}\n" for kind, target in providers.items())
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}")
+    return directory

@@ -10,7 +10,7 @@ from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.abilities import Pausable, StopsMany
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 

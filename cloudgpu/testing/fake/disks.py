@@ -10,10 +10,10 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, Volume
 from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.core.values.naming import digest
-from cloudgpu.testing.faults import refused
-from cloudgpu.testing.machines import FakeMachine
-from cloudgpu.testing.store import Cloud
-from cloudgpu.testing.things import FakeThing
+from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.resources import FakeThing
+from cloudgpu.testing.fake.store import Cloud
 
 USUAL_GB = 64
 

@@ -12,7 +12,7 @@ from cloudgpu.core.policies.guards import Agent
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.machines import Pace
+from cloudgpu.testing.fake.machines import Pace
 
 TIMERS = ("tag", "moves", "fixed")
 LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made without -> the methods that go with it

@@ -18,13 +18,16 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.abilities import Bound, Firing, Resolved
 from cloudgpu.providers.account_abilities import Login
-from cloudgpu.testing import disks, images, limits, looks, orphans, spot, timers
-from cloudgpu.testing.bare import BareFakeProvider
-from cloudgpu.testing.faults import check_tags, no_capacity, refused
-from cloudgpu.testing.machines import ALLOCATED, FakeMachine, timer
-from cloudgpu.testing.shelf import REGIONS, usd_per_hour
-from cloudgpu.testing.store import Cloud
-from cloudgpu.testing.things import FakeThing, shown
+from cloudgpu.testing.fake import disks, images, limits, timers
+from cloudgpu.testing.fake import limits as spot
+from cloudgpu.testing.fake import lookups as looks
+from cloudgpu.testing.fake import lookups as orphans
+from cloudgpu.testing.fake.cloud import check_tags, no_capacity, refused
+from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
+from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
+from cloudgpu.testing.fake.minimal import BareFakeProvider
+from cloudgpu.testing.fake.resources import FakeThing, shown
+from cloudgpu.testing.fake.store import Cloud
 
 Of = TypeVar("Of")
 

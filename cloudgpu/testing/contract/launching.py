@@ -16,7 +16,7 @@ from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import Bound, Reachable, Resolves
 from cloudgpu.providers.base import Provider
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 HERE, THERE, LAB = "203.0.113.7/32", "198.51.100.9/32", "192.0.2.0/24"
 

@@ -32,8 +32,8 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, as_able
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
-from cloudgpu.testing.abilities import ABILITY_SUITES
-from cloudgpu.testing.contract_base import ContractBase, MakeAttempt
+from cloudgpu.testing.contract.abilities import ABILITY_SUITES
+from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 
 class ProviderContract(ContractBase):

@@ -1,0 +1,1 @@
+"""The contract that every provider passes, one ability a module."""

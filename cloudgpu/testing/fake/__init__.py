@@ -1,0 +1,1 @@
+"""A cloud in memory or in a file that passes the contract."""
