@@ -14,7 +14,7 @@ def source() -> str:
     What it judges by is `cloudgpu.core.activity.idle`, line by line.
     """
     from cloudgpu.agent.assembled import assembled
-    from cloudgpu.agent.bare import bare
+    from cloudgpu.agent.minify import bare
 
     return bare(assembled(Path(__file__).parents[1]))
 

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.catalog.images import driver_for, public_images
-    from cloudgpu.catalog.past import history, parts
+    from cloudgpu.catalog.history import history, parts
     from cloudgpu.catalog.read import (
         check_region,
         compiled_on,
+        driver_for,
         gpu,
         gpus,
         instance_type,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         offers,
         on_demand_price,
         priced_in,
+        public_images,
         quota_of,
         quotas_of,
         regions,
@@ -60,8 +61,8 @@ __all__ = [
     "types",
 ]
 _HOMES = {
-    **dict.fromkeys(("driver_for", "public_images"), "cloudgpu.catalog.images"),
-    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.past"),
+    **dict.fromkeys(("driver_for", "public_images"), "cloudgpu.catalog.read"),
+    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.history"),
     **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "cloudgpu.catalog.storage"),
 }
 

@@ -1,4 +1,7 @@
-"""Reads catalog.json, once and when it is first asked, with refreshed prices over it; answers with typed values."""
+"""Reads catalog.json, once and when it is first asked, with refreshed prices over it; answers with typed values.
+
+Answers which driver a GPU needs and which public images there are, from the embedded facts.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     meant_by,
 )
+from cloudgpu.core.catalog.gpus import GpuDriver, PublicImage
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import near
@@ -281,3 +285,17 @@ def unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str
         value=value,
         next=f"Run: {see}" if see and not meant else f"Use {meant}." if meant else f"Use one of: {', '.join(names)}.",
     )
+
+
+def driver_for(gpu: str) -> GpuDriver | None:
+    """Return what drives a GPU, by its name in the catalogue; None for one whose generation is not known."""
+    spec = named_gpu(gpu)
+    family = "" if spec is None else spec.architecture
+    rows = catalogue()["drivers"]
+    return next((GpuDriver(**row) for row in rows if family and family.startswith(row["family"])), None)
+
+
+def public_images(provider: str, use: str, machine: str) -> tuple[PublicImage, ...]:
+    """Return the images of a provider for `use` (`cuda` or `plain`) on a kind of processor, the preferred one first."""
+    images = (PublicImage(**row) for row in catalogue()["images"])
+    return tuple(one for one in images if (one.provider, one.use, one.machine) == (provider, use, machine))

@@ -162,7 +162,7 @@ def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:
 
 def _ages(rows: list[Row], now: datetime) -> list[Document]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
-    from cloudgpu.catalog.ages import ages
+    from cloudgpu.catalog.history import ages
 
     found = [ages(kind, now) for kind in CLOUDS if any(row["provider"] == kind for row in rows)]
     return [

@@ -15,7 +15,7 @@ import pytest
 import cloudgpu
 from cloudgpu.agent import own, own_source, source
 from cloudgpu.agent.assembled import PARTS, assembled
-from cloudgpu.agent.bare import bare
+from cloudgpu.agent.minify import bare
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_000  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.catalog.ages import ages
+from cloudgpu.catalog.history import ages
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, StoredPart, write
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloudgpu.catalog.images import public_images
+from cloudgpu.catalog.read import public_images
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.providers.aws.client import KIND
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.catalog import types
-from cloudgpu.catalog.past import part_of
+from cloudgpu.catalog.history import part_of
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Basis, Market

@@ -1,16 +1,63 @@
-"""Prices that price nothing by themselves: those of the past, and those of GPUs sold apart from their machine."""
+"""How old the prices of the catalogue are, provider by provider.
+
+Prices that price nothing by themselves: those of the past, and those of GPUs sold apart from their machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog.read import catalogue
+from cloudgpu.catalog.read import at, catalogue
+from cloudgpu.catalog.refreshed import index, stored
 from cloudgpu.catalog.rules import day
-from cloudgpu.core.catalog.catalog import PastPrice
+from cloudgpu.core.catalog.catalog import PastPrice, is_old
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """The dates of a provider's prices of machines: how many `items`, and how many of them are `old` by now.
+
+    `refreshed_at` is when its price list last answered, in this home; None where it was never asked, or cannot be read.
+    """
+
+    provider: str
+    newest: datetime
+    oldest: datetime
+    refreshed_at: datetime | None
+    items: int
+    old: int
+
+
+def ages(provider: str, now: datetime) -> Ages | None:
+    """Return how old a provider's prices are, a refreshed one in place of the embedded one; None where it has none."""
+    fresh = index(provider).machines
+    dates = [row.as_of for rows in fresh.values() for row in rows.values()]
+    for name, listed in catalogue()["prices"].get(provider, {}).items():
+        known = {(place, str(market)) for place, market in fresh.get(name, {})}
+        dates += [at(one[3]) for one in listed if (one[0], one[1]) not in known]
+    if not dates:
+        return None
+    return Ages(
+        provider=provider,
+        newest=max(dates),
+        oldest=min(dates),
+        refreshed_at=_refreshed_at(provider),
+        items=len(dates),
+        old=sum(is_old(one, now) for one in dates),
+    )
+
+
+def _refreshed_at(provider: str) -> datetime | None:
+    try:
+        return max((part.asked_at for part in stored(provider).parts.values()), default=None)
+    except InvalidRequest:  # `catalog` says what is wrong with the file
+        return None
 
 
 def history(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
