@@ -205,7 +205,7 @@ class _Canned:
         return Listing(tuple(found), ())
 
     def _of_region(self, region: str, body: bytes) -> Iterator[Any]:
-        from cloudgpu.providers.aws.translate import instance
+        from cloudgpu.providers.aws.compute.translate import instance
 
         if self.kind == "aws":
             return (instance(one, account="aws", region=region, ssh_port=22) for one in self._parse(body))

@@ -30,7 +30,7 @@ from cloudgpu.control import on_start, samples, traffic
 from cloudgpu.core.model.launch import Part, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source
-from cloudgpu.providers.machine.bootdata import Given, startup_script, user_data
+from cloudgpu.providers.machine.user_data import Given, startup_script, user_data
 from cloudgpu.providers.ssh import client
 from cloudgpu.testing import make_attempt
 

@@ -14,7 +14,7 @@ from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.model.machine import scope_of_row, stays
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
-from cloudgpu.providers.asking import heard
+from cloudgpu.providers.shared.calls import heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

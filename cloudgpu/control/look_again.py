@@ -15,8 +15,8 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import StopsMany
-from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard
 from cloudgpu.providers.base import Provider
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -17,8 +17,8 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import Leftovers
 from cloudgpu.errors import CloudgpuError, Silent
-from cloudgpu.providers.asking import OF_ACCOUNTS_S, heard
 from cloudgpu.providers.patience import patience_s
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -16,7 +16,7 @@ from cloudgpu.control.budgets import budgets, standings
 from cloudgpu.control.lastpass import LastPass, last_pass, runs
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.calls import calls
+from cloudgpu.providers.shared.calls import calls
 from cloudgpu.report.values import machine_value
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from cloudgpu.errors import (
     Silent,
     StopUnproved,
 )
-from cloudgpu.providers.waiting import Waiting
+from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.report.values import cloud_id
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable, StopsMany
-from cloudgpu.providers.waiting import Waiting
+from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
     from datetime import datetime

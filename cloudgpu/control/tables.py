@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 # Who reads a table, by provider. A plug-in reads its own when it is opened, which takes more than `ls` may load.
 READERS = {
-    "aws": ("cloudgpu.providers.aws.options", "aws_options"),
-    "azure": ("cloudgpu.providers.azure.options", "azure_options"),
+    "aws": ("cloudgpu.providers.aws.ids", "aws_options"),
+    "azure": ("cloudgpu.providers.azure.ids", "azure_options"),
     "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
     "local": ("cloudgpu.providers.local.options", "local_options"),
 }

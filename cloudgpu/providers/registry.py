@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _OURS = "cloudgpu"
 _PRICE_LISTS = {
-    "aws": "cloudgpu.providers.aws.pricelist",
-    "azure": "cloudgpu.providers.azure.pricelist",
-    "gcp": "cloudgpu.providers.gcp.pricelist",
+    "aws": "cloudgpu.providers.aws.market.pricelist",
+    "azure": "cloudgpu.providers.azure.market.pricelist",
+    "gcp": "cloudgpu.providers.gcp.market.pricelist",
 }
 
 

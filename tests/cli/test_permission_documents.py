@@ -21,7 +21,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
 from cloudgpu.control.timers import repair
-from cloudgpu.providers.aws.probes import CHANGES, READS, UNASKED
+from cloudgpu.providers.aws.account.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call
 from tests.clouds.aws.errors import PERMISSIONS

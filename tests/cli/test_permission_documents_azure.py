@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
-from cloudgpu.providers.azure.probes import PROBES
+from cloudgpu.providers.azure.account.permissions import PROBES
 from tests.cli.azure_line import CONFIG, Line
 from tests.cli.line import on_time_of
 from tests.clouds.azure.fixtures import azure_arm, azure_process

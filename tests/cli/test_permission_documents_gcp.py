@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.control import opening as sessions
-from cloudgpu.providers.gcp.actions import ACTIONS
+from cloudgpu.providers.gcp.account.permissions import ACTIONS
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.model import Key

@@ -13,7 +13,7 @@ from cloudgpu.control.lastpass import carried
 from cloudgpu.control.metrics import Family, _text, exposition
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
-from cloudgpu.providers.calls import calls, count
+from cloudgpu.providers.shared.calls import calls, count
 from cloudgpu.testing.fake.market import TYPES
 
 

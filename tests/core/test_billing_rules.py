@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.billing.rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
 from cloudgpu.core.billing.usage import Per, Resource, Use
-from cloudgpu.providers.aws.translate import _BILLED
+from cloudgpu.providers.aws.compute.translate import _BILLED
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs" / "billing.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from cloudgpu.parallel import beat
-from cloudgpu.providers.asking import heard
+from cloudgpu.providers.shared.calls import heard
 
 SILENT_S = 0.15
 

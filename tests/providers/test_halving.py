@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
-from cloudgpu.providers.halving import halved
+from cloudgpu.providers.shared.calls import halved
 
 
 class Cloud:

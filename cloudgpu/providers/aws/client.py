@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
 from cloudgpu.parallel import beat
-from cloudgpu.providers.asking import Answer, each
 from cloudgpu.providers.aws.errors import Asked, translated
-from cloudgpu.providers.aws.options import AwsOptions, aws_options
+from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.calls import count
 from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.calls import Answer, count, each
 
 if TYPE_CHECKING:
     from datetime import datetime

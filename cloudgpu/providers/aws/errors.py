@@ -18,8 +18,8 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from cloudgpu.providers.aws.codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
-from cloudgpu.providers.clocks import is_skewed, wrong_clock
+from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
+from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 
 LONGEST = 300  # characters of AWS's own sentence that a person has to read
 _UNKNOWN = Meaning(ProviderUnavailable)

@@ -1,10 +1,17 @@
-"""Ids of ours on AWS: the region and AWS's own id, `us-east-1/i-0123456789abcdef0`, so that no look has to search."""
+"""Ids of ours on AWS: the region and AWS's own id, `us-east-1/i-0123456789abcdef0`, so that no look has to search.
+
+The table of an aws account in config.toml.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.shared.options import fault, matching, port, read_table, several, text
 
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d{1,2})[a-z]")
@@ -38,3 +45,47 @@ def region_of(zone: str) -> str | None:
     """Return the region of an availability zone, None for what is none (a local zone has a longer name)."""
     found = ZONE.fullmatch(zone)
     return found[1] if found else None
+
+
+HOME_REGION = "us-east-1"
+SSH_PORT = 22
+_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
+_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """What an account's table says. `home_region` is asked for what no region owns; `regions` empty: all enabled."""
+
+    profile: str | None = None
+    home_region: str = HOME_REGION
+    regions: tuple[str, ...] = ()
+    exclude_regions: tuple[str, ...] = ()
+    ssh_port: int = SSH_PORT
+    instance_profile: str | None = None
+    timer_role: str | None = None
+
+
+def aws_options(account: str, table: Mapping[str, Any]) -> AwsOptions:
+    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    return AwsOptions(**read_table("aws", account, table, _READERS))
+
+
+def _role(account: str, key: str, value: object) -> str:
+    if isinstance(value, str) and _ROLE.fullmatch(value):
+        return value
+    way = f'Write it like {key} = "arn:aws:iam::123456789012:role/cloudgpu-timer": cloudgpu init aws does.'
+    raise fault(account, key, value, "has to be the ARN of an IAM role.", way)
+
+
+_region = matching(_REGION, "a region", "us-east-1")
+_regions = several(_region, "regions", "us-east-1")
+_READERS = {
+    "profile": text,
+    "home_region": _region,
+    "regions": _regions,
+    "exclude_regions": _regions,
+    "ssh_port": port,
+    "instance_profile": text,
+    "timer_role": _role,
+}

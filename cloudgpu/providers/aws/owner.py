@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from cloudgpu.providers.aws.options import AwsOptions
+    from cloudgpu.providers.aws.ids import AwsOptions
 
 NUMBER = re.compile(r"[0-9]{12}")
 KEPT_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least

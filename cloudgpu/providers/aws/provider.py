@@ -57,217 +57,217 @@ class AwsProvider:
 
     def available(self, want: Want) -> Stock:
         """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""
-        from cloudgpu.providers.aws import stock
+        from cloudgpu.providers.aws.market import availability as stock
 
         return stock.available(self._aws, want)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer: spot asked per zone, on demand by the dated list."""
-        from cloudgpu.providers.aws import prices
+        from cloudgpu.providers.aws.market import prices
 
         return prices.prices(self._aws, offers)
 
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return what each spot item cost since then, oldest first."""
-        from cloudgpu.providers.aws import spot_history
+        from cloudgpu.providers.aws.market import prices as spot_history
 
         return spot_history.price_history(self._aws, items, since)
 
     def bound(self, setup: Setup, want: Want) -> Bound:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.aws import bound
+        from cloudgpu.providers.aws.compute import placement as bound
 
         return bound.bound(self._aws, setup, want)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        from cloudgpu.providers.aws import resolve
+        from cloudgpu.providers.aws.compute import resolve
 
         return resolve.resolve(self._aws, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt, or return the one that its token has made already."""
-        from cloudgpu.providers.aws import launch
+        from cloudgpu.providers.aws.compute import launch
 
         return launch.launch(self._aws, attempt, deadline=deadline)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when AWS has none."""
-        from cloudgpu.providers.aws import listing
+        from cloudgpu.providers.aws.compute import listing
 
         return listing.get(self._aws, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag, and the regions that did not answer."""
-        from cloudgpu.providers.aws import listing
+        from cloudgpu.providers.aws.compute import listing
 
         return listing.listed(self._aws)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine, its spot request and its system disk; an unknown id is no error."""
-        from cloudgpu.providers.aws import power
+        from cloudgpu.providers.aws.compute import power
 
         power.terminate(self._aws, id)
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and its spot request while its system disk stays."""
-        from cloudgpu.providers.aws import power
+        from cloudgpu.providers.aws.compute import power
 
         power.end_keeping_disk(self._aws, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the machine; InvalidRequest for a one-time spot machine, which AWS cannot stop."""
-        from cloudgpu.providers.aws import power
+        from cloudgpu.providers.aws.compute import power
 
         power.stop(self._aws, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to stop these machines, a call per region; return those that AWS refused."""
-        from cloudgpu.providers.aws import many
+        from cloudgpu.providers.aws.compute import bulk as many
 
         return many.stop_many(self._aws, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: a call per region."""
-        from cloudgpu.providers.aws import many
+        from cloudgpu.providers.aws.compute import bulk as many
 
         return many.get_many(self._aws, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine; one that runs is left alone."""
-        from cloudgpu.providers.aws import power
+        from cloudgpu.providers.aws.compute import power
 
         power.start(self._aws, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags on the machine and leave every other alone."""
-        from cloudgpu.providers.aws import power
+        from cloudgpu.providers.aws.compute import power
 
         power.tag(self._aws, id, tags)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return whether somebody has opened our own security groups to everybody."""
-        from cloudgpu.providers.aws import findings
+        from cloudgpu.providers.aws.account import findings
 
         return findings.findings(self._aws, region)
 
     def leftovers(self, region: str | None = None) -> Leftovers:
         """Return the disks, snapshots and images with our tags, in use or not, and the regions that did not answer."""
-        from cloudgpu.providers.aws import storage
+        from cloudgpu.providers.aws.storage import disks as storage
 
         return storage.leftovers(self._aws, region)
 
     def remove(self, leftover: Leftover) -> None:
         """Delete it, an image with its snapshots; InvalidRequest while a machine uses it."""
-        from cloudgpu.providers.aws import storage
+        from cloudgpu.providers.aws.storage import disks as storage
 
         storage.remove(self._aws, leftover)
 
     def orphans(self, region: str | None = None) -> Leftovers:
         """Return the addresses, interfaces, groups, key pairs and spot requests with our tags, in use or not."""
-        from cloudgpu.providers.aws import orphans
+        from cloudgpu.providers.aws.storage import orphans
 
         return orphans.orphans(self._aws, region)
 
     def remove_orphan(self, thing: Leftover) -> None:
         """Ask to delete one of these; InvalidRequest while something uses it."""
-        from cloudgpu.providers.aws import orphans
+        from cloudgpu.providers.aws.storage import orphans
 
         orphans.remove(self._aws, thing)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
         """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
-        from cloudgpu.providers.aws import imaging
+        from cloudgpu.providers.aws.storage import create_image as imaging
 
         return imaging.save_image(self._aws, source, name, tags, restart=restart)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
-        from cloudgpu.providers.aws import volumes
+        from cloudgpu.providers.aws.storage import volumes
 
         return volumes.attach(self._aws, id, volume, tags)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on running GPU machines in a region, and how much of each is used."""
-        from cloudgpu.providers.aws import quotas
+        from cloudgpu.providers.aws.market import quotas
 
         return quotas.quotas(self._aws, region)
 
     def quota_page(self, region: str, code: str) -> str:
         """Return where a person asks for a higher limit: the page of Service Quotas."""
-        from cloudgpu.providers.aws import quotas
+        from cloudgpu.providers.aws.market import quotas
 
         return quotas.page(region, code)
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask AWS for a higher limit; return the request's id."""
-        from cloudgpu.providers.aws import quotas
+        from cloudgpu.providers.aws.market import quotas
 
         return quotas.request(self._aws, region, code, limit)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses, each with the host of its EC2 endpoint."""
-        from cloudgpu.providers.aws import places
+        from cloudgpu.providers.aws.market import availability as places
 
         return places.endpoints(self._aws)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's security group decides."""
-        from cloudgpu.providers.aws import access
+        from cloudgpu.providers.aws.network import security_group as access
 
         return access.allowed(self._aws, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out."""
-        from cloudgpu.providers.aws import access
+        from cloudgpu.providers.aws.network import security_group as access
 
         access.allow(self._aws, id, label, cidr)
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
-        from cloudgpu.providers.aws import role
+        from cloudgpu.providers.aws.account import machine_role as role
 
         return role.look(self._aws, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make the role, its policy and the profile, tagged; what is there already stays."""
-        from cloudgpu.providers.aws import role
+        from cloudgpu.providers.aws.account import machine_role as role
 
         role.make(self._aws, document)
 
     def remove_machine_role(self) -> None:
         """Take the role, its policy and the profile away, where they bear our tag."""
-        from cloudgpu.providers.aws import role
+        from cloudgpu.providers.aws.account import machine_role as role
 
         role.remove(self._aws)
 
     def timer_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role `cloudgpu-timer`."""
-        from cloudgpu.providers.aws import timer_role
+        from cloudgpu.providers.aws.account import timer_role
 
         return timer_role.look(self._aws, document)
 
     def make_timer_role(self, document: str) -> None:
         """Make that role and its policy, tagged; what is there already stays."""
-        from cloudgpu.providers.aws import timer_role
+        from cloudgpu.providers.aws.account import timer_role
 
         timer_role.make(self._aws, document)
 
     def remove_timer_role(self) -> None:
         """Take that role and its policy away, where they bear our tag."""
-        from cloudgpu.providers.aws import timer_role
+        from cloudgpu.providers.aws.account import timer_role
 
         timer_role.remove(self._aws)
 
     def no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        from cloudgpu.providers.aws import timer
+        from cloudgpu.providers.aws.compute import schedules as timer
 
         return timer.no_timer(self._aws)
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine's schedule fires; None for none."""
-        from cloudgpu.providers.aws import timer
+        from cloudgpu.providers.aws.compute import schedules as timer
 
         return timer.timer(self._aws, id)
 
@@ -280,49 +280,49 @@ class AwsProvider:
 
     def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Make or move the machine's EventBridge schedule, which stops or ends it."""
-        from cloudgpu.providers.aws import timer
+        from cloudgpu.providers.aws.compute import schedules as timer
 
         timer.set_timer(self._aws, id, at, does)
         return True
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Delete the machine's schedule."""
-        from cloudgpu.providers.aws import timer
+        from cloudgpu.providers.aws.compute import schedules as timer
 
         timer.drop_timer(self._aws, id)
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when each schedule of this ledger fires, by the machine's id."""
-        from cloudgpu.providers.aws import timer
+        from cloudgpu.providers.aws.compute import schedules as timer
 
         return timer.timers(self._aws, region, of)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""
-        from cloudgpu.providers.aws import backstop
+        from cloudgpu.providers.aws.account import budget_alert as backstop
 
         return backstop.look(self._aws)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make the budget `cloudgpu-backstop` so: AWS mails at 80 and 100 %, and when the forecast passes it."""
-        from cloudgpu.providers.aws import backstop
+        from cloudgpu.providers.aws.account import budget_alert as backstop
 
         backstop.make(self._aws, alert)
 
     def remove_budget_alert(self) -> None:
         """Take the budget `cloudgpu-backstop` away."""
-        from cloudgpu.providers.aws import backstop
+        from cloudgpu.providers.aws.account import budget_alert as backstop
 
         backstop.remove(self._aws)
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts, by what botocore finds. Asks nobody."""
-        from cloudgpu.providers.aws import login
+        from cloudgpu.providers.aws.account import login
 
         return login.login(self._aws)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses at AWS and whether it is allowed; changes are sent as dry runs."""
-        from cloudgpu.providers.aws import permissions
+        from cloudgpu.providers.aws.account import permissions
 
         return permissions.permissions(self._aws, region)

@@ -1,4 +1,7 @@
-"""Talks to Azure Resource Manager: one client per service, errors in our own words, waits by the clock given to us."""
+"""Talks to Azure Resource Manager: one client per service, errors in our own words, waits by the clock given to us.
+
+Calls to Azure Resource Manager that none of its SDKs has: plain JSON, through the same client as all others.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
 from cloudgpu.providers.azure.errors import Asked, translated
-from cloudgpu.providers.azure.options import AzureOptions, azure_options
+from cloudgpu.providers.azure.ids import AzureOptions, azure_options
 from cloudgpu.providers.azure.transport import transport
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.waiting import SOON_S
+from cloudgpu.providers.shared.calls import SOON_S
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -180,3 +183,34 @@ class Azure:
 def _missing(error: ModuleNotFoundError) -> MissingExtra:
     message = f"The provider {KIND} needs {error.name}, which is not installed."
     return MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[azure]'")
+
+
+def read(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:
+    """Return what a GET answers; `action` is the permission that it takes. One call."""
+    client = azure.resources  # first: it says so where the SDK is not installed
+    from azure.core.rest import HttpRequest
+
+    with azure.said(action, ""):
+        response = client.send_request(HttpRequest("GET", path, params={"api-version": version, **query}))
+        response.raise_for_status()
+        found: Mapping[str, Any] = response.json()
+    return found
+
+
+def pages(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each `value` of a list. A call per page."""
+    found = read(azure, action, path, version, **query)
+    yield from found.get("value", ())
+    while found.get("nextLink"):
+        found = _next(azure, action, str(found["nextLink"]))
+        yield from found.get("value", ())
+
+
+def _next(azure: Azure, action: str, link: str) -> Mapping[str, Any]:
+    from azure.core.rest import HttpRequest
+
+    with azure.said(action, ""):
+        response = azure.resources.send_request(HttpRequest("GET", link))
+        response.raise_for_status()
+        found: Mapping[str, Any] = response.json()
+    return found

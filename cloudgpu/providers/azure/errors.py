@@ -22,9 +22,17 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from cloudgpu.providers.azure.codes import CREDENTIAL, DENIED, ENVELOPES, MEANINGS, NOT_ALLOWED, NOT_FOUND, Meaning
 from cloudgpu.providers.azure.credentials import who
-from cloudgpu.providers.clocks import is_skewed, wrong_clock
+from cloudgpu.providers.azure.error_codes import (
+    CREDENTIAL,
+    DENIED,
+    ENVELOPES,
+    MEANINGS,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    Meaning,
+)
+from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 
 LONGEST = 300  # characters of Azure's own sentence that a person has to read
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429

@@ -1,15 +1,20 @@
 """Ids of ours on Azure: the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`.
 
 The machine is called as its group, so that an id names all that a launch has made, and no look has to search.
+
+The table of an azure account in config.toml.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.shared.options import flag, matching, port, read_table, several, text
 
 GUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 SUBSCRIPTION = re.compile(GUID)
@@ -125,3 +130,49 @@ def resource(id: str) -> Resource | None:  # noqa: A002
     if found is None:
         return None
     return Resource(found["subscription"], found["group"].lower(), found["kind"].lower(), found["name"], found["rest"])
+
+
+SSH_PORT = 22
+_ROLE = re.compile(
+    rf"(?:/subscriptions/{GUID})?/providers/Microsoft\.Authorization/roleDefinitions/{GUID}", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """What an account's table says. `regions` empty: those in which the catalogue has a price of what is wanted.
+
+    `subscription` empty: that of AZURE_SUBSCRIPTION_ID. `machine_role` is the id of the role definition that lets a
+    machine deallocate and tag itself (None: machines have no identity). `timers`: the subscription may use scheduled
+    actions. `encryption_at_host`: it has that feature, and machines are launched with it.
+    """
+
+    subscription: str | None = None
+    tenant: str | None = None
+    regions: tuple[str, ...] = ()
+    exclude_regions: tuple[str, ...] = ()
+    ssh_port: int = SSH_PORT
+    machine_role: str | None = None
+    timers: bool = False
+    encryption_at_host: bool = False
+
+
+def azure_options(account: str, table: Mapping[str, Any]) -> AzureOptions:
+    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    return AzureOptions(**read_table("azure", account, table, _READERS))
+
+
+_region = matching(LOCATION, "a region", "eastus")
+_regions = several(_region, "regions", "eastus")
+_READERS = {
+    "subscription": matching(SUBSCRIPTION, "a subscription's id", '"00000000-0000-0000-0000-000000000000"'),
+    "tenant": text,
+    "regions": _regions,
+    "exclude_regions": _regions,
+    "ssh_port": port,
+    "machine_role": matching(
+        _ROLE, "a role definition's id", "/subscriptions/.../roleDefinitions/...: cloudgpu init azure does"
+    ),
+    "timers": flag,
+    "encryption_at_host": flag,
+}

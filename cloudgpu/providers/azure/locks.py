@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, EndRefused
-from cloudgpu.providers.azure import plainly
+from cloudgpu.providers.azure import client as plainly
 from cloudgpu.providers.azure.errors import said
 
 if TYPE_CHECKING:

@@ -60,206 +60,206 @@ class AzureProvider:
 
     def available(self, want: Want) -> Stock:
         """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""
-        from cloudgpu.providers.azure import stock
+        from cloudgpu.providers.azure.market import availability as stock
 
         return stock.available(self._azure, want)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list; asked for what that lacks."""
-        from cloudgpu.providers.azure import prices
+        from cloudgpu.providers.azure.market import prices
 
         return prices.prices(self._azure, offers)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
-        from cloudgpu.providers.azure import resolve
+        from cloudgpu.providers.azure.compute import resolve
 
         return resolve.resolve(self._azure, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Launch the machine of an attempt in a group of its own, or return the one that its token has made already."""
-        from cloudgpu.providers.azure import launch
+        from cloudgpu.providers.azure.compute import launch
 
         return launch.launch(self._azure, attempt, deadline=deadline)
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when Azure has neither it nor its group."""
-        from cloudgpu.providers.azure import listing
+        from cloudgpu.providers.azure.compute import listing
 
         return listing.get(self._azure, id)
 
     def list(self) -> Listing:
         """Return every machine with a cloudgpu-id tag in the subscription."""
-        from cloudgpu.providers.azure import listing
+        from cloudgpu.providers.azure.compute import listing
 
         return listing.listed(self._azure)
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine with its whole group; an unknown id is no error."""
-        from cloudgpu.providers.azure import power
+        from cloudgpu.providers.azure.compute import power
 
         power.terminate(self._azure, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to deallocate the machine: to shut it down alone does not end what it costs."""
-        from cloudgpu.providers.azure import power
+        from cloudgpu.providers.azure.compute import power
 
         power.stop(self._azure, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
         """Ask to deallocate these machines, side by side; return those that Azure refused."""
-        from cloudgpu.providers.azure import many
+        from cloudgpu.providers.azure.compute import bulk as many
 
         return many.stop_many(self._azure, ids)
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
         """Return each machine now, or why not: by the two listings."""
-        from cloudgpu.providers.azure import many
+        from cloudgpu.providers.azure.compute import bulk as many
 
         return many.get_many(self._azure, ids)
 
     def start(self, id: str) -> None:  # noqa: A002
         """Ask to start a machine, and wait until Azure has found the capacity; one that runs is left alone."""
-        from cloudgpu.providers.azure import power
+        from cloudgpu.providers.azure.compute import power
 
         power.start(self._azure, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags on the machine and leave every other alone."""
-        from cloudgpu.providers.azure import power
+        from cloudgpu.providers.azure.compute import power
 
         power.tag(self._azure, id, tags)
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return the CIDR per label that may reach SSH; empty where somebody else's security group decides."""
-        from cloudgpu.providers.azure import access
+        from cloudgpu.providers.azure.network import security_group as access
 
         return access.allowed(self._azure, id)
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label in place of the one before; None takes it out."""
-        from cloudgpu.providers.azure import access
+        from cloudgpu.providers.azure.network import security_group as access
 
         access.allow(self._azure, id, label, cidr)
 
     def bound(self, setup: Setup, want: Want) -> Bound:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.azure import bound
+        from cloudgpu.providers.azure.compute import placement as bound
 
         return bound.bound(self._azure, setup, want)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
-        from cloudgpu.providers.azure import rehearse
+        from cloudgpu.providers.azure.compute import bulk as rehearse
 
         return rehearse.interrupt(self._azure, id)
 
     def leftovers(self, region: str | None = None) -> Leftovers:
         """Return the disks, snapshots and images of ours, in use or not."""
-        from cloudgpu.providers.azure import storage
+        from cloudgpu.providers.azure.storage import disks as storage
 
         return storage.leftovers(self._azure, region)
 
     def remove(self, leftover: Leftover) -> None:
         """Delete it, and a launch's group with its last disk; InvalidRequest while a machine uses it."""
-        from cloudgpu.providers.azure import storage
+        from cloudgpu.providers.azure.storage import disks as storage
 
         storage.remove(self._azure, leftover)
 
     def orphans(self, region: str | None = None) -> Leftovers:
         """Return the groups of launches, interfaces, addresses and roles of machines, in use or not."""
-        from cloudgpu.providers.azure import orphans
+        from cloudgpu.providers.azure.storage import orphans
 
         return orphans.orphans(self._azure, region)
 
     def remove_orphan(self, thing: Leftover) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
-        from cloudgpu.providers.azure import orphans
+        from cloudgpu.providers.azure.storage import orphans
 
         orphans.remove(self._azure, thing)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
         """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""
         del restart  # a snapshot is of one moment, whether the machine runs or not
-        from cloudgpu.providers.azure import imaging
+        from cloudgpu.providers.azure.storage import create_image as imaging
 
         return imaging.save_image(self._azure, source, name, tags)
 
     def end_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        from cloudgpu.providers.azure import keeping
+        from cloudgpu.providers.azure.compute import keep_disk as keeping
 
         keeping.end_keeping_disk(self._azure, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
-        from cloudgpu.providers.azure import volumes
+        from cloudgpu.providers.azure.storage import volumes
 
         return volumes.attach(self._azure, id, volume, tags)
 
     def regions(self) -> Sequence[Region]:
         """Return the regions of the account with the host of each one's Resource Manager."""
-        from cloudgpu.providers.azure import places
+        from cloudgpu.providers.azure.market import availability as places
 
         return places.endpoints(self._azure)
 
     def quotas(self, region: str) -> Sequence[Quota]:
         """Return the limits on vCPUs of GPU machines in a region, with what is used."""
-        from cloudgpu.providers.azure import quotas
+        from cloudgpu.providers.azure.market import quotas
 
         return quotas.quotas(self._azure, region)
 
     def quota_page(self, region: str, code: str) -> str:
         """Return where a person asks for a higher limit: the portal's page of quotas."""
-        from cloudgpu.providers.azure import quotas
+        from cloudgpu.providers.azure.market import quotas
 
         return quotas.page(region, code)
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
         """Ask Azure for a higher limit; return the request's id."""
-        from cloudgpu.providers.azure import quotas
+        from cloudgpu.providers.azure.market import quotas
 
         return quotas.request(self._azure, region, code, limit)
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses and whether it is allowed, by one call."""
-        from cloudgpu.providers.azure import permissions
+        from cloudgpu.providers.azure.account import permissions
 
         return permissions.permissions(self._azure, region)
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts; asks nobody."""
-        from cloudgpu.providers.azure import login
+        from cloudgpu.providers.azure.account import login
 
         return login.login(self._azure)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
         """Return how it stands with the subscription, its services, the role of machines and timers."""
-        from cloudgpu.providers.azure import findings
+        from cloudgpu.providers.azure.account import findings
 
         return findings.findings(self._azure, region)
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the role under which machines deallocate and tag themselves."""
-        from cloudgpu.providers.azure import role
+        from cloudgpu.providers.azure.account import machine_role as role
 
         return role.look(self._azure, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make it, or put it right, and switch the service of timers on."""
-        from cloudgpu.providers.azure import role
+        from cloudgpu.providers.azure.account import machine_role as role
 
         role.make(self._azure, document)
 
     def remove_machine_role(self) -> None:
         """Take it away, where it is ours, from whoever has it first."""
-        from cloudgpu.providers.azure import role
+        from cloudgpu.providers.azure.account import machine_role as role
 
         role.remove(self._azure)
 
     def no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        from cloudgpu.providers.azure import timer
+        from cloudgpu.providers.azure.compute import schedules as timer
 
         return timer.no_timer(self._azure)
 
@@ -270,43 +270,43 @@ class AzureProvider:
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when Azure deallocates the machine; None for never."""
-        from cloudgpu.providers.azure import timer
+        from cloudgpu.providers.azure.compute import schedules as timer
 
         return timer.timer(self._azure, id)
 
     def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
         """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
         del does
-        from cloudgpu.providers.azure import timer
+        from cloudgpu.providers.azure.compute import schedules as timer
 
         return timer.set_timer(self._azure, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take the machine's timer away; none is no error."""
-        from cloudgpu.providers.azure import timer
+        from cloudgpu.providers.azure.compute import schedules as timer
 
         timer.drop_timer(self._azure, id)
 
     def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when each machine of this ledger is deallocated."""
-        from cloudgpu.providers.azure import timer
+        from cloudgpu.providers.azure.compute import schedules as timer
 
         return timer.timers(self._azure, region)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return Azure's own budget as we have made it; None for none."""
-        from cloudgpu.providers.azure import backstop
+        from cloudgpu.providers.azure.account import budget_alert as backstop
 
         return backstop.look(self._azure)
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
         """Make Azure's own budget so."""
-        from cloudgpu.providers.azure import backstop
+        from cloudgpu.providers.azure.account import budget_alert as backstop
 
         backstop.make(self._azure, alert)
 
     def remove_budget_alert(self) -> None:
         """Take Azure's own budget away."""
-        from cloudgpu.providers.azure import backstop
+        from cloudgpu.providers.azure.account import budget_alert as backstop
 
         backstop.remove(self._azure)

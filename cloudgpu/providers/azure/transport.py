@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from cloudgpu.errors import MissingExtra, Silent
 from cloudgpu.parallel import beat
-from cloudgpu.providers.calls import count
 from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.calls import count
 
 _SLOW = "GET skus"  # all sizes of a region in one answer: `az vm list-skus` is known for taking long
 _READS, _LOGIN = ("GET", "HEAD"), "/oauth2/v2.0/token"

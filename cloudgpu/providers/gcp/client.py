@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.calls import count
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import Asked, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.waiting import SOON_S
+from cloudgpu.providers.shared.calls import SOON_S, count
 
 if TYPE_CHECKING:
     from datetime import datetime

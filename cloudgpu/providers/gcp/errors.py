@@ -18,8 +18,7 @@ from cloudgpu.errors import (
     RateLimited,
     Silent,
 )
-from cloudgpu.providers.clocks import is_skewed, wrong_clock
-from cloudgpu.providers.gcp.codes import (
+from cloudgpu.providers.gcp.error_codes import (
     BILLING,
     BY_STATUS,
     CREDENTIAL,
@@ -30,6 +29,7 @@ from cloudgpu.providers.gcp.codes import (
     NOT_FOUND,
     Meaning,
 )
+from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 
 LONGEST = 300  # characters of Google's own sentence that a person has to read
 DELETE = "compute.instances.delete"

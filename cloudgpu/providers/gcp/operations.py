@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.gcp import errors, ids
-from cloudgpu.providers.waiting import Waiting
+from cloudgpu.providers.shared.calls import Waiting
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.tables import matching, port, read_table, several
+from cloudgpu.providers.shared.options import matching, port, read_table, several
 
 SSH_PORT = 22
 NETWORK = "default"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.values.times import iso
-from cloudgpu.providers.local import inside
+from cloudgpu.providers.local import guest as inside
 from cloudgpu.providers.local.build import rehome
 from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines
 from cloudgpu.providers.local.layout import Layout, is_alive, process_number, read_json, write_json

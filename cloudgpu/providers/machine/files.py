@@ -1,16 +1,76 @@
-"""The files that a machine gets below HERE: the agent with its settings, and the programs beside it. Pure."""
+"""What a cloud says of a machine to those who write its boot data, and where on the machine they put things.
+
+A template's Jupyter command as it runs on a machine: by the environment that the first start makes. Pure.
+
+The files that a machine gets below HERE: the agent with its settings, and the programs beside it. Pure.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.given import HERE, Given, is_watched
-from cloudgpu.providers.machine.notebooks import jupyter_command
+
+HERE = "/usr/local/lib/cloudgpu"
+USUAL_PORT = 22
+USER = "cloudgpu"  # whom the boot data make on every machine, whatever its image
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the boot data of one machine depend on beside its attempt.
+
+    `reports`: it may say when it was last in use (a role, an identity, guest attributes). `can_deallocate`: it may end
+    its own billing, where a shutdown from inside does not (Azure). `volume` is how the data disk is known on the
+    machine: AWS the volume's id, empty for a new one; Google the device's name; Azure its LUN.
+    """
+
+    cloud: Literal["aws", "gcp", "azure"]
+    ssh_port: int = USUAL_PORT
+    reports: bool = False
+    volume: str = ""
+    can_deallocate: bool = False
+    user: str = USER
+
+
+def is_watched(attempt: Attempt, given: Given) -> bool:
+    """Say whether a spot notice is looked out for all the time: AWS gives two minutes, the others half a minute."""
+    return attempt.offer.available.market is Market.SPOT and given.cloud != "aws"
+
+
+_PIP = "jupyterlab>=4.4,<5"
+_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
+
+
+def jupyter_command(words: tuple[str, ...]) -> list[str]:
+    """Return a template's Jupyter command as it runs there; any other command as it is."""
+    module, rest = _module(words)
+    return [f"{HERE}/jupyter", module, *rest] if module else list(words)
+
+
+def pip(words: tuple[str, ...]) -> str:
+    """Return what pip installs for a Jupyter command: names without spaces, separated by one."""
+    module, _ = _module(words)
+    return "" if not module else f"{_PIP} notebook" if module == "notebook" else _PIP
+
+
+def _module(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the module that a Jupyter command runs and its options; an empty one for any other command."""
+    program, *rest = words or ("",)
+    if program.startswith("jupyter-"):
+        program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
+    if program != "jupyter":
+        return "", ()
+    if rest and rest[0] in _MODULES:
+        return _MODULES[rest[0]], tuple(rest[1:])
+    return "jupyter", tuple(rest)
+
 
 AGENT_INTERVAL_S = 30
 AGENT_INTERVAL_OF_SPOT_S = 10  # where a notice comes half a minute before the end, and the user's hook has to run yet

@@ -1,4 +1,7 @@
-"""Asks a host over SSH: one connection per call, the program and its request on standard input, one answer."""
+"""The error for a login that was refused: it says nothing about what stands on the host.
+
+Asks a host over SSH: one connection per call, the program and its request on standard input, one answer.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,15 @@ from cloudgpu.errors import (
 )
 from cloudgpu.parallel import beat
 from cloudgpu.providers.ssh.host import ANSWER
-from cloudgpu.providers.ssh.unsure import LoginUnsure
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.providers.ssh.options import Host
+
+
+class LoginUnsure(AuthFailed):
+    """Our login was refused, so that nothing is known; a launch may have been accepted earlier."""
+
 
 SSH_PORT = 22
 CONNECT_S = 10.0

@@ -33,13 +33,13 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers import electricity
 from cloudgpu.providers.abilities import Remains
-from cloudgpu.providers.asking import heard
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.calls import heard
 from cloudgpu.providers.ssh import translate
+from cloudgpu.providers.ssh.client import LoginUnsure
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 from cloudgpu.providers.ssh.request import launch_body
-from cloudgpu.providers.ssh.unsure import LoginUnsure
 
 AT_ONCE = 16
 REMEMBERED = 2  # times as long as a read may be silent, a host that was is not asked again

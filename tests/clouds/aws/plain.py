@@ -10,7 +10,7 @@ import boto3
 from botocore.config import Config
 
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.providers.aws.timer_role import trust
+from cloudgpu.providers.aws.account.timer_role import trust
 
 ONCE = Config(retries={"total_max_attempts": 1})
 UBUNTU_DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"

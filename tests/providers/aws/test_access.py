@@ -8,10 +8,10 @@ import pytest
 from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import Reachable
+from cloudgpu.providers.aws.network.security_group import LONGEST, Changes, Rule, changes, description, rules
 from cloudgpu.providers.aws.provider import AwsProvider
-from cloudgpu.providers.aws.rules import LONGEST, Changes, Rule, changes, description, rules
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.callers import callers
+from cloudgpu.providers.shared.rules import callers
 from cloudgpu.testing import ManualClock
 
 HOME, CAFE, LAB = "203.0.113.7/32", "198.51.100.4/32", "192.0.2.0/24"

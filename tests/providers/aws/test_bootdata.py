@@ -15,9 +15,8 @@ from cloudgpu.control.templates import _values
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.bootdata import LIMIT, given_of, user_data
-from cloudgpu.providers.aws.request import Call
-from cloudgpu.providers.machine import bootdata
+from cloudgpu.providers.aws.compute.request import LIMIT, Call, given_of, user_data
+from cloudgpu.providers.machine import user_data as bootdata
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL, saved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.providers.aws.client import Aws
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.calls import calls
+from cloudgpu.providers.shared.calls import calls
 from cloudgpu.testing import ManualClock
 from tests.clouds.aws.fixtures import aws, aws_process
 

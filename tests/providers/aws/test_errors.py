@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.aws import errors
-from cloudgpu.providers.aws.codes import MEANINGS
+from cloudgpu.providers.aws.error_codes import MEANINGS
 from cloudgpu.providers.aws.errors import Asked, translated
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.aws.network import group_name, key_name
+from cloudgpu.providers.aws.network.network import group_name, key_name
 from tests.clouds.aws.plain import client, look
 from tests.providers.aws.accounts import account, calls, own
 from tests.providers.aws.attempts import CALLER, USUAL, attempt_at, offered, quick, saved, soon

@@ -12,8 +12,8 @@ import pytest
 from botocore.tokens import SSOTokenProvider
 
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
+from cloudgpu.providers.aws.account.login import login
 from cloudgpu.providers.aws.client import Aws
-from cloudgpu.providers.aws.login import login
 from cloudgpu.providers.base import ProviderSettings
 
 KEYS = "aws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = wJalrXUtnFEMI\n"

@@ -13,7 +13,7 @@ from cloudgpu.core.catalog.pricelist import RowKey
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
-from cloudgpu.providers.aws.pricelist import price_list
+from cloudgpu.providers.aws.market.pricelist import price_list
 from cloudgpu.providers.base import ProviderSettings
 from tests.providers.aws.accounts import calls, impatient
 

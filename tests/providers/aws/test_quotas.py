@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.catalog import quota_of, types
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, QuotaExceeded
-from cloudgpu.providers.aws.quotas import check, page
+from cloudgpu.providers.aws.market.quotas import check, page
 from tests.clouds.aws.quotas import code_of
 from tests.providers.aws.accounts import account, calls, machine
 

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.aws import spot_end
-from cloudgpu.providers.aws.translate import instance
+from cloudgpu.providers.aws.compute import interruption as spot_end
+from cloudgpu.providers.aws.compute.translate import instance
 from tests.clouds.aws.plain import client, launch
 from tests.clouds.aws.plain import spot as plain_spot
 from tests.providers.aws.accounts import TAGS, account, calls, impatient, machine, own

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.aws.stock import PARKS, STOPS, STOPS_PERSISTENT
+from cloudgpu.providers.aws.market.availability import PARKS, STOPS, STOPS_PERSISTENT
 from tests.providers.aws.accounts import account, calls, impatient
 
 FEW = ["us-east-1", "us-west-2", "eu-west-1"]

@@ -12,7 +12,7 @@ from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.aws.boot import TAG_BOOT, boot_tag, register_as
+from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
 from cloudgpu.testing import ManualClock
 from tests.clouds.aws.plain import client, look
 from tests.providers.aws.accounts import TAGS, account, machine, own

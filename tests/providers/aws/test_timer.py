@@ -12,9 +12,9 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import Firing
-from cloudgpu.providers.aws import timer
+from cloudgpu.providers.aws.account.timer_role import trust
+from cloudgpu.providers.aws.compute import schedules as timer
 from cloudgpu.providers.aws.provider import AwsProvider
-from cloudgpu.providers.aws.timer_role import trust
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.aws.plain import client, launch, role_of_timers
 from tests.providers.aws.accounts import calls, impatient, machine, own

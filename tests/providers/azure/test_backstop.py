@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure import backstop
+from cloudgpu.providers.azure.account import budget_alert as backstop
 
 ADA = BudgetAlert(Money.usd("300"), ("ada@example.org",))
 

@@ -9,7 +9,8 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Available, Market, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Bound
-from cloudgpu.providers.azure import bound, volumes
+from cloudgpu.providers.azure.compute import placement as bound
+from cloudgpu.providers.azure.storage import volumes
 from tests.providers.azure.launched import GROUP, ID, launch
 from tests.providers.azure.test_storage import saved
 

@@ -27,7 +27,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.azure.codes import MEANINGS
+from cloudgpu.providers.azure.error_codes import MEANINGS
 from cloudgpu.providers.azure.errors import Asked, code_of, translated
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

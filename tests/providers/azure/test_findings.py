@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cloudgpu.providers.azure import role, services
-from cloudgpu.providers.azure.findings import findings
+from cloudgpu.providers.azure import groups as services
+from cloudgpu.providers.azure.account import machine_role as role
+from cloudgpu.providers.azure.account.findings import findings
 from tests.providers.azure.test_role import with_role
 
 

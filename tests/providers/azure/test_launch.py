@@ -24,7 +24,8 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.azure import groups, ids, launch
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.compute import launch
 from tests.listened import Waits, in_a_part
 from tests.providers.azure.attempts import (
     A10,

@@ -8,7 +8,8 @@ from azure.core.exceptions import HttpResponseError
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.azure import keeping, orphans
+from cloudgpu.providers.azure.compute import keep_disk as keeping
+from cloudgpu.providers.azure.storage import orphans
 from tests.providers.azure.launched import GROUP, ID, IDENTITY, launch, without_machine
 from tests.providers.azure.test_role import give, with_role
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure.permissions import allows, permissions
-from cloudgpu.providers.azure.probes import PROBES
+from cloudgpu.providers.azure.account.permissions import PROBES, allows, permissions
 
 START = "Microsoft.Compute/virtualMachines/start/action"
 

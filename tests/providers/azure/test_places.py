@@ -6,8 +6,8 @@ import pytest
 
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest
-from cloudgpu.providers.azure import places
-from cloudgpu.providers.azure.login import login
+from cloudgpu.providers.azure.account.login import login
+from cloudgpu.providers.azure.market import availability as places
 
 T4 = ("Standard_NC4as_T4_v3",)
 
@@ -69,7 +69,9 @@ def bare(account, monkeypatch, tmp_path):
     for name in (*VARIABLES, "CLOUDGPU_AZURE_ENDPOINT"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path / "cli"))
-    monkeypatch.setattr("cloudgpu.providers.azure.login._CHASSIS", tmp_path / "chassis")  # this may be one of Azure's
+    monkeypatch.setattr(
+        "cloudgpu.providers.azure.account.login._CHASSIS", tmp_path / "chassis"
+    )  # this may be one of Azure's
     return account()
 
 

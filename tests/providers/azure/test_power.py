@@ -15,7 +15,7 @@ from cloudgpu.errors import (
     NoCapacity,
     ProviderUnavailable,
 )
-from cloudgpu.providers.azure import listing, translate
+from cloudgpu.providers.azure.compute import listing, translate
 from tests.providers.azure.attempts import USUAL, attempt_at, calls, launched, offered, provider_of
 from tests.providers.azure.launched import GROUP, ID, launch
 

@@ -11,8 +11,8 @@ from cloudgpu.core.catalog.pricelist import RowKey
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, RateLimited
-from cloudgpu.providers.azure.pricelist import price_list
-from cloudgpu.providers.azure.retail import Retail
+from cloudgpu.providers.azure.market.pricelist import price_list
+from cloudgpu.providers.azure.market.retail import Retail
 from cloudgpu.providers.base import ProviderSettings
 from tests.clouds.azure_prices import REGIONS, AzurePrices, item, machine
 from tests.clouds.price_server import Wrong

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure import quotas
+from cloudgpu.providers.azure.market import quotas
 from tests.providers.azure.launched import SPOT, launch
 
 

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.ask import ask
-from cloudgpu.providers.azure.options import azure_options
+from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.ids import azure_options
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.azure.transport import named
 from cloudgpu.providers.base import ProviderSettings

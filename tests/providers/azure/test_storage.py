@@ -10,7 +10,12 @@ from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.azure import bound, groups, imaging, keeping, storage, volumes
+from cloudgpu.providers.azure import groups
+from cloudgpu.providers.azure.compute import keep_disk as keeping
+from cloudgpu.providers.azure.compute import placement as bound
+from cloudgpu.providers.azure.storage import create_image as imaging
+from cloudgpu.providers.azure.storage import disks as storage
+from cloudgpu.providers.azure.storage import volumes
 from tests.providers.azure.launched import GROUP, ID, OTHER, launch, tags
 
 IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}

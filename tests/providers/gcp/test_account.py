@@ -8,8 +8,10 @@ import pytest
 
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.gcp import findings, places, quotas
-from cloudgpu.providers.gcp.actions import ACTIONS
+from cloudgpu.providers.gcp.account import findings
+from cloudgpu.providers.gcp.account.permissions import ACTIONS
+from cloudgpu.providers.gcp.market import availability as places
+from cloudgpu.providers.gcp.market import quotas
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.plain import Plain
 from tests.providers.gcp.accounts import account, calls, machine

@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.gcp import errors
-from cloudgpu.providers.gcp.codes import BY_STATUS, MEANINGS
+from cloudgpu.providers.gcp.error_codes import BY_STATUS, MEANINGS
 from cloudgpu.providers.gcp.errors import Asked, code_of, ended, is_gone, translated
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)

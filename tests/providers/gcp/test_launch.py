@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.request import body
+from cloudgpu.providers.gcp.compute.request import body
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls
 from tests.providers.gcp.attempts import CALLER, USUAL, ZONE, attempt_at, launched, offered, saved, soon

@@ -14,7 +14,7 @@ from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.gcp.pricelist import price_list
+from cloudgpu.providers.gcp.market.pricelist import price_list
 from tests.clouds.gcp_prices import GcpPrices, sku
 from tests.clouds.price_server import Wrong
 

@@ -11,8 +11,10 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.gcp import access, imaging, volumes
-from cloudgpu.providers.gcp.things import joined
+from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.storage import create_image as imaging
+from cloudgpu.providers.gcp.storage import volumes
+from cloudgpu.providers.gcp.storage.resources import joined
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.model import Key
 from tests.clouds.gcp.plain import PROJECT, ZONE, Plain

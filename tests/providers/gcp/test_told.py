@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.model.instances import State
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.gcp import ended
+from cloudgpu.providers.gcp.compute import interruption as ended
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.clouds.gcp.plain import ZONE, Plain
 from tests.providers.gcp.accounts import account, calls, machine

@@ -9,8 +9,9 @@ import pytest
 from cloudgpu.core.model.instances import Address, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.gcp import ids, rules
-from cloudgpu.providers.gcp.translate import instance
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.compute.translate import instance
+from cloudgpu.providers.gcp.network import firewall_rules as rules
 
 BARE = {"name": "cg-1", "zone": "https://www.googleapis.com/compute/v1/projects/p/zones/us-central1-a"}
 FULL = {

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.core.model.offers import Basis, Market, Want
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.gcp.unlisted import architecture
+from cloudgpu.providers.gcp.compute.machine_types import architecture
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls
 from tests.providers.gcp.attempts import resolved

@@ -13,7 +13,7 @@ from cloudgpu.agent import source as agent_source
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.bootdata import Given, boot_hook, jupyter_command, user_data
+from cloudgpu.providers.machine.user_data import Given, boot_hook, jupyter_command, user_data
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws import userdata
 from tests.providers.aws.attempts import USUAL

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Available, Market
-from cloudgpu.providers.machine.bootdata import Given, startup_script
+from cloudgpu.providers.machine.user_data import Given, startup_script
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL
 

@@ -1,0 +1,1 @@
+"""Login, permissions, roles and budget alerts on AWS."""

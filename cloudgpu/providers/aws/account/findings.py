@@ -1,0 +1,35 @@
+"""What in an AWS account makes the machines of this ledger less safe: looked at, and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.aws.client import pages
+from cloudgpu.providers.aws.network import security_group as rules
+from cloudgpu.providers.shared.rules import WHAT, finding
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+GOOD = "no security group of this ledger lets everybody in by one"
+
+
+def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
+    """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
+    if not aws.ledger:
+        return [finding((), GOOD)]
+    answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
+    found = [one for place, groups in answers.items() for group in groups for one in rules.openings(group, place)]
+    if found or not silent:
+        return [finding(found, GOOD)]
+    return [Finding(WHAT, good=None, says=f"{silent[0].scope} did not answer: {silent[0].why}", next="Run it again.")]
+
+
+def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:
+    ours = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}]
+    with aws.said("DescribeSecurityGroups", region):
+        found = pages(aws.ec2(region), "describe_security_groups", Filters=ours)
+        return [group for page in found for group in page["SecurityGroups"]]

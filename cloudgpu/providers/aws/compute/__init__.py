@@ -1,0 +1,1 @@
+"""Instances of EC2: request, launch, list, stop, terminate."""

@@ -1,0 +1,155 @@
+"""Launches: key pair and group made sure of, then RunInstances, sent again with its token until it is answered."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_OWNER, Instance
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+    Silent,
+)
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws import owner
+from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
+from cloudgpu.providers.aws.compute.translate import instance
+from cloudgpu.providers.aws.network import network
+from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.shared.calls import Waiting
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+ONCE = 1  # send per call: a hidden second one of the SDK's could not be told from ours
+SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+NOT_YET = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound")  # what was just made is not known everywhere at once
+NOT_YET_TIMES = 5
+
+
+def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Launch the machine of an attempt, or return the one that its token has made already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
+    another ProviderUnavailable when that is not known.
+    """
+    call = call_of(attempt)
+    asked = _asked(aws, attempt, call)
+    found = _Sender(aws, attempt, call.region, deadline).send(asked)
+    return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
+
+
+def _asked(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
+    """Return the call's parameters; what it needs in the region is made sure of side by side."""
+    data = user_data(attempt)  # a fault in it is said before anything is made
+    line = attempt.boot.client_public_keys[0]
+    with Pool(2) as pool:
+        key = pool.submit(network.key_pair, aws, call.region, line, attempt.tags[TAG_OWNER], attempt.ledger)
+        group = pool.submit(network.group, aws, attempt, call)
+        return run_instances(attempt, key_name=key.result(), group=group.result(), user_data=data)
+
+
+class _Sender:
+    """Sends one RunInstances until it is answered, and knows whether a machine may have been made."""
+
+    def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime) -> None:
+        self._aws, self._region, self._deadline = aws, region, deadline
+        self._token, self._zone = attempt.token, attempt.offer.available.zone
+        self._unsure = False  # a send was not answered: it may have made the machine
+        self._silent = 0  # sends that were taken and not answered in time
+        self._not_yet = NOT_YET_TIMES
+        what = f"AWS has not accepted RunInstances in {self._zone}"
+        self._waiting = Waiting(aws.tell, aws.clock, what, deadline, after=0)
+
+    def send(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the machine as AWS says it."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return self._sent(asked)
+            except LaunchUncertain as fault:  # the token is known, with other parameters
+                return self._made_before(fault)
+            except ProviderUnavailable as fault:
+                self._unsure |= not isinstance(fault, RateLimited)
+                self._silent += isinstance(fault, Silent)
+                if self._silent == SILENT_SENDS:
+                    raise self._uncertain(fault) from fault
+                wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
+                self._wait(wait, fault)
+            except CloudgpuError as fault:
+                if code_of(fault) in NOT_YET and self._not_yet:
+                    self._not_yet -= 1
+                    self._wait(pause, fault)
+                elif self._unsure:
+                    return self._made_before(fault)
+                else:
+                    raise self._explained(fault, asked) from fault
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
+        with self._aws.said("RunInstances", self._region, value=self._zone):
+            answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**asked)
+        found: dict[str, Any] = answer["Instances"][0]
+        with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
+            owner.remember(self._aws, found["InstanceId"], answer["OwnerId"])
+        return found
+
+    def _wait(self, seconds: float, fault: CloudgpuError) -> None:
+        """Wait as told, unless that would end after the deadline."""
+        left = (self._deadline - self._aws.clock()).total_seconds()
+        if seconds < left:
+            self._waiting.on(fault.message)
+            self._aws.pause(seconds)
+            return
+        if not self._unsure:
+            raise fault
+        raise self._uncertain(fault) from fault
+
+    def _made_before(self, fault: CloudgpuError) -> dict[str, Any]:
+        """Return the machine that this token has made; raise the refusal where it is certain that there is none.
+
+        A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
+        machine, AWS would have returned it. Any other may have come before AWS looked at the token.
+        """
+        asked = [{"Name": "client-token", "Values": [self._token]}]
+        try:
+            with self._aws.said("DescribeInstances", self._region):
+                answer = self._aws.ec2(self._region).describe_instances(Filters=asked)
+        except CloudgpuError:
+            raise self._uncertain(fault) from fault
+        found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
+        if found:
+            machine: dict[str, Any] = found[0]
+            return machine
+        if isinstance(fault, (NoCapacity, QuotaExceeded)):
+            raise fault
+        raise self._uncertain(fault) from fault
+
+    def _explained(self, fault: CloudgpuError, asked: dict[str, Any]) -> CloudgpuError:
+        """Return the refusal of a profile that is not there with the way out; any other as it is."""
+        profile = asked.get("IamInstanceProfile", {}).get("Name")
+        if profile is None or not isinstance(fault, InvalidRequest) or "profile" not in fault.message.lower():
+            return fault
+        return InvalidRequest(
+            fault.message,
+            field=f"accounts.{self._aws.account}.instance_profile",
+            value=profile,
+            next="Make it again with cloudgpu init aws, or take instance_profile out of config.toml.",
+        )
+
+    def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
+        return LaunchUncertain(
+            f"It is not known whether AWS has made the machine in {self._zone}: {fault.message}",
+            field=fault.field,
+            value=fault.value,
+            next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
+        )

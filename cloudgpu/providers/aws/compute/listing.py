@@ -1,0 +1,81 @@
+"""Looks at machines: one by its id, or all of ours in every region that the account uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
+from cloudgpu.errors import InstanceNotFound
+from cloudgpu.providers.aws import ids, owner
+from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.compute import interruption as spot_end
+from cloudgpu.providers.aws.compute import translate
+
+PAGE = 1000  # machines in an answer: the most that AWS gives
+
+
+def get(aws: Aws, id: str) -> Instance:  # noqa: A002
+    """Return the machine now; raise InstanceNotFound when AWS has none.
+
+    One call; a second one for a spot machine that is over, where AWS does not say there since when and why, and for
+    one that AWS shows no more: the request of a spot machine remembers for some hours how that ended.
+    """
+    region, own = ids.machine(id)
+    try:
+        found = raw(aws, region, own)
+    except InstanceNotFound:
+        ended = spot_end.remembered(aws, region, [own])
+        if own not in ended:
+            raise
+        return ended[own]
+    return instances(aws, region, [found])[0]
+
+
+def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
+    """Return what AWS says of a machine; raise InstanceNotFound when it has none.
+
+    Raises AuthFailed where the credentials are of another AWS account than the machine's: that one was not asked.
+    """
+    try:
+        return _found(aws, region, own)
+    except InstanceNotFound:
+        owner.check(aws, own)
+        raise
+
+
+def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
+    with aws.said("DescribeInstances", region, value=ids.joined(region, own)):
+        answer = aws.ec2(region).describe_instances(InstanceIds=[own])
+    found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
+    if not found:
+        message = f"AWS {region} has no machine {own}."
+        raise InstanceNotFound(message, field="instance", value=ids.joined(region, own))
+    return found[0]
+
+
+def listed(aws: Aws) -> Listing:
+    """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page.
+
+    One more in a region with spot machines that are over, where AWS does not say there since when and why.
+    """
+    regions = aws.regions()
+    answers, silent = aws.each(regions, lambda region: _there(aws, region))
+    return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
+
+
+def _there(aws: Aws, region: str) -> list[Instance]:
+    ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
+    with aws.said("DescribeInstances", region):
+        answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
+        found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
+    return instances(aws, region, found)
+
+
+def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
+    """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
+    return spot_end.told(aws, region, [(one, _instance(aws, region, one)) for one in found])
+
+
+def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:
+    return translate.instance(found, account=aws.account, region=region, ssh_port=aws.options.ssh_port)

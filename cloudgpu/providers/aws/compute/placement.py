@@ -1,0 +1,168 @@
+"""Where an own image, a data volume or a subnet ties a launch to: its region or its zone. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Setup, Volume
+from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.compute.translate import tags_of
+from cloudgpu.providers.aws.market.availability import named_region
+from cloudgpu.providers.aws.storage.disks import LARGEST_GB
+from cloudgpu.providers.aws.storage.images import AMI, described
+from cloudgpu.providers.aws.storage.volumes import holder
+from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
+
+_STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
+_NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
+
+
+def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
+    """Return the region of an own image, the zone of a volume or a subnet of `setup`; none of them: nothing is asked.
+
+    One call per region for a volume, and for an image or a subnet that is not named in a known region. Raises
+    InvalidRequest for one that does not exist, or that lies elsewhere than `want` or another of them says.
+    """
+    region = _image_region(aws, setup.image, want) if setup.image is not None else None
+    volume = _volume(aws, setup.volume, want) if setup.volume is not None else None
+    if volume is not None:
+        _one_region(setup.image, region, volume)
+        return Bound(ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
+    subnet = setup.network.subnet
+    zone = _subnet_zone(aws, subnet, want, region) if subnet is not None and want.zone is None else None
+    if zone is not None:
+        return Bound(ids.region_of(zone), zone, why=f"the subnet {subnet} lies in {zone}")
+    return Bound(region=region, why=f"the image {setup.image} lies in {region}" if region else "")
+
+
+def _one_region(image: str | None, region: str | None, volume: Data) -> None:
+    if region not in (None, ids.region_of(volume.zone)):
+        raise InvalidRequest(
+            f"The image {image} lies in {region}, and the volume {volume.name} in {volume.zone}.",
+            field="--volume",
+            value=volume.name,
+            next="Leave one of them out, or make the image in the volume's region.",
+        )
+
+
+def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None:
+    """Return the data volume of this name in the offer's zone; None where it is still to be made, or none is wanted.
+
+    Raises InvalidRequest where another machine uses it: launched, this one would run without it.
+    """
+    if wanted is None:
+        return None
+    volumes = _volumes(aws, item.region)
+    found = next((one for one in volumes if one.name == wanted.name and one.zone == item.zone), None)
+    if found is not None and found.holder is not None:
+        raise used(wanted, ids.joined(item.region, found.holder))
+    return found
+
+
+# Images
+
+
+def _image_region(aws: Aws, named: str, want: Want) -> str | None:
+    """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
+    wished, by_id = named_region(aws, want), AMI.fullmatch(named)
+    if by_id and by_id["region"]:
+        return agreed("image", named, by_id["region"], wished, "--region")
+    if by_id and wished:
+        return wished
+    answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
+    wanted = by_id["id"] if by_id else named
+    places = [region for region, names in answers.items() if wanted in names]
+    if not places:
+        known = {name for names in answers.values() for name in names}
+        raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
+    if wished is None and len(places) > 1:
+        raise InvalidRequest(
+            f"Images called {named!r} lie in {' and '.join(sorted(places))}.",
+            field="--region",
+            value=None,
+            next=f"Say which: --region {' | '.join(sorted(places))}",
+        )
+    return wished if wished in places else agreed("image", named, places[0], wished, "--region")
+
+
+def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
+    """Return the names of our images in a region, or this id where the region has it."""
+    if id_ is not None:
+        return [one.id for one in described(aws, region, ImageIds=[id_])]
+    mine = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
+    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=mine)]
+
+
+# Volumes
+
+
+def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
+    """Return the volume of this name, wherever it lies; None where it is to be made.
+
+    All regions are asked, also where one is named: a second volume of the same name would be found by nobody.
+    """
+    wished = named_region(aws, want)
+    answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
+    found = [one for region in sorted(answers) for one in answers[region] if one.name == wanted.name]
+    if not found and (silent or wanted.size_gb is None):
+        known = {one.name for volumes in answers.values() for one in volumes}
+        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+    if not found:
+        _check_size(wanted)
+        return None
+    return meant(found, wanted, want, wished, ids.region_of)
+
+
+def _check_size(wanted: Volume) -> None:
+    """Refuse what AWS would refuse only when the machine runs already."""
+    if (wanted.size_gb or 0) > LARGEST_GB:
+        raise InvalidRequest(
+            f"A volume of {wanted.size_gb:,} GB cannot be: gp3 has {LARGEST_GB:,} GB at most.",
+            field="--volume",
+            value=f"{wanted.name}:{wanted.size_gb}",
+            next=f"For example --volume {wanted.name}:{LARGEST_GB}",
+        )
+
+
+def _volumes(aws: Aws, region: str) -> list[Data]:
+    """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
+    mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
+    with aws.said("DescribeVolumes", region):
+        answers = pages(aws.ec2(region), "describe_volumes", Filters=[_STATES, _NAMED, *mine])
+        found = [one for page in answers for one in page["Volumes"]]
+    return [_data(one) for one in found]
+
+
+def _data(found: Mapping[str, Any]) -> Data:
+    at = holder(found)
+    name, holds = tags_of(found)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
+    return Data(name, found["VolumeId"], found["AvailabilityZone"], found["Size"], holds)
+
+
+# Subnets
+
+
+def _subnet_zone(aws: Aws, id_: str, want: Want, region: str | None) -> str | None:
+    """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
+    region = region or named_region(aws, want)
+    if region is not None:
+        return _zone_in(aws, region, id_)
+    answers, silent = aws.each(aws.regions(), lambda place: _zone_in(aws, place, id_))
+    zones = [zone for zone in answers.values() if zone is not None]
+    if not zones:
+        way = "See what there is: aws ec2 describe-subnets --region REGION"
+        raise nowhere("subnet", "--subnet", id_, set(), silent, way)
+    return zones[0]
+
+
+def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
+    with aws.said("DescribeSubnets", region, value=id_):
+        asked = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+        found = aws.ec2(region).describe_subnets(Filters=asked)["Subnets"]
+    return str(found[0]["AvailabilityZone"]) if found else None

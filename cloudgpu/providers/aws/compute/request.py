@@ -1,0 +1,187 @@
+"""How an image boots, as a tag that a system disk bears: a disk outlives the image that it was made from. Pure.
+
+From an attempt to the parameters of RunInstances: pure, so that a replay in another process sends the same call.
+
+The user data of an EC2 machine: its boot data, as small as EC2 wants them. Pure.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.providers.aws.compute.translate import USER
+from cloudgpu.providers.machine import user_data as bootdata
+
+TAG_BOOT = "cloudgpu-boot"
+_TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
+
+
+def boot_tag(image: Mapping[str, Any]) -> str:
+    """Return what has to be known of an image to make one like it: architecture, root device, boot mode."""
+    device = (image.get("RootDeviceName") or "/dev/sda1").removeprefix("/dev/")
+    return f"{image['Architecture']}_{device}_{image.get('BootMode', 'none')}"
+
+
+def register_as(tag: str) -> dict[str, Any] | None:
+    """Return the parameters of RegisterImage that a tag stands for; None for a tag that says nothing."""
+    found = _TAG.fullmatch(tag)
+    if found is None:
+        return None
+    boots = {} if found[3] == "none" else {"BootMode": found[3]}
+    return {
+        "Architecture": found[1],
+        "RootDeviceName": f"/dev/{found[2]}",
+        "VirtualizationType": "hvm",
+        "EnaSupport": True,  # every type that is on offer needs it, and every image since 2016 has the driver
+        **boots,
+    }
+
+
+ROOT_KIND = "gp3"
+BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was looked up for one launch, as it is saved with the attempt.
+
+    `group` is somebody else's security group; None: the one of ours in `vpc`, which lets `callers` (CIDR per label) in.
+    `boot` is how the image boots, which the system disk says of itself when the image is gone.
+    `volume` is the id of a data disk that exists already (`vol-...`). `profile` is an instance profile's name.
+    """
+
+    region: str
+    zone: str
+    image: str
+    root_device: str
+    disk_gb: int
+    subnet: str
+    vpc: str
+    group: str | None
+    callers: Mapping[str, str]
+    profile: str | None
+    ssh_port: int
+    volume: str | None = None
+    boot: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+
+def call_of(attempt: Attempt) -> Call:
+    """Return what was looked up for an attempt."""
+    return Call(**attempt.call)
+
+
+def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: bytes) -> dict[str, Any]:
+    """Return the parameters of RunInstances, the same for the same attempt, whenever they are made.
+
+    IMDSv2 is required and one hop far, so that no container reads the machine's credentials; the machine's tags are
+    readable there. Source: the EC2 API reference, RunInstances.
+    """
+    call, available = call_of(attempt), attempt.offer.available
+    asked: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": attempt.token,
+        "ImageId": call.image,
+        "InstanceType": available.instance_type,
+        "KeyName": key_name,
+        "UserData": user_data,
+        "BlockDeviceMappings": [_root_disk(attempt, call)],
+        "NetworkInterfaces": [_interface(attempt, call, group)],
+        "InstanceInitiatedShutdownBehavior": "terminate" if is_one_time(attempt) else "stop",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        },
+        "TagSpecifications": tag_specifications(attempt),
+    }
+    if call.profile:
+        asked["IamInstanceProfile"] = {"Name": call.profile}
+    if available.market is Market.SPOT:
+        asked["InstanceMarketOptions"] = _spot(attempt)
+    if available.instance_type.startswith(BURSTABLE):  # unlimited credits cost extra, beyond the price that was agreed
+        asked["CreditSpecification"] = {"CpuCredits": "standard"}
+    return asked
+
+
+def is_one_time(attempt: Attempt) -> bool:
+    """Say whether this is a spot machine that cannot be stopped, only ended."""
+    return attempt.offer.available.market is Market.SPOT and not attempt.request.setup.persistent
+
+
+def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return the tags of everything that the call makes; `Name` is what AWS's console shows."""
+    tags = {"Name": attempt.request.name, **attempt.tags}
+    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+    made = ["instance", "volume", "network-interface"]
+    if attempt.offer.available.market is Market.SPOT:
+        made.append("spot-instances-request")
+    boots = [{"Key": TAG_BOOT, "Value": attempt.call.get("boot", "")}]
+    return [{"ResourceType": kind, "Tags": listed + (boots if kind == "volume" else [])} for kind in made]
+
+
+def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
+    """Return the root disk; that of a one-time spot machine stays when the machine ends, so that it can be parked.
+
+    Unless its policy keeps nothing of such a machine.
+    """
+    stays = is_one_time(attempt) and attempt.request.setup.keep_disk
+    disk = {
+        "VolumeSize": call.disk_gb,
+        "VolumeType": ROOT_KIND,
+        "Encrypted": True,
+        "DeleteOnTermination": not stays,
+    }
+    return {"DeviceName": call.root_device, "Ebs": disk}
+
+
+def _interface(attempt: Attempt, call: Call, group: str) -> dict[str, Any]:
+    return {
+        "DeviceIndex": 0,
+        "SubnetId": call.subnet,
+        "Groups": [group],
+        "AssociatePublicIpAddress": attempt.request.setup.network.public_ip,
+        "DeleteOnTermination": True,
+    }
+
+
+def _spot(attempt: Attempt) -> dict[str, Any]:
+    """Return the market options. Without --max-price AWS's own limit holds: the on-demand price."""
+    options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+    if attempt.request.setup.persistent:
+        options = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
+    limit: Money | None = attempt.request.want.max_price
+    if limit is not None:
+        options["MaxPrice"] = f"{limit.dollars:f}"
+    return {"MarketType": "spot", "SpotOptions": options}
+
+
+LIMIT = 16_384  # bytes before they are encoded: EC2's user guide, "Run commands when you launch an EC2 instance"
+
+
+def given_of(attempt: Attempt) -> bootdata.Given:
+    """Return what EC2 says of the attempt's machine: it reports by an instance profile."""
+    call = call_of(attempt)
+    reports = bool(call.profile)
+    return bootdata.Given("aws", ssh_port=call.ssh_port, reports=reports, volume=call.volume or "", user=USER)
+
+
+def user_data(attempt: Attempt) -> bytes:
+    """Return the user data, the same bytes for the same attempt; raise InvalidRequest when they are too large."""
+    text = bootdata.user_data(attempt, given_of(attempt))
+    packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
+    if len(packed) <= LIMIT:
+        return packed
+    raise bootdata.too_large(attempt, len(packed), LIMIT, "EC2")

@@ -1,0 +1,151 @@
+"""Makes a request at one offer exact: image, network, quota and volume looked up side by side; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog.read import listed_price
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.aws.client import KIND
+from cloudgpu.providers.aws.compute.placement import data_volume
+from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
+from cloudgpu.providers.aws.compute.schedules import no_timer
+from cloudgpu.providers.aws.market import quotas
+from cloudgpu.providers.aws.network import network
+from cloudgpu.providers.aws.storage import images
+from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT
+from cloudgpu.providers.aws.storage.images import Choice, Image
+from cloudgpu.providers.shared.named_volumes import Data
+from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+USUAL_GB = 64
+PUBLIC_ADDRESS = "public_ipv4"  # as the price list calls it
+IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the look-ups found."""
+
+    choice: Choice
+    subnet: network.Subnet
+    callers: Mapping[str, str]
+    openings: tuple[Opening, ...]
+    quota: str | None
+    volume: Data | None
+
+
+def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
+    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+
+    Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
+    """
+    found = _looked_up(aws, request, item)
+    disk_gb = _disk_gb(request, found.choice.image)
+    call = Call(
+        region=item.region,
+        zone=item.zone,
+        image=found.choice.image.id,
+        root_device=found.choice.image.root_device,
+        boot=found.choice.image.boot,
+        disk_gb=disk_gb,
+        subnet=found.subnet.id,
+        vpc=found.subnet.vpc,
+        group=request.setup.network.security_group,
+        callers=found.callers,
+        profile=aws.options.instance_profile,
+        ssh_port=aws.options.ssh_port,
+        volume=found.volume.id if found.volume else None,
+    )
+    return Resolved(
+        call=call.to_json(),
+        beside=tuple(_beside(request, item, disk_gb, found.volume)),
+        guards=_guards(aws, request, item),
+        remarks=tuple(_remarks(aws, request, item, found, call)),
+        driver=found.choice.driver,
+        licence=found.choice.image.licence,
+    )
+
+
+def _looked_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
+    setup = request.setup
+    with Pool(4) as pool:
+        choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
+        place = pool.submit(_place, aws, request, item)
+        quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, item.vcpus)
+        volume = pool.submit(data_volume, aws, item, setup.volume)
+        where = place.result()  # the first fault in this order is said, whichever came first
+        return _Found(choice.result(), *where, quota.result(), volume.result())
+
+
+def _place(
+    aws: Aws, request: LaunchRequest, item: Available
+) -> tuple[network.Subnet, Mapping[str, str], tuple[Opening, ...]]:
+    wanted = request.setup.network
+    subnet = network.subnet(aws, item.region, item.zone, wanted)
+    if wanted.security_group is not None:
+        network.check_group(aws, item.region, subnet, wanted.security_group)
+        return subnet, {}, ()
+    callers = network.callers(aws, item.region, subnet, wanted)
+    return subnet, callers, network.openings(aws, item.region, subnet.vpc, request.owner)
+
+
+def _disk_gb(request: LaunchRequest, image: Image) -> int:
+    wished = request.setup.disk_gb
+    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="gp3")
+
+
+def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
+    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=item.stoppable)
+    if request.setup.keep_disk and not item.stoppable:
+        yield Beside(f"image of {disk_gb} GB while parked", SNAPSHOT, disk_gb, kept=True, running=False)
+    if request.setup.network.public_ip:
+        yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=False)
+    wanted = request.setup.volume
+    size = volume.size_gb if volume else wanted.size_gb if wanted else None
+    if wanted and size:
+        yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True, named=True)
+
+
+def _may_rise(item: Available) -> str:
+    """Say what a spot machine may come to cost: EC2 caps it at the on-demand price where no maximum is named."""
+    dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
+    most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
+    return (
+        "the spot price can change while it runs: without --max-price, EC2 goes up to the on-demand price, "
+        f"{most}, and then takes the machine"
+    )
+
+
+def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...]:
+    ends = item.market is Market.SPOT and not request.setup.persistent
+    disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
+    does = "ends" if ends else "stops"
+    cloud = () if no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, does),)
+    return AGENT, f"{TIMER}, which {does} it; {disk}", *cloud
+
+
+def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+    yield from (one.risk for one in found.openings)
+    yield from found.choice.remarks
+    if item.market is Market.SPOT and request.want.max_price is None:
+        yield _may_rise(item)
+    if request.setup.volume is not None:
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+    if call.profile is None:
+        yield (
+            "no instance profile is set: the machine cannot write when somebody last worked on it, so idle cannot be "
+            f"judged from outside (cloudgpu init aws makes one; accounts.{request.account}.instance_profile)"
+        )
+    if no_timer(aws):
+        yield no_timer(aws)
+    if found.quota is not None:
+        yield found.quota

@@ -1,0 +1,197 @@
+"""The timer in the cloud: an EventBridge schedule per machine, which calls EC2 by a role when all of ours is dead.
+
+A schedule bears the ledger's and the machine's id, so that it is found without asking for either. `at(...)` fires once
+and AWS deletes it then. A machine of a persistent spot request is stopped every ten minutes from then on instead: "Only
+Amazon EC2 can restart an interrupted stopped Spot Instance" (EC2 user guide, Behavior of Spot Instance interruptions),
+and a single stop of one that AWS holds stopped at that minute would let it run for ever after. Once it was stopped by
+this timer while it ran, its request is disabled and launches nothing. Cancelling the request instead would end the
+machine, and its disk: "If you cancel a Spot Instance request, Amazon EC2 terminates any associated Spot Instances that
+are stopped" (there).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Firing
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.compute.listing import raw
+from cloudgpu.providers.aws.compute.power import is_one_time, refuse_ended
+
+GROUP = "cloudgpu"
+SOONEST = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
+AGAIN = "rate(10 minutes)"
+AT_ONCE = 8  # schedules read side by side
+PAGE = 100  # schedules in an answer: the most that AWS gives
+# A call that failed is made again: as often as AWS does it at most, for a day.
+RETRIES = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+THERE, GONE = "ConflictException", "ResourceNotFoundException"
+_AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+
+
+def no_timer(aws: Aws) -> str:
+    """Return why this account has no timers; empty where it names their role."""
+    if aws.options.timer_role:
+        return ""
+    where = f"accounts.{aws.account}.timer_role"
+    return f"no timer in the cloud ends it when everything else is dead: cloudgpu init aws makes its role ({where})"
+
+
+def set_timer(aws: Aws, id: str, at: datetime, does: Firing | None) -> None:  # noqa: A002
+    """Make the machine's schedule, or replace what there is of it.
+
+    One call; two where there is one already, three for the first of a region. Up to two more where `does` is not known.
+    """
+    region, own = ids.machine(id)
+    if no_timer(aws):
+        field = f"accounts.{aws.account}.timer_role"
+        raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
+    asked = _schedule(aws, region, own, at, does or _usual(aws, id))
+    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **asked)
+    if made == GONE:
+        _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
+        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **asked)
+    if made == THERE:
+        _do(aws, region, "UpdateSchedule", **asked)
+
+
+def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
+    """Delete the machine's schedule; none is no error. One call."""
+    region, own = ids.machine(id)
+    if not no_timer(aws):
+        _do(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, own))
+
+
+def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
+    """Return when the machine's schedule fires; None for none. One call, two where there is none."""
+    region, own = ids.machine(id)
+    found = None if no_timer(aws) else _read(aws, region, _name(aws, own))
+    if found is None:
+        raw(aws, region, own)  # raises InstanceNotFound
+    return found
+
+
+def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = None) -> dict[str, datetime]:
+    """Return when each schedule of this ledger fires: a call per region and hundred, and one per schedule.
+
+    ListSchedules names them, and not when they fire. `of`: those of these machines alone are read, in their regions.
+    """
+    if no_timer(aws) or (of is not None and not of):
+        return {}
+    regions = (region,) if region else aws.regions()
+    meant = None if of is None else {ids.machine(one) for one in of}
+    if meant is not None:
+        regions = tuple(sorted({place for place, _ in meant if region in (None, place)}))
+    answers, silent = aws.each(regions, lambda one: _listed(aws, one, meant))
+    if silent:
+        raise ProviderUnavailable(
+            f"{silent[0].scope} did not say which timers it has: {silent[0].why}",
+            field="provider",
+            value=silent[0].scope,
+        )
+    return {ids.joined(one, own): at for one, found in answers.items() for own, at in found.items()}
+
+
+def _listed(aws: Aws, region: str, meant: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
+    names = [one for one in _names(aws, region) if meant is None or (region, one.rpartition(".")[2]) in meant]
+    with Pool(AT_ONCE) as pool:
+        times = pool.map(lambda name: _read(aws, region, name), names)
+    found = zip(names, times, strict=True)
+    return {name.rpartition(".")[2]: at for name, at in found if at is not None}
+
+
+def _names(aws: Aws, region: str) -> Iterator[str]:
+    client, meant = _client(aws, region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
+    from botocore.exceptions import ClientError
+
+    with aws.said("scheduler:ListSchedules", region):
+        try:
+            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **meant):
+                yield from (one["Name"] for one in page["Schedules"])
+        except ClientError as error:
+            if error.response["Error"]["Code"] != GONE:  # a region in which no timer was ever set
+                raise
+
+
+def _read(aws: Aws, region: str, name: str) -> datetime | None:
+    found = _do(aws, region, "GetSchedule", unless=(GONE,), GroupName=GROUP, Name=name)
+    if not isinstance(found, dict):
+        return None
+    once = _AT.fullmatch(found["ScheduleExpression"])
+    if once:
+        return datetime.fromisoformat(once[1]).replace(tzinfo=UTC)
+    started: datetime | None = found.get("StartDate")
+    return started and started.astimezone(UTC)
+
+
+def _schedule(aws: Aws, region: str, own: str, at: datetime, does: Firing) -> dict[str, Any]:
+    """Return the parameters of CreateSchedule, which are those of UpdateSchedule: that replaces all.
+
+    The SDK gives each call a client token of its own. One that followed from the time would make a schedule that was
+    moved away and back look like a call that AWS has answered already.
+    """
+    role = aws.options.timer_role or ""
+    verb = "terminateInstances" if does is Firing.TERMINATE else "stopInstances"
+    moment = max(at, aws.clock() + SOONEST).astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    again = does is Firing.STOP_AGAIN
+    when = {"ScheduleExpression": AGAIN, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
+    return {
+        "GroupName": GROUP,
+        "Name": _name(aws, own),
+        "Description": f"cloudgpu ends {ids.joined(region, own)} here when nothing else has",
+        "ScheduleExpression": f"at({moment.isoformat()})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "NONE" if again else "DELETE",
+        "Target": {
+            "Arn": f"arn:{role.split(':')[1]}:scheduler:::aws-sdk:ec2:{verb}",
+            "RoleArn": role,
+            "Input": json.dumps({"InstanceIds": [own]}),
+            "RetryPolicy": RETRIES,
+        },
+    } | when
+
+
+def _usual(aws: Aws, id: str) -> Firing:  # noqa: A002
+    """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
+    region, own = ids.machine(id)
+    found: Mapping[str, Any] = raw(aws, region, own)
+    refuse_ended(id, found["State"]["Name"])
+    if found.get("SpotInstanceRequestId") is None:
+        return Firing.STOP
+    return Firing.TERMINATE if is_one_time(aws, region, found) else Firing.STOP_AGAIN
+
+
+def _name(aws: Aws, own: str) -> str:
+    return f"{_prefix(aws)}.{own}"
+
+
+def _prefix(aws: Aws) -> str:
+    return aws.ledger or "any"
+
+
+def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **asked: Any) -> Any:
+    """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
+    client = _client(aws, region)
+    from botocore import xform_name
+    from botocore.exceptions import ClientError
+
+    with aws.said(f"scheduler:{action}", region, value=asked["Name"]):
+        try:
+            return getattr(client, xform_name(action))(**asked)
+        except ClientError as error:
+            code = str(error.response["Error"]["Code"])
+            if code not in unless:
+                raise
+            return code
+
+
+def _client(aws: Aws, region: str) -> Any:
+    return aws.client("scheduler", region)

@@ -1,0 +1,1 @@
+"""Prices, spot history, quotas and availability on AWS."""

@@ -1,0 +1,228 @@
+"""Which regions a wish means: the one that it names, checked, or those of the account where it may be sold.
+
+What could be launched now: types that fit, and the zones in which AWS offers them. A price is no such proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from cloudgpu.catalog import priced_in, regions, types
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.shared.rules import is_meant
+from cloudgpu.providers.shared.rules import region as wished_region
+
+NO_ZONE = "no availability zone of AWS (local zones are not used)"
+ZONE_LIKE = "Write it like us-east-1a."
+
+
+def wanted_regions(aws: Aws, want: Want, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the regions in which to look for the types `names`.
+
+    Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
+    """
+    named = named_region(aws, want)
+    if named is not None:
+        return (named,)
+    priced = priced_in("aws")
+    sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
+    unlisted = any(name not in priced for name in names)
+    asked = Market.SPOT in markets(want)  # spot prices are asked: they are there where the catalogue knows none
+    known = regions("aws")
+    return tuple(one for one in aws.regions() if one in sold or unlisted or (asked and one not in known))
+
+
+def named_region(aws: Aws, want: Want) -> str | None:
+    """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    if region is not None:
+        check_region(aws, region)
+    return region
+
+
+def check_region(aws: Aws, region: str) -> None:
+    """Raise InvalidRequest, with the near one, for a region that this account does not use.
+
+    What the settings and the catalogue know is not asked; a region that is known and not enabled, AWS refuses itself.
+    """
+    chosen = aws.options.regions
+    if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
+        message = f"Account {aws.account} does not use {region}: so its settings say, and ls would not look there."
+        way = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
+        raise InvalidRequest(message, field="--region", value=region, next=way)
+    if region in (chosen or regions("aws")):
+        return
+    enabled = aws.regions()
+    if region not in enabled:
+        meant = near(region, enabled)
+        message = f"AWS account {aws.account} has no region {region!r}" + (
+            f"; did you mean {meant!r}?" if meant else "."
+        )
+        way = f"Use {meant}." if meant else f"Use one of: {', '.join(enabled)}."
+        raise InvalidRequest(message, field="--region", value=region, next=way)
+
+
+def check_zone(aws: Aws, zone: str) -> None:
+    """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
+    region = ids.region_of(zone) or aws.options.home_region
+    with aws.said("DescribeAvailabilityZones", region, value=zone):
+        answer = aws.ec2(region).describe_availability_zones()
+    there = sorted(one["ZoneName"] for one in answer["AvailabilityZones"])
+    if zone not in there:
+        message = f"{region} has no zone {zone!r}."
+        raise InvalidRequest(message, field="--zone", value=zone, next=f"Use one of: {', '.join(there)}.")
+
+
+def endpoints(aws: Aws) -> list[Region]:
+    """Return the regions of the account with the host of each one's EC2 endpoint. One call at most."""
+    return [_endpoint(region, aws.ec2(region).meta.endpoint_url) for region in aws.regions()]
+
+
+def _endpoint(region: str, url: str) -> Region:
+    parts = urlsplit(url)
+    return Region(region, parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
+
+
+STOPS = "keeps its disk, and a stopped machine costs that disk alone"
+PARKS = (
+    "parks it: AWS cannot stop a one-time spot machine, so its disk becomes an image, which is what it costs "
+    "meanwhile, and start launches a new machine from that"
+)
+STOPS_PERSISTENT = "keeps its disk and its spot request, and costs that disk alone; down cancels the request"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a type has. `accelerators` is empty for one without GPUs; `scratch_gb` are on disks that a stop erases."""
+
+    name: str
+    accelerators: tuple[Accelerator, ...]
+    vcpus: int | None
+    memory_gib: float | None
+    scratch_gb: float | None = None
+
+
+def available(aws: Aws, want: Want) -> Stock:
+    """Return what AWS offers of what fits, by zone and market, and the regions that did not answer.
+
+    One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
+    or zone that does not exist.
+    """
+    shapes = _shapes(aws, want)
+    if not shapes:
+        return Stock(())
+    regions = wanted_regions(aws, want, list(shapes))
+    if not regions:
+        return Stock(())
+    answers, silent = aws.each(regions, lambda region: _offered(aws, region, sorted(shapes), want.zone))
+    items = tuple(
+        _item(aws, shapes[name], region, zone, market, persistent=want.persistent)
+        for region in sorted(answers)
+        for name, zone in answers[region]
+        for market in markets(want)
+    )
+    if want.zone is not None and not items and not silent:
+        check_zone(aws, want.zone)
+    return Stock(items, silent)
+
+
+def _shapes(aws: Aws, want: Want) -> dict[str, Shape]:
+    """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
+    known = {one.name: _shape(one) for one in types(KIND) if is_meant(one, want)}
+    if want.instance_type is not None and not known and want.instance_type not in {one.name for one in types(KIND)}:
+        return {want.instance_type: described(aws, want.instance_type, want)}
+    return known
+
+
+def _shape(one: InstanceType) -> Shape:
+    return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib, one.local_ssd_gb)
+
+
+def described(aws: Aws, name: str, want: Want) -> Shape:
+    """Return what AWS says of a type that the catalogue lacks, asked where it is wanted, else in the home region.
+
+    Raises InvalidRequest, with the near one, for a type that AWS does not have there.
+    """
+    region = named_region(aws, want) or aws.options.home_region
+    try:
+        with aws.said("DescribeInstanceTypes", region, value=name):
+            (found,) = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
+    except InvalidRequest as fault:
+        raise _unknown_type(name, region) from fault
+    return _of_answer(found)
+
+
+def _of_answer(found: Mapping[str, Any]) -> Shape:
+    gpus = found.get("GpuInfo", {}).get("Gpus", ())
+    return Shape(
+        found["InstanceType"],
+        tuple(Accelerator(gpu["Name"], gpu["Count"], gpu["MemoryInfo"]["SizeInMiB"] / 1024) for gpu in gpus),
+        found["VCpuInfo"]["DefaultVCpus"],
+        found["MemoryInfo"]["SizeInMiB"] / 1024,
+        found.get("InstanceStorageInfo", {}).get("TotalSizeInGB"),
+    )
+
+
+def _unknown_type(name: str, region: str) -> InvalidRequest:
+    meant = near(name, [one.name for one in types(KIND)])
+    return InvalidRequest(
+        f"AWS has no instance type {name!r} in {region}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+    )
+
+
+def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> list[tuple[str, str]]:
+    """Return each (type, zone) that AWS offers in a region."""
+    filters = [{"Name": "instance-type", "Values": list(names)}]
+    if zone is not None:
+        filters.append({"Name": "location", "Values": [zone]})
+    with aws.said("DescribeInstanceTypeOfferings", region):
+        found = pages(
+            aws.ec2(region), "describe_instance_type_offerings", LocationType="availability-zone", Filters=filters
+        )
+        return sorted({pair for page in found for pair in _pairs(page)})
+
+
+def _pairs(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((one["InstanceType"], one["Location"]) for one in page["InstanceTypeOfferings"])
+
+
+def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
+    stoppable, stop_means = stops(market, persistent=persistent)
+    return Available(
+        provider=KIND,
+        account=aws.account,
+        region=region,
+        zone=zone,
+        instance_type=shape.name,
+        market=market,
+        accelerators=shape.accelerators,
+        vcpus=shape.vcpus,
+        memory_gib=shape.memory_gib,
+        stoppable=stoppable,
+        stop_means=_erases(shape) + stop_means,
+    )
+
+
+def _erases(shape: Shape) -> str:
+    """Return what stopping a machine of this type erases, as the beginning of what it means; empty for nothing."""
+    return f"erases its {shape.scratch_gb:,g} GB of scratch disks (instance store) and " if shape.scratch_gb else ""
+
+
+def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
+    """Return whether such a machine can be stopped, and the sentence that says what `stop` does to it."""
+    if market is Market.ON_DEMAND:
+        return True, STOPS
+    return (True, STOPS_PERSISTENT) if persistent else (False, PARKS)

@@ -1,0 +1,136 @@
+"""The account's limits on vCPUs: read, compared with what is wanted and what runs, raised on request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudgpu.catalog import instance_type, listed_quotas, quota_of, types
+from cloudgpu.core.catalog.catalog import ListedQuota
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.market.availability import check_region
+
+SERVICE = "service-quotas"
+_COUNTED = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]  # what is stopped counts nowhere
+
+
+def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None) -> str | None:
+    """Return what could not be checked, as a remark for the plan; None where the limit is large enough. One call.
+
+    Raises QuotaExceeded where the limit is below `vcpus`. What runs already is not counted: that AWS does at launch.
+    """
+    quota = quota_of(KIND, name, market)
+    if quota is None or vcpus is None:
+        return f"it is not known which quota of AWS counts {name}, so none was checked"
+    try:
+        limit = _limit(aws, region, quota.code)
+    except (AuthFailed, ProviderUnavailable) as fault:
+        return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {fault.message}"
+    if limit is not None and limit < vcpus:
+        raise _too_small(quota, region, name, limit, vcpus)
+    return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"
+
+
+def _too_small(quota: ListedQuota, region: str, name: str, limit: float, vcpus: int) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {name} needs {vcpus}.",
+        field="quota",
+        value=quota.code,
+        next=f"Run: cloudgpu quota --provider aws --region {region} --request {quota.code}={vcpus}",
+    )
+
+
+def _limit(aws: Aws, region: str, code: str) -> float | None:
+    """Return a limit; None where AWS has no value of the account's own for it."""
+    with aws.said("servicequotas:GetServiceQuota", region, value=code):
+        client = aws.client(SERVICE, region)
+        try:
+            found = client.get_service_quota(ServiceCode="ec2", QuotaCode=code)
+        except client.exceptions.NoSuchResourceException:
+            return None
+    return float(found["Quota"]["Value"])
+
+
+def quotas(aws: Aws, region: str) -> list[Quota]:
+    """Return the limits on running GPU machines in a region, and the vCPUs used of each by anyone in the account.
+
+    Two calls and their pages, side by side. Raises InvalidRequest for a region that the account does not use.
+    """
+    check_region(aws, region)
+    with Pool(2) as pool:
+        limits, running = pool.submit(_limits, aws, region), pool.submit(_running, aws, region)
+        return [_quota(aws, region, one, limits.result().get(one.code), running.result()) for one in _of_gpus()]
+
+
+def _of_gpus() -> list[ListedQuota]:
+    used = {quota_of(KIND, one.name, market) for one in types(KIND) for market in Market}
+    return [one for one in listed_quotas(KIND) if one in used]
+
+
+def _quota(aws: Aws, region: str, one: ListedQuota, limit: float | None, running: Mapping[str, int]) -> Quota:
+    return Quota(
+        KIND, aws.account, region, one.code, one.name, one.market, one.unit, limit, float(running.get(one.code, 0))
+    )
+
+
+def _limits(aws: Aws, region: str) -> dict[str, float]:
+    with aws.said("servicequotas:ListServiceQuotas", region):
+        found = pages(aws.client(SERVICE, region), "list_service_quotas", ServiceCode="ec2")
+        return {one["QuotaCode"]: float(one["Value"]) for page in found for one in page["Quotas"]}
+
+
+def _running(aws: Aws, region: str) -> dict[str, int]:
+    """Return the vCPUs that run by the code of the quota that counts them."""
+    used: dict[str, int] = {}
+    with aws.said("DescribeInstances", region):
+        for one in _machines(aws, region):
+            market = Market.SPOT if one.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
+            quota = quota_of(KIND, one["InstanceType"], market)
+            if quota is not None:
+                used[quota.code] = used.get(quota.code, 0) + _vcpus(one)
+    return used
+
+
+def _machines(aws: Aws, region: str) -> Iterator[Mapping[str, Any]]:
+    for page in pages(aws.ec2(region), "describe_instances", Filters=_COUNTED):
+        yield from (one for part in page["Reservations"] for one in part["Instances"])
+
+
+def _vcpus(one: Mapping[str, Any]) -> int:
+    """Return what a machine counts: its type's vCPUs, or, for a type without GPUs, what it says of itself."""
+    try:
+        return instance_type(KIND, one["InstanceType"]).vcpus
+    except InvalidRequest:
+        cpu = one.get("CpuOptions", {})
+        return int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1))
+
+
+def page(region: str, code: str) -> str:
+    """Return the address of a quota's page; raise InvalidRequest for a region or a code that cannot be one."""
+    if not re.fullmatch(r"[a-z0-9-]+/L-[0-9A-F]{8}", f"{region}/{code}"):
+        raise InvalidRequest(
+            f"{code!r} is no quota of {region!r}.", field="--request", value=code, next="For example L-417A185B."
+        )
+    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
+
+
+def request(aws: Aws, region: str, code: str, limit: float) -> str:
+    """Ask AWS for a higher limit; return the request's id.
+
+    Raises InvalidRequest for a code that is none, a limit that is not higher, or a request that is open already.
+    """
+    check_region(aws, region)
+    if code not in {one.code for one in listed_quotas(KIND)}:
+        known = ", ".join(f"{one.code} ({one.name})" for one in _of_gpus())
+        message = f"{code!r} is no quota of AWS that cloudgpu knows."
+        raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {known}.")
+    with aws.said("servicequotas:RequestServiceQuotaIncrease", region, value=code):
+        answer = aws.client(SERVICE, region).request_service_quota_increase(
+            ServiceCode="ec2", QuotaCode=code, DesiredValue=float(limit)
+        )
+    return str(answer["RequestedQuota"]["Id"])

@@ -1,0 +1,256 @@
+"""The network of a launch: the subnet that is used, and our key pair and security group, made where they are not."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER
+from cloudgpu.core.model.launch import Attempt, Network
+from cloudgpu.core.values.naming import digest, tag_value
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.compute.request import Call
+from cloudgpu.providers.aws.network import security_group as access
+from cloudgpu.providers.aws.network import security_group as rules
+from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.shared.rules import Opening
+from cloudgpu.providers.shared.rules import callers as callers_of
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+KEY_PREFIX = "cloudgpu-"
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)
+_TRIES = 2  # what another process makes at the same moment is found the second time
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """A subnet, its VPC and zone; `cidr` is the VPC's network where it was asked for, else empty."""
+
+    id: str
+    vpc: str
+    zone: str
+    cidr: str = ""
+
+
+def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
+    """Return the subnet of the settings, else the default one of the zone. Reads only.
+
+    Raises InvalidRequest for one that is not there or lies in another zone, and where there is no default VPC.
+    """
+    asked: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
+    with aws.said("DescribeSubnets", region, value=network.subnet):
+        found = aws.ec2(region).describe_subnets(**asked)["Subnets"]
+    if not found:
+        raise _no_default(region, zone)
+    chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
+    if chosen.zone != zone:
+        raise InvalidRequest(
+            f"The subnet {chosen.id} lies in {chosen.zone}, not in {zone}.",
+            field="--subnet",
+            value=chosen.id,
+            next=f"Launch in its zone (--zone {chosen.zone}), or name a subnet of {zone}.",
+        )
+    return chosen
+
+
+def callers(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
+    """Return who may open SSH, by label; where nobody is named it is the VPC itself, whose network is looked up."""
+    if network.ssh_from:
+        return callers_of(network, "")
+    with aws.said("DescribeVpcs", region):
+        (vpc,) = aws.ec2(region).describe_vpcs(VpcIds=[there.vpc])["Vpcs"]
+    return callers_of(network, vpc["CidrBlock"])
+
+
+def _default_in(zone: str) -> list[dict[str, Any]]:
+    return [{"Name": "availability-zone", "Values": [zone]}, {"Name": "default-for-az", "Values": ["true"]}]
+
+
+def _no_default(region: str, zone: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"This account has no default VPC with a subnet in {zone}.",
+        field="--subnet",
+        value=None,
+        next=f"Name one: --subnet subnet-...; or make one: aws ec2 create-default-vpc --region {region} "
+        f"(where there is a VPC already: aws ec2 create-default-subnet --availability-zone {zone})",
+    )
+
+
+# The key pair
+
+
+def key_name(public_line: str) -> str:
+    """Return the name of a key pair on AWS: it follows from the key, so that equal names mean equal keys."""
+    return KEY_PREFIX + hashlib.sha256(_blob(public_line)).hexdigest()[:20]
+
+
+def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -> str:
+    """Make sure that the region has this public key, and return its name there.
+
+    It bears the tag of the ledger that made it, which can take it away when it has no machine any more.
+    Raises InvalidRequest where the name is taken by another key.
+    """
+    name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
+    for _ in range(_TRIES):
+        with aws.said("DescribeKeyPairs", region, value=name):
+            asked = [{"Name": "key-name", "Values": [name]}]
+            found = ec2.describe_key_pairs(Filters=asked, IncludePublicKey=True)["KeyPairs"]
+        if found:
+            return _same_key(found[0], name, public_line, region)
+        try:
+            with aws.said("ImportKeyPair", region, value=name):
+                ec2.import_key_pair(
+                    KeyName=name,
+                    PublicKeyMaterial=public_line.strip().encode(),
+                    TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, tags)}],
+                )
+        except InvalidRequest as fault:
+            if code_of(fault) != "InvalidKeyPair.Duplicate":
+                raise
+            continue  # another process was first: is it the same key?
+        return name
+    return name
+
+
+def _same_key(found: Mapping[str, Any], name: str, public_line: str, region: str) -> str:
+    theirs = found.get("PublicKey")
+    if theirs is not None and _blob(theirs) != _blob(public_line):
+        raise InvalidRequest(
+            f"The key pair {name} in {region} holds another key than the one that cloudgpu made.",
+            field="key pair",
+            value=name,
+            next=f"Remove it: aws ec2 delete-key-pair --region {region} --key-name {name}",
+        )
+    return name
+
+
+def _blob(public_line: str) -> bytes:
+    """Return the key itself: an OpenSSH line without its kind and comment."""
+    try:
+        return base64.b64decode(public_line.split()[1], validate=True)
+    except (IndexError, binascii.Error):
+        return b""
+
+
+# The security group
+
+
+def check_group(aws: Aws, region: str, there: Subnet, id: str) -> None:  # noqa: A002
+    """Raise InvalidRequest for somebody else's group that is not there, or lies in another VPC than the subnet."""
+    with aws.said("DescribeSecurityGroups", region, value=id):
+        found = aws.ec2(region).describe_security_groups(GroupIds=[id])["SecurityGroups"]
+    if found and found[0]["VpcId"] != there.vpc:
+        raise InvalidRequest(
+            f"The security group {id} belongs to {found[0]['VpcId']}, the subnet {there.id} to {there.vpc}.",
+            field="--security-group",
+            value=id,
+            next="Name a group and a subnet of one VPC.",
+        )
+
+
+def group_name(attempt: Attempt) -> str:
+    """Return the name of our security group in a VPC: one per owner and ledger, since each ledger has its own caller.
+
+    Two people whose login names are alike, or one person at two desks, do not move each other's rule.
+    """
+    return name_of_group(attempt.tags[TAG_OWNER], attempt.ledger)
+
+
+def name_of_group(owner: str, ledger: str) -> str:
+    """Return the name of the security group of an owner (as the tag has it) and a ledger."""
+    return f"cloudgpu-{owner[:40] or 'nobody'}-{digest(owner, ledger)[:10]}"
+
+
+def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]:
+    """Return the rules, made by hand, by which everybody gets in to the group that a launch will use. One call.
+
+    None before the ledger's first line: there is no group yet.
+    """
+    if not aws.ledger:
+        return ()
+    name = name_of_group(tag_value(owner), aws.ledger)
+    return tuple(one for found in _named(aws, region, vpc, name) for one in rules.openings(found, region))
+
+
+def _named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
+    asked = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
+    with aws.said("DescribeSecurityGroups", region, value=name):
+        found: Sequence[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(Filters=asked)["SecurityGroups"]
+    return found
+
+
+def group(aws: Aws, attempt: Attempt, call: Call) -> str:
+    """Return the security group of a launch, somebody else's as it is, ours made and open to the callers only.
+
+    Raises InvalidRequest where the name of ours is taken by a group that is not ours.
+    """
+    if call.group is not None:
+        return call.group
+    found = _found(aws, attempt, call) or _made(aws, attempt, call) or _found(aws, attempt, call)
+    if found is None:
+        raise InvalidRequest(
+            f"The security group {group_name(attempt)} in {call.vpc} is there and cannot be seen.",
+            field="--security-group",
+            value=group_name(attempt),
+            next="Run it again, or name a group with --security-group.",
+        )
+    _open(aws, call, found)
+    return str(found["GroupId"])
+
+
+def _open(aws: Aws, call: Call, found: Mapping[str, Any]) -> None:
+    """Let the callers in; a group that was just made is not known everywhere at once."""
+    for pause in NOT_YET_PAUSES_S:
+        try:
+            access.admit(aws, call.region, found, dict(call.callers))
+        except InvalidRequest as fault:
+            if code_of(fault) != "InvalidGroup.NotFound" or not pause:
+                raise
+            aws.pause(pause)
+        else:
+            return
+
+
+def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
+    name = group_name(attempt)
+    found = _named(aws, call.region, call.vpc, name)
+    if not found:
+        return None
+    one = found[0]
+    if not rules.is_ours(one, attempt.tags[TAG_OWNER]):
+        raise InvalidRequest(
+            f"The security group {name} in {call.vpc} does not carry cloudgpu's tag: it is somebody else's.",
+            field="--security-group",
+            value=name,
+            next="Remove or rename it, or name another with --security-group.",
+        )
+    return one
+
+
+def _made(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
+    """Make the group, tagged in the same call; None where another process was first."""
+    name = group_name(attempt)
+    tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
+    try:
+        with aws.said("CreateSecurityGroup", call.region, value=name):
+            answer = aws.ec2(call.region).create_security_group(
+                GroupName=name,
+                Description="cloudgpu: SSH from the caller only",
+                VpcId=call.vpc,
+                TagSpecifications=[{"ResourceType": "security-group", "Tags": _tags(name, tags)}],
+            )
+    except InvalidRequest as fault:
+        if code_of(fault) != "InvalidGroup.Duplicate":
+            raise
+        return None
+    return {"GroupId": answer["GroupId"]}
+
+
+def _tags(name: str, tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in {"Name": name, **tags}.items()]

@@ -1,0 +1,260 @@
+"""The rules of our own security group, and what to change in them. Pure: `access` does the talking.
+
+A rule's description is `cloudgpu caller`, or `cloudgpu caller, share cg-1f2e.k3d9`: EC2 keeps one rule per port and
+network, so labels that come from one network stand in one rule. Rules without our words are somebody else's.
+
+Lets addresses in to machines, and out: changes our own security group's rules, the new before the old.
+
+The group is shared by all machines of one owner in a VPC; it bears the tag cloudgpu-owner. A machine in somebody
+else's group is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_OWNER
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+LONGEST = 255  # characters of a description (EC2's API reference, IpRange)
+_OURS = "cloudgpu "
+_OWN_WORDS = re.compile(rf"{CALLER}(-\d+)?|{INSIDE}")
+_SHARED = re.compile(r"share ([a-z0-9][a-z0-9._-]{0,99})")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of ours: TCP from this network to these ports, and for whom."""
+
+    cidr: str
+    first_port: int
+    last_port: int
+    labels: tuple[str, ...]
+
+    def permission(self) -> dict[str, Any]:
+        """Return it as EC2's calls take it."""
+        source = {"CidrIp": self.cidr, "Description": description(self.labels)}
+        return {"IpProtocol": "tcp", "FromPort": self.first_port, "ToPort": self.last_port, "IpRanges": [source]}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What makes a group's rules what they are to be; to be done in this order, so that nobody is out in between."""
+
+    added: tuple[Rule, ...] = ()
+    renamed: tuple[Rule, ...] = ()
+    removed: tuple[Rule, ...] = ()
+
+
+def rules(group: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Return the rules of ours in a group."""
+    found = [
+        Rule(source["CidrIp"], permission["FromPort"], permission["ToPort"], _labels(source.get("Description", "")))
+        for permission in group.get("IpPermissions", ())
+        if permission["IpProtocol"] == "tcp"
+        for source in permission.get("IpRanges", ())
+    ]
+    return tuple(rule for rule in found if rule.labels)
+
+
+def changes(found: Sequence[Rule], wanted: Mapping[str, str | None], port: int) -> Changes:
+    """Return what leads from the rules found to those where each label of `wanted` has its CIDR and no other."""
+    before = {(rule.cidr, rule.first_port, rule.last_port): rule.labels for rule in found}
+    after = {key: [label for label in labels if label not in wanted] for key, labels in before.items()}
+    for label, cidr in wanted.items():
+        if cidr is not None:
+            after.setdefault((cidr, port, port), []).append(label)
+    kept = {key: tuple(sorted(labels)) for key, labels in after.items() if labels}
+    return Changes(
+        added=tuple(Rule(*key, labels) for key, labels in kept.items() if key not in before),
+        renamed=tuple(
+            Rule(*key, labels) for key, labels in kept.items() if key in before and set(before[key]) != set(labels)
+        ),
+        removed=tuple(Rule(*key, labels) for key, labels in before.items() if key not in kept),
+    )
+
+
+def description(labels: Sequence[str]) -> str:
+    """Return the description of a rule for these labels; raise InvalidRequest for what cannot stand in one."""
+    words = [label if _OWN_WORDS.fullmatch(label) else f"share {label}" for label in labels]
+    text = _OURS + ", ".join(words)
+    if _labels(text) != tuple(labels):
+        bad = ", ".join(labels)
+        raise InvalidRequest(
+            f"{bad!r} cannot label a rule.", field="label", value=bad, next="Use a-z, 0-9, dot, _ and -."
+        )
+    if len(text) > LONGEST:
+        raise InvalidRequest(
+            f"{len(labels)} keys are let in from one network already, and a rule of EC2 can name no more.",
+            field="--from",
+            value=None,
+            next="Take one out (cloudgpu share NAME --remove), or name a wider network with --from.",
+        )
+    return text
+
+
+def is_ours(group: Mapping[str, Any], owner: str) -> bool:
+    """Say whether a group is the one that cloudgpu keeps for this owner (the value of the tag cloudgpu-owner)."""
+    return {"Key": TAG_OWNER, "Value": owner} in list(group.get("Tags", ()))
+
+
+def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:
+    """Return the rules of a group of ours that cloudgpu did not make and that let everybody, or others' lists, in."""
+    return tuple(
+        _opening(group, region, permission, key, source, whom)
+        for permission in group.get("IpPermissions", ())
+        for key, source, whom in _strangers(group, permission)
+    )
+
+
+def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield whom a permission lets in that no label of ours names, as the key and value of EC2's, and in words."""
+    for source in permission.get("IpRanges", ()):
+        if is_wide(source["CidrIp"]) and not _labels(source.get("Description", "")):
+            yield "IpRanges", f"CidrIp={source['CidrIp']}", f"everybody ({source['CidrIp']})"
+    for source in permission.get("Ipv6Ranges", ()):
+        if is_wide(source["CidrIpv6"]):
+            yield "Ipv6Ranges", f"CidrIpv6={source['CidrIpv6']}", f"everybody ({source['CidrIpv6']})"
+    for source in permission.get("PrefixListIds", ()):
+        name = source["PrefixListId"]
+        yield (
+            "PrefixListIds",
+            f"PrefixListId={name}",
+            f"the networks of the prefix list {name} (not read)",
+        )
+    for source in permission.get("UserIdGroupPairs", ()):
+        name = source.get("GroupId")
+        if name and name != group["GroupId"]:
+            yield "UserIdGroupPairs", f"GroupId={name}", f"the machines of the security group {name}"
+
+
+def _opening(
+    group: Mapping[str, Any], region: str, permission: Mapping[str, Any], key: str, source: str, whom: str
+) -> Opening:
+    protocol, first, last = permission["IpProtocol"], permission.get("FromPort"), permission.get("ToPort")
+    ports = "" if protocol == "-1" or first is None else f",FromPort={first},ToPort={last}"
+    which = "every port" if not ports or (first, last) in ((0, 65535), (-1, -1)) else f"{protocol} port {first}"
+    which += f" to {last}" if ports and first != last and "every" not in which else ""
+    name = f"{group.get('GroupName', group['GroupId'])} ({group['GroupId']}, {region})"
+    return Opening(
+        f"the security group {name} lets {whom} reach {which}, by a rule that is not cloudgpu's",
+        f"aws ec2 revoke-security-group-ingress --region {region} --group-id {group['GroupId']} "
+        f"--ip-permissions 'IpProtocol={protocol}{ports},{key}=[{{{source}}}]'",
+    )
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    """Return the labels that a description names; none, where it is not ours word for word."""
+    found = [_label(word) for word in text[len(_OURS) :].split(", ")] if text.startswith(_OURS) else []
+    return tuple(label for label in found if label) if all(found) else ()
+
+
+def _label(word: str) -> str | None:
+    if _OWN_WORDS.fullmatch(word):
+        return word
+    shared = _SHARED.fullmatch(word)
+    return shared[1] if shared else None
+
+
+_GONE = ("terminated", "shutting-down")
+
+
+def allowed(aws: Aws, id: str) -> Mapping[str, str]:  # noqa: A002
+    """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
+    _, group = _group_of(aws, id)
+    port = aws.options.ssh_port
+    open_here = [rule for rule in rules(group or {}) if rule.first_port <= port <= rule.last_port]
+    return {label: rule.cidr for rule in open_here for label in rule.labels}
+
+
+def allow(aws: Aws, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+    """Let this CIDR in under this label in place of the one before; None takes it out.
+
+    Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
+    """
+    region, group = _group_of(aws, id)
+    if group is None:
+        raise InvalidRequest(
+            f"Somebody else's security group decides who may connect to {id}: cloudgpu does not change it.",
+            field="--security-group",
+            value=id,
+            next="Ask whoever keeps that group to let the address in, or launch without --security-group.",
+        )
+    admit(aws, region, group, {label: cidr})
+
+
+def admit(aws: Aws, region: str, group: Mapping[str, Any], wanted: Mapping[str, str | None]) -> None:
+    """Make a group (as DescribeSecurityGroups says it) let each label in from its CIDR, from nowhere for None.
+
+    No call where that is so already. Rules of other labels stay. Raises InvalidRequest for a label that is none.
+    """
+    planned = changes(rules(group), wanted, aws.options.ssh_port)
+    if not _carried_out(aws, region, group["GroupId"], planned):  # another process was at it, or the rule is not ours
+        group = _groups(aws, region, [group["GroupId"]])[0]
+        _carried_out(aws, region, group["GroupId"], changes(rules(group), wanted, aws.options.ssh_port))
+
+
+def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noqa: A002
+    """Return a machine's region and its group of ours; None for the group where it has none."""
+    region, own = ids.machine(id)
+    machine = _machine(aws, region, own)
+    owner = next((tag["Value"] for tag in machine.get("Tags", ()) if tag["Key"] == TAG_OWNER), "")
+    named = [group["GroupId"] for group in machine.get("SecurityGroups", ())]
+    found = _groups(aws, region, named) if named else []
+    return region, next((group for group in found if is_ours(group, owner)), None)
+
+
+def _machine(aws: Aws, region: str, own: str) -> Mapping[str, Any]:
+    with aws.said("DescribeInstances", region, value=own):
+        answer = aws.ec2(region).describe_instances(InstanceIds=[own])
+    found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
+    if not found or found[0]["State"]["Name"] in _GONE:
+        raise InstanceNotFound(f"AWS {region} has no machine {own} any more.", field="id", value=own)
+    machine: Mapping[str, Any] = found[0]
+    return machine
+
+
+def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]]:
+    with aws.said("DescribeSecurityGroups", region):
+        found: list[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(GroupIds=list(ids))["SecurityGroups"]
+    return found
+
+
+def _carried_out(aws: Aws, region: str, group: str, planned: Changes) -> bool:
+    """Change the rules; return False where one that was to be added stood there already."""
+    ec2 = aws.ec2(region)
+    new = True
+    for rule in planned.added:
+        with aws.said("AuthorizeSecurityGroupIngress", region, value=rule.cidr):
+            new &= _unless(
+                "InvalidPermission.Duplicate", ec2.authorize_security_group_ingress, group, [rule.permission()]
+            )
+    if planned.renamed:
+        named = [rule.permission() for rule in planned.renamed]
+        with aws.said("UpdateSecurityGroupRuleDescriptionsIngress", region):
+            ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=named)
+    for rule in planned.removed:
+        with aws.said("RevokeSecurityGroupIngress", region, value=rule.cidr):
+            _unless("InvalidPermission.NotFound", ec2.revoke_security_group_ingress, group, [rule.permission()])
+    return new
+
+
+def _unless(code: str, call: Any, group: str, permissions: list[dict[str, Any]]) -> bool:
+    """Make the call; return False where it was refused with this code: what it asks for is so already."""
+    from botocore.exceptions import ClientError
+
+    try:
+        call(GroupId=group, IpPermissions=permissions)
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") != code:
+            raise
+        return False
+    return True

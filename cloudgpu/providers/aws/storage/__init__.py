@@ -1,0 +1,1 @@
+"""EBS volumes, snapshots, images, and what is left of them."""

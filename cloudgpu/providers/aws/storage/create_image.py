@@ -1,0 +1,184 @@
+"""Makes an image of a machine or of a disk on EC2, step by step, from what there is already: never two of one name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
+from cloudgpu.providers.aws.compute.translate import tags_of
+from cloudgpu.providers.aws.storage.disks import code_of, image, remove, snapshot, tag_specifications
+
+Raw = Mapping[str, Any]
+_TAKEN = "InvalidAMIName.Duplicate"
+
+
+def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> Leftover:
+    """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
+
+    Nothing here has a client token on AWS: what an earlier call made is found by its name. Raises InstanceNotFound for
+    a source that is not there, InvalidRequest for a name that something else bears.
+    """
+    region = source.partition("/")[0]
+    if not ids.REGION.fullmatch(region):
+        raise _unknown(source)
+    found = _image_named(aws, region, name)
+    if found is not None:
+        return _checked(aws, region, found, name, tags)
+    machine = ids.split(source, "i")
+    if machine is not None:
+        return _of_machine(aws, region, machine[1], name, tags, restart=restart)
+    begun = _snapshot_named(aws, region, name) or _begin(aws, region, source, name, tags)
+    if begun["State"] == "error":  # AWS gave up on it: it is no part of anything
+        remove(aws, snapshot(aws, region, begun))
+        return replace(snapshot(aws, region, begun), ready=False)
+    if begun["State"] != "completed":
+        return snapshot(aws, region, begun)
+    return _register(aws, region, begun, name, tags)
+
+
+def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
+    with aws.said("DescribeImages", region, value=name):
+        found: list[Raw] = aws.ec2(region).describe_images(
+            Owners=["self"], Filters=[{"Name": "name", "Values": [name]}]
+        )["Images"]
+    return found[0] if found else None
+
+
+def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+    if tags_of(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+        raise _taken(name, region)
+    made = image(aws, region, found)
+    if found["State"] not in ("failed", "error", "invalid"):
+        return made
+    remove(aws, made)
+    why = found.get("StateReason", {}).get("Message", "AWS gave no reason")
+    message = f"The image {name} in {region} failed and was removed: {why}."
+    raise InvalidRequest(message, field="image", value=name, next="Run it again.")
+
+
+def _of_machine(aws: Aws, region: str, own: str, name: str, tags: Mapping[str, str], *, restart: bool) -> Leftover:
+    """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
+    ec2, id_ = aws.ec2(region), ids.joined(region, own)
+    with aws.said("DescribeInstances", region, value=id_):
+        found = [one for each in ec2.describe_instances(InstanceIds=[own])["Reservations"] for one in each["Instances"]]
+    if not found:
+        raise _unknown(id_)
+    others = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
+    others = [device for device in others if device != found[0]["RootDeviceName"]]
+    asked: dict[str, Any] = {
+        "InstanceId": own,
+        "Name": name,
+        "NoReboot": not restart,
+        "TagSpecifications": tag_specifications(("image", "snapshot"), tags, name),
+    }
+    if others:
+        asked["BlockDeviceMappings"] = [{"DeviceName": device, "NoDevice": ""} for device in others]
+    _make(aws, region, "CreateImage", name, lambda client: client.create_image(**asked))
+    return _now(aws, region, name, tags)
+
+
+def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
+    """Send a call that makes an image; a name that is taken is what an earlier call made, whose reply was lost."""
+    try:
+        with aws.said(action, region, value=name):
+            call(aws.ec2(region))
+    except CloudgpuError as fault:
+        if code_of(fault) != _TAKEN:
+            raise
+
+
+def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> Leftover:
+    found = _image_named(aws, region, name)
+    if found is None:  # AWS shows what it has just made a moment later
+        message = f"The image {name} in {region} is being made and cannot be seen yet."
+        raise ProviderUnavailable(message, field="image", value=name, next="Run: cloudgpu ls --refresh")
+    return _checked(aws, region, found, name, tags)
+
+
+def _snapshot_named(aws: Aws, region: str, name: str) -> Raw | None:
+    """Return the first snapshot that was begun under this name, if there is one."""
+    with aws.said("DescribeSnapshots", region, value=name):
+        found: list[Raw] = aws.ec2(region).describe_snapshots(
+            OwnerIds=["self"], Filters=[{"Name": "tag:Name", "Values": [name]}]
+        )["Snapshots"]
+    return min(found, key=lambda one: (one["StartTime"], one["SnapshotId"]), default=None)
+
+
+def _begin(aws: Aws, region: str, source: str, name: str, tags: Mapping[str, str]) -> Raw:
+    """Begin a snapshot of a disk. It is sent once: a second sending would make a second snapshot."""
+    split = ids.split(source, "vol")
+    if split is None:
+        raise _unknown(source)
+    disk = _disk(aws, region, split[1])
+    boots = {TAG_BOOT: _boots(aws, region, disk)}
+    with aws.said("CreateSnapshot", region, value=source):
+        made: Raw = aws.client("ec2", region, sends=1).create_snapshot(
+            VolumeId=split[1],
+            Description=name,
+            TagSpecifications=tag_specifications(("snapshot",), {**tags, **boots}, name),
+        )
+    return made
+
+
+def _disk(aws: Aws, region: str, own: str) -> Raw:
+    with aws.said("DescribeVolumes", region):
+        asked = [{"Name": "volume-id", "Values": [own]}]
+        found: list[Raw] = aws.ec2(region).describe_volumes(Filters=asked)["Volumes"]
+    if not found:
+        raise _unknown(ids.joined(region, own))
+    if TAG_VOLUME in tags_of(found[0]):
+        message = f"{own} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=own, next="Name a machine.")
+    return found[0]
+
+
+def _boots(aws: Aws, region: str, disk: Raw) -> str:
+    """Return how the disk boots: its tag says so, else the image that it was made from, while that is there."""
+    tag = tags_of(disk).get(TAG_BOOT, "")
+    if register_as(tag) is not None:
+        return tag
+    asked = [{"Name": "block-device-mapping.snapshot-id", "Values": [disk.get("SnapshotId") or "snap-none"]}]
+    with aws.said("DescribeImages", region):
+        found = aws.ec2(region).describe_images(Filters=asked)["Images"]
+    if found:
+        return boot_tag(found[0])
+    own = disk["VolumeId"]
+    message = f"It is not known how the disk {own} boots: it has no tag {TAG_BOOT}, and its image is gone."
+    way = f"Tag it, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
+    raise InvalidRequest(message, field=TAG_BOOT, value=own, next=way)
+
+
+def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+    """Make the image of a completed snapshot."""
+    boots = tags_of(begun).get(TAG_BOOT, "")
+    like = register_as(boots)
+    if like is None:
+        message = f"The snapshot {begun['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boots!r})."
+        way = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
+        raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=way)
+    of = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
+    asked = {
+        "Name": name,
+        "BlockDeviceMappings": [{"DeviceName": like["RootDeviceName"], "Ebs": of}],
+        "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boots}, name),
+        **like,
+    }
+    _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**asked))
+    return _now(aws, region, name, tags)
+
+
+def _taken(name: str, region: str) -> InvalidRequest:
+    message = f"An image called {name} is in {region} already, and it is not of this ledger."
+    return InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
+
+
+def _unknown(source: str) -> InstanceNotFound:
+    message = f"AWS has no machine and no disk {source}."
+    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

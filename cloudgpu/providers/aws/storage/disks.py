@@ -1,0 +1,178 @@
+"""Disks, snapshots and images on EC2 that go on costing money: all of ours, and how they are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
+
+Raw = Mapping[str, Any]
+LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
+SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
+_OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
+_GOING = ("deleting", "deleted")
+_GONE = frozenset(
+    "InvalidVolume.NotFound InvalidSnapshot.NotFound InvalidAMIID.NotFound InvalidAMIID.Unavailable".split()
+)
+
+
+def leftovers(aws: Aws, region: str | None) -> Leftovers:
+    """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer."""
+    regions = aws.regions() if region is None else (region,)
+    answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
+    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+
+
+def _of_region(aws: Aws, region: str) -> list[Leftover]:
+    ec2 = aws.ec2(region)
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("describe_volumes", "Volumes", {}),
+        ("describe_images", "Images", {"Owners": ["self"]}),
+        ("describe_snapshots", "Snapshots", {"OwnerIds": ["self"]}),
+    ]
+
+    def ask(one: tuple[str, str, dict[str, Any]]) -> list[Raw]:
+        operation, key, more = one
+        with aws.said(operation.title().replace("_", ""), region):
+            return [item for page in pages(ec2, operation, Filters=_OURS, **more) for item in page[key]]
+
+    with Pool(len(asked)) as pool:
+        volumes, images, snapshots = pool.map(ask, asked)
+    parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
+    return [
+        *(disk(aws, region, one) for one in volumes if one["State"] not in _GOING),
+        *(image(aws, region, one) for one in images if one["State"] != "deregistered"),
+        *(snapshot(aws, region, one) for one in snapshots if one["SnapshotId"] not in parts),
+    ]
+
+
+def disk(aws: Aws, region: str, found: Raw) -> Leftover:
+    """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
+    tags = tags_of(found)
+    holder = next((one["InstanceId"] for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
+    return _leftover(
+        aws,
+        region,
+        found,
+        id=ids.joined(region, found["VolumeId"]),
+        kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
+        zone=found["AvailabilityZone"],
+        name=tags.get(TAG_VOLUME, ""),
+        size_gb=found["Size"],
+        stored_as=found.get("VolumeType", "gp3"),
+        made_at=found.get("CreateTime"),
+        ready=found["State"] in ("available", "in-use"),
+        attached_to=holder and ids.joined(region, holder),
+    )
+
+
+def snapshot(aws: Aws, region: str, found: Raw) -> Leftover:
+    """Return a snapshot that is no part of an image."""
+    return _leftover(
+        aws,
+        region,
+        found,
+        id=ids.joined(region, found["SnapshotId"]),
+        kind=Kind.SNAPSHOT,
+        name=tags_of(found).get(TAG_IMAGE, ""),
+        size_gb=found["VolumeSize"],
+        stored_as=SNAPSHOT,
+        made_at=found.get("StartTime"),
+        ready=found["State"] == "completed",
+    )
+
+
+def image(aws: Aws, region: str, found: Raw) -> Leftover:
+    """Return an image with its snapshots, which are what is billed: at most the size of their disks."""
+    made = found.get("CreationDate")
+    return _leftover(
+        aws,
+        region,
+        found,
+        id=ids.joined(region, found["ImageId"]),
+        kind=Kind.IMAGE,
+        name=tags_of(found).get(TAG_IMAGE, ""),
+        size_gb=sum(size for _, size in snapshots_of(found)),
+        stored_as=SNAPSHOT,
+        made_at=datetime.fromisoformat(made) if made else None,
+        ready=found["State"] == "available",
+    )
+
+
+def snapshots_of(found: Raw) -> Iterator[tuple[str, int]]:
+    """Yield id and GB of the snapshots of an image; one that is being made does not name them all yet."""
+    for mapping in found.get("BlockDeviceMappings", ()):
+        made_of = mapping.get("Ebs", {})
+        if "SnapshotId" in made_of:
+            yield made_of["SnapshotId"], made_of.get("VolumeSize", 0)
+
+
+def _leftover(aws: Aws, region: str, found: Raw, **facts: Any) -> Leftover:
+    ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
+    usual = {"zone": "", "name": "", **facts}
+    return Leftover(provider=KIND, account=aws.account, region=region, tags=ours, **usual)
+
+
+def remove(aws: Aws, leftover: Leftover) -> None:
+    """Delete it, an image with its snapshots; what is gone already is no error. Raises InvalidRequest while in use."""
+    region, own = _split(leftover)
+    ec2 = aws.ec2(region)
+    if leftover.kind is Kind.IMAGE:
+        _remove_image(aws, region, own)
+    elif leftover.kind is Kind.SNAPSHOT:
+        _remove_snapshot(aws, region, own)
+    else:
+        _unless_gone(aws, region, "DeleteVolume", own, lambda: ec2.delete_volume(VolumeId=own))
+
+
+def _split(leftover: Leftover) -> tuple[str, str]:
+    kinds = {Kind.IMAGE: "ami", Kind.SNAPSHOT: "snap"}
+    found = ids.split(leftover.id, kinds.get(leftover.kind, "vol"))
+    if found is None:
+        message = f"{leftover.id!r} is no id of a {leftover.kind} on AWS."
+        raise InvalidRequest(message, field="id", value=leftover.id, next="Run: cloudgpu ls --refresh")
+    return found
+
+
+def _remove_image(aws: Aws, region: str, own: str) -> None:
+    """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
+    ec2 = aws.ec2(region)
+    with aws.said("DescribeImages", region):
+        found = ec2.describe_images(Owners=["self"], Filters=[{"Name": "image-id", "Values": [own]}])["Images"]
+    parts = [part for one in found for part, _ in snapshots_of(one)]
+    _unless_gone(aws, region, "DeregisterImage", own, lambda: ec2.deregister_image(ImageId=own))
+    for part in parts:
+        _remove_snapshot(aws, region, part)
+
+
+def _remove_snapshot(aws: Aws, region: str, own: str) -> None:
+    _unless_gone(aws, region, "DeleteSnapshot", own, lambda: aws.ec2(region).delete_snapshot(SnapshotId=own))
+
+
+def _unless_gone(aws: Aws, region: str, action: str, own: str, call: Callable[[], object]) -> None:
+    try:
+        with aws.said(action, region, value=ids.joined(region, own)):
+            call()
+    except CloudgpuError as fault:
+        if code_of(fault) not in _GONE:
+            raise
+
+
+def code_of(fault: CloudgpuError) -> str:
+    """Return the code with which AWS answered; empty where it did not answer."""
+    response: Raw = getattr(fault.__cause__, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def tag_specifications(kinds: Sequence[str], tags: Mapping[str, str], name: str) -> list[dict[str, Any]]:
+    """Return the tags of what a call makes; `name` is what AWS's console shows."""
+    listed = [{"Key": key, "Value": value} for key, value in {"Name": name, **tags}.items()]
+    return [{"ResourceType": kind, "Tags": listed} for kind in kinds]

@@ -1,0 +1,202 @@
+"""Which image a machine is launched from: the newest public one that fits its GPU and processor, or the one named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.catalog import instance_type
+from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.offers import Available
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.aws.client import KIND
+from cloudgpu.providers.aws.compute.request import boot_tag
+from cloudgpu.providers.aws.compute.translate import tags_of
+from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.aws.client import Aws
+
+AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
+_IN_USE = {"x86_64", "arm64"}
+_LICENCES = {"SUSE Linux": "suse", "Red Hat Enterprise Linux": "rhel"}  # not "Red Hat BYOL Linux": that is one's own
+_FREE = ("", "Linux/UNIX")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in a region. `size_gb` is the least that its system disk can have; `boot` is how it boots, as a tag."""
+
+    id: str
+    name: str
+    machine: str
+    root_device: str
+    size_gb: int
+    state: str
+    boot: str
+    tags: Mapping[str, str]
+    platform: str = ""  # as whose system AWS bills it (PlatformDetails)
+
+    @property
+    def licence(self) -> str:
+        """The system's, where that changes by the start of what a machine is billed; else empty.
+
+        By the names in the EC2 user guide, AMI billing information fields.
+        """
+        return next((licence for name, licence in _LICENCES.items() if self.platform.startswith(name)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
+
+    image: Image
+    driver: Mapping[str, str] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def chosen(aws: Aws, item: Available, named: str | None, template: str) -> Choice:
+    """Return the image for an offer. Reads only: two calls, one more for a type that the catalogue lacks.
+
+    Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no
+    public image can be found.
+    """
+    machine = machine_of(aws, item)
+    if named is not None:
+        return _given(aws, item, named, machine)
+    image = _newest(aws, item.region, wanted_images(KIND, item, machine, template))
+    return Choice(image) if has_driver(item, template) else Choice(image, *installed(item, image.name, template))
+
+
+def machine_of(aws: Aws, item: Available) -> str:
+    """Return the processor of a type, x86_64 or arm64: by the catalogue, else asked."""
+    try:
+        return instance_type(KIND, item.instance_type).arch
+    except InvalidRequest:
+        pass
+    with aws.said("DescribeInstanceTypes", item.region, value=item.instance_type):
+        answer = aws.ec2(item.region).describe_instance_types(InstanceTypes=[item.instance_type])
+    runs = answer["InstanceTypes"][0]["ProcessorInfo"]["SupportedArchitectures"]
+    return next((one for one in runs if one in _IN_USE), "x86_64")
+
+
+def _newest(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> Image:
+    """Return the first of these images that there is: by its public parameter, else by its name and owner."""
+    ids = _parameters(aws, region, wanted)
+    for one in wanted:
+        if one.parameter in ids:
+            found = described(aws, region, ImageIds=[ids[one.parameter]])
+            if found:
+                return found[0]
+    for one in wanted:
+        named = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
+        found = described(aws, region, Owners=[one.owner], Filters=named)
+        if found:
+            return found[0]
+    looked = " or ".join(one.parameter for one in wanted) or "any"
+    raise InvalidRequest(
+        f"No public image was found in {region} (looked for {looked}, and by name).",
+        field="--image",
+        value=None,
+        next="Name one: --image ami-...",
+    )
+
+
+def _parameters(aws: Aws, region: str, wanted: Sequence[PublicImage]) -> dict[str, str]:
+    """Return the image that each public parameter names, in one call; those that are not there are left out."""
+    names = [one.parameter for one in wanted]
+    if not names:
+        return {}
+    with aws.said("ssm:GetParameters", region):
+        answer = aws.client("ssm", region).get_parameters(Names=names)
+    return {one["Name"]: one["Value"] for one in answer["Parameters"]}
+
+
+def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
+    """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
+    try:
+        with aws.said("DescribeImages", region):
+            found = aws.ec2(region).describe_images(**asked)["Images"]
+    except InvalidRequest as fault:
+        if code_of(fault).startswith("InvalidAMIID"):
+            return []
+        raise
+    newest = sorted(found, key=lambda one: str(one.get("CreationDate", "")), reverse=True)
+    return [_image(one) for one in newest]
+
+
+def _image(found: Mapping[str, Any]) -> Image:
+    root = found.get("RootDeviceName") or "/dev/sda1"
+    disks = {one.get("DeviceName"): one.get("Ebs", {}) for one in found.get("BlockDeviceMappings", ())}
+    return Image(
+        id=found["ImageId"],
+        name=found.get("Name") or found["ImageId"],
+        machine=found["Architecture"],
+        root_device=root,
+        size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
+        state=found.get("State", ""),
+        boot=boot_tag(found),
+        tags=tags_of(found),
+        platform=found.get("PlatformDetails", ""),
+    )
+
+
+def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
+    """Return the image that was named, by AWS's id or by the name of an own one."""
+    found = _named(aws, item.region, named)
+    if found is None:
+        raise InvalidRequest(
+            f"There is no image {named!r} in {item.region}; an image lies in one region.",
+            field="--image",
+            value=named,
+            next="See your own: cloudgpu image ls; or name the --region in which it lies.",
+        )
+    if found.state != "available":
+        raise InvalidRequest(
+            f"The image {named} is {found.state or 'not available'}, so nothing can be launched from it yet.",
+            field="--image",
+            value=named,
+            next="Wait until it is available: cloudgpu image ls",
+        )
+    if found.machine != machine:
+        raise InvalidRequest(
+            f"The image {named} is for {found.machine} processors, and {item.instance_type} has an {machine} one.",
+            field="--image",
+            value=named,
+            next=f"Name an image for {machine}, or leave --image out.",
+        )
+    return Choice(found, None, (*_about_driver(item, found), *_about_licence(found)))
+
+
+def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
+    if not item.accelerators or TAG_ID in image.tags or TAG_IMAGE in image.tags:
+        return ()  # ours: it has what its machine had
+    return (f"whether the image {image.id} has a driver for {item.accelerators[0].name} is not known",)
+
+
+def _about_licence(image: Image) -> tuple[str, ...]:
+    """Return what a system that is paid for changes: prices here are those of Linux without a licence."""
+    if image.platform in _FREE:
+        return ()
+    hours = {
+        "suse": "; it is billed by the started hour",
+        "rhel": "; AWS's pages disagree whether it is billed by the started hour, so its cost is a range",
+    }
+    above = "what that costs above plain Linux is not known here, and in no amount"
+    return (f"AWS bills the image {image.id} as {image.platform}: {above}{hours.get(image.licence, '')}",)
+
+
+def _named(aws: Aws, region: str, named: str) -> Image | None:
+    by_id = AMI.fullmatch(named)
+    if by_id is None:
+        mine = [{"Name": f"tag:{TAG_IMAGE}", "Values": [named]}]
+        found = described(aws, region, Owners=["self"], Filters=mine)
+    elif by_id["region"] in (None, region):
+        found = described(aws, region, ImageIds=[by_id["id"]])
+    else:
+        return None
+    return found[0] if found else None

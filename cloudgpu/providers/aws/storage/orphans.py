@@ -1,0 +1,182 @@
+"""What launches leave on EC2 beside machines, disks and images: addresses, interfaces, groups, key pairs, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
+from cloudgpu.providers.aws.storage.disks import code_of
+
+Raw = Mapping[str, Any]
+ADDRESS = "public_ipv4"  # the price list's word: AWS bills every public IPv4 address, used or not
+OPEN = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
+_TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
+_GONE = frozenset(
+    "InvalidAllocationID.NotFound InvalidNetworkInterfaceID.NotFound InvalidGroup.NotFound "
+    "InvalidSecurityGroupID.NotFound InvalidKeyPair.NotFound InvalidSpotInstanceRequestID.NotFound".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question to a region: the operation, the part of its answer that counts, and what it is filtered by."""
+
+    operation: str
+    key: str
+    tag: str = TAG_LEDGER
+    paged: bool = True
+    states: tuple[str, ...] = ()
+
+    def filters(self) -> list[dict[str, Any]]:
+        states = [{"Name": "state", "Values": list(self.states)}] if self.states else []
+        return [{"Name": "tag-key", "Values": [self.tag]}, *states]
+
+
+_QUESTIONS = (
+    _Asked("describe_addresses", "Addresses", paged=False),
+    _Asked("describe_network_interfaces", "NetworkInterfaces"),
+    _Asked("describe_security_groups", "SecurityGroups"),
+    _Asked("describe_key_pairs", "KeyPairs", paged=False),
+    _Asked("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=OPEN),
+)
+
+
+def orphans(aws: Aws, region: str | None) -> Leftovers:
+    """Return these things with our tags, in use or not, by five calls per region, and who did not answer."""
+    regions = aws.regions() if region is None else (region,)
+    answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
+    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+
+
+def _of_region(aws: Aws, region: str) -> list[Leftover]:
+    ec2 = aws.ec2(region)
+
+    def ask(one: _Asked) -> list[Raw]:
+        with aws.said(one.operation.title().replace("_", ""), region):
+            if not one.paged:
+                return list(getattr(ec2, one.operation)(Filters=one.filters())[one.key])
+            return [item for page in pages(ec2, one.operation, Filters=one.filters()) for item in page[one.key]]
+
+    with Pool(len(_QUESTIONS)) as pool:
+        addresses, interfaces, groups, keys, requests = pool.map(ask, _QUESTIONS)
+    return [
+        *(_address(aws, region, one) for one in addresses),
+        *(_interface(aws, region, one) for one in interfaces),
+        *(_group(aws, region, one, interfaces) for one in groups),
+        *(_key_pair(aws, region, one) for one in keys),
+        *(_request(aws, region, one) for one in requests),
+    ]
+
+
+def _address(aws: Aws, region: str, found: Raw) -> Leftover:
+    used_by = found.get("InstanceId") or found.get("NetworkInterfaceId") or None
+    more = {"stored_as": ADDRESS, "size_gb": 1, "name": found.get("PublicIp", ""), "attached_to": used_by}
+    return _thing(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
+
+
+def _interface(aws: Aws, region: str, found: Raw) -> Leftover:
+    named = {**found, "Tags": found.get("TagSet", ())}  # EC2's word for an interface's tags
+    more = {"zone": found.get("AvailabilityZone", ""), "attached_to": _user(found)}
+    return _thing(aws, region, named, Kind.INTERFACE, found["NetworkInterfaceId"], **more)
+
+
+def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> Leftover:
+    """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
+    own = found["GroupId"]
+    inside = [one for one in interfaces if any(group["GroupId"] == own for group in one.get("Groups", ()))]
+    used_by = next((_user(one) or one["NetworkInterfaceId"] for one in inside), None)
+    return _thing(aws, region, found, Kind.SECURITY_GROUP, own, name=found["GroupName"], attached_to=used_by)
+
+
+def _key_pair(aws: Aws, region: str, found: Raw) -> Leftover:
+    made = found.get("CreateTime")
+    return _thing(aws, region, found, Kind.KEY_PAIR, found["KeyPairId"], name=found["KeyName"], made_at=made)
+
+
+def _request(aws: Aws, region: str, found: Raw) -> Leftover:
+    """Return a spot request; one whose machine was terminated still names that.
+
+    An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
+    "Cancel a Spot Instance request").
+    """
+    over = found.get("Status", {}).get("Code", "").startswith(_TERMINATED)
+    machine = None if over else found.get("InstanceId")
+    made, own = found.get("CreateTime"), found["SpotInstanceRequestId"]
+    return _thing(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
+
+
+def _user(interface: Raw) -> str | None:
+    """Return what an interface hangs on: a machine, or whatever AWS attached it to. None where it is free."""
+    attached = interface.get("Attachment") or {}
+    if interface.get("Status") == "available" or not attached:
+        return None
+    return str(attached.get("InstanceId") or attached.get("AttachmentId") or "in use")
+
+
+def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> Leftover:
+    ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
+    used_by = facts.pop("attached_to", None)
+    usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+    return Leftover(
+        provider=KIND,
+        account=aws.account,
+        region=region,
+        id=ids.joined(region, own),
+        kind=kind,
+        tags=ours,
+        attached_to=ids.joined(region, used_by) if used_by else None,
+        **usual,
+    )
+
+
+def remove(aws: Aws, thing: Leftover) -> None:
+    """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
+
+    The machine of a spot request goes on: only the request ends.
+    """
+    region, own = _split(thing)
+    ec2 = aws.ec2(region)
+    calls: dict[Kind, tuple[str, Callable[[], object]]] = {
+        Kind.ADDRESS: ("ReleaseAddress", lambda: ec2.release_address(AllocationId=own)),
+        Kind.INTERFACE: ("DeleteNetworkInterface", lambda: ec2.delete_network_interface(NetworkInterfaceId=own)),
+        Kind.SECURITY_GROUP: ("DeleteSecurityGroup", lambda: ec2.delete_security_group(GroupId=own)),
+        Kind.KEY_PAIR: ("DeleteKeyPair", lambda: ec2.delete_key_pair(KeyPairId=own)),
+        Kind.SPOT_REQUEST: (
+            "CancelSpotInstanceRequests",
+            lambda: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[own]),
+        ),
+    }
+    action, call = calls[thing.kind]
+    try:
+        with aws.said(action, region, value=thing.id):
+            call()
+    except CloudgpuError as fault:
+        if code_of(fault) not in _GONE:
+            raise
+
+
+_PREFIXES = {
+    Kind.ADDRESS: "eipalloc-",
+    Kind.INTERFACE: "eni-",
+    Kind.SECURITY_GROUP: "sg-",
+    Kind.KEY_PAIR: "key-",
+    Kind.SPOT_REQUEST: "sir-",
+}
+
+
+def _split(thing: Leftover) -> tuple[str, str]:
+    """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
+    region, _, own = thing.id.partition("/")
+    prefix = _PREFIXES.get(thing.kind)
+    if prefix is None or not ids.REGION.fullmatch(region) or not own.startswith(prefix):
+        message = f"{thing.id!r} is no id of a {thing.kind} on AWS."
+        raise InvalidRequest(message, field="id", value=thing.id, next="Run: cloudgpu orphans")
+    return region, own

@@ -1,0 +1,96 @@
+"""Azure's own budget on the whole subscription, which mails when nothing of ours lives any more. It stops nothing.
+
+Budgets are compared with the cost once a day, which itself is up to 24 hours old ("Tutorial: Create and manage
+budgets"), so this is the last net, not the first. Its amount counts in the currency in which the subscription is
+billed: where that is not US dollars, the figure is taken as it is. Its name says that it is ours: a scope has each name
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.account import BudgetAlert
+from cloudgpu.core.values.money import Money
+from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import look as look_at
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+NAME = "cloudgpu-backstop"
+MAILS = {"actual80": ("Actual", 80), "actual100": ("Actual", 100), "forecasted100": ("Forecasted", 100)}  # percent
+_ACTION = "Microsoft.Consumption/budgets"
+Raw = Mapping[str, Any]
+
+
+def look(azure: Azure) -> BudgetAlert | None:
+    """Return what there is of the budget; without `emails` where it is not as we make it. One call."""
+    found = _found(azure)
+    if found is None:
+        return None
+    said = found["properties"]
+    usual = said.get("category") == "Cost" and said.get("timeGrain") == "Monthly" and not said.get("filter")
+    amount = Money.usd(str(Decimal(str(said["amount"]))))
+    return BudgetAlert(amount, _emails(said.get("notifications") or {}) if usual else ())
+
+
+def make(azure: Azure, alert: BudgetAlert) -> None:
+    """Make the budget, or put what there is of it right. Idempotent. Two calls.
+
+    A budget keeps the month in which it began, and is only changed by whoever names its latest `eTag`.
+    """
+    found = _found(azure)
+    began = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
+    body: dict[str, Any] = {
+        "properties": {
+            "category": "Cost",
+            "timeGrain": "Monthly",
+            "amount": float(alert.per_month.dollars),
+            "timePeriod": {"startDate": began},
+            "notifications": {name: _mail(*mail, alert) for name, mail in MAILS.items()},
+        }
+    }
+    if found is not None:
+        body["properties"]["timePeriod"] = found["properties"]["timePeriod"]
+        body |= {"eTag": found["eTag"]} if found.get("eTag") else {}
+    budgets = azure.client("consumption").budgets
+    ask(azure, f"{_ACTION}/write", lambda: budgets.create_or_update(_scope(azure), NAME, body), value=NAME)
+
+
+def remove(azure: Azure) -> None:
+    """Take the budget away. Idempotent. One call."""
+    budgets = azure.client("consumption").budgets
+    look_at(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
+
+
+def _found(azure: Azure) -> Raw | None:
+    budgets = azure.client("consumption").budgets
+    found = look_at(azure, f"{_ACTION}/read", lambda: budgets.get(_scope(azure), NAME), value=NAME)
+    return None if found is None else found.as_dict()
+
+
+def _emails(mails: Mapping[str, Raw]) -> tuple[str, ...]:
+    """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
+    there = {(one.get("thresholdType", "Actual"), float(one["threshold"])) for one in mails.values() if one["enabled"]}
+    if there != {(kind, float(percent)) for kind, percent in MAILS.values()}:
+        return ()
+    told = {tuple(one.get("contactEmails") or ()) for one in mails.values()}
+    return told.pop() if len(told) == 1 else ()
+
+
+def _mail(kind: str, percent: int, alert: BudgetAlert) -> dict[str, Any]:
+    return {
+        "enabled": True,
+        "operator": "GreaterThan",
+        "threshold": float(percent),
+        "thresholdType": kind,
+        "contactEmails": list(alert.emails),
+    }
+
+
+def _scope(azure: Azure) -> str:
+    return f"subscriptions/{azure.subscription}"

@@ -1,0 +1,145 @@
+"""The role under which machines deallocate and tag themselves: a custom role of the subscription, and who may give it.
+
+It is given to each machine's own identity, on that one machine alone (`identity`). Its id follows from the
+subscription, so that it is found without a search; its name bears a part of that, for a name is unique in the whole
+directory ("Azure custom roles": "Must be unique at the scope of the Microsoft Entra directory").
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from cloudgpu.core.model.account import MachineRole, RolePart
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure import groups as services
+from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.calls import look as look_at
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+PART = "custom role"
+ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"  # Azure built-in roles: Role Based Access Control Administrator
+_ROLES = "Microsoft.Authorization/roleDefinitions"
+_WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in ("write", "delete"))
+
+
+def look(azure: Azure, document: str) -> MachineRole:
+    """Return what there is of the role, and in which subscription. One call; changes nothing."""
+    found = _named(azure)
+    mine = next((one for one in found if _guid(one) == guid(azure)), None)
+    there = mine is not None and _actions(mine.permissions) == set(json.loads(document)["Actions"])
+    part = RolePart(PART, name(azure), there=there, ours=mine is not None or not found)
+    where = f"Azure subscription {azure.subscription}, where {services.TIMERS} is switched on for timers"
+    return MachineRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
+
+
+def make(azure: Azure, document: str) -> None:
+    """Make the role, or put it right, and switch the service of timers on. Idempotent.
+
+    Raises InvalidRequest for somebody else's role of this name, AuthFailed naming the action.
+    """
+    found = _named(azure)
+    if found and all(_guid(one) != guid(azure) for one in found):
+        message = f"There is a custom role {name(azure)!r} already that cloudgpu init has not made."
+        way = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
+        raise InvalidRequest(message, field="machine_role", value=name(azure), next=way)
+    said = json.loads(document)
+    body: dict[str, Any] = {
+        "roleName": name(azure),
+        "description": said["Description"],
+        "type": "CustomRole",
+        "permissions": [{"actions": said["Actions"], "notActions": [], "dataActions": [], "notDataActions": []}],
+        "assignableScopes": [scope(azure)],
+    }
+    roles, asked = azure.client("authorization").role_definitions, _definition(body)
+    ask(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), asked), value=name(azure))
+    services.switch_on(azure, services.TIMERS)
+
+
+def remove(azure: Azure) -> None:
+    """Take the role away, where it is ours, and who has it first: Azure keeps a role that is given to somebody.
+
+    Idempotent. Machines that live lose it, and a shutdown from inside does not end their bill any more.
+    """
+    from cloudgpu.providers.azure.account import identity
+
+    for given in identity.given(azure, id_of(azure)):
+        identity.take(azure, given.id)
+    roles = azure.client("authorization").role_definitions
+    look_at(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
+
+
+def is_there(azure: Azure) -> bool:
+    """Say whether the role that the settings name exists. One call."""
+    named, roles = azure.options.machine_role, azure.client("authorization").role_definitions
+    return look_at(azure, f"{_ROLES}/read", lambda: roles.get_by_id(named), value=named) is not None
+
+
+def condition(role: str) -> str:
+    """Return the condition under which somebody may give and take this role (its id), to machines, and no other one.
+
+    Written as in "Examples to delegate Azure role assignment management with conditions", version 2.0.
+    """
+    of = role.rpartition("/")[2]
+    parts = []
+    for action, source in ((_WRITE, "@Request"), (_DELETE, "@Resource")):
+        asked = f"{source}[Microsoft.Authorization/roleAssignments:"
+        parts.append(
+            f"((!(ActionMatches{{'{action}'}})) OR ({asked}RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {{{of}}} AND "
+            f"{asked}PrincipalType] ForAnyOfAnyValues:StringEqualsIgnoreCase {{'ServicePrincipal'}}))"
+        )
+    return " AND ".join(parts)
+
+
+def way_to_give(azure: Azure) -> str:
+    """Return the command with which an administrator lets a launcher give machines their role, and nothing else."""
+    return (
+        f"az role assignment create --assignee LAUNCHER --role {ADMINISTRATOR} --scope {scope(azure)} "
+        f'--condition-version 2.0 --condition "{condition(id_of(azure))}"'
+    )
+
+
+def name(azure: Azure) -> str:
+    """Return what the role is called."""
+    return f"cloudgpu-machine-{azure.subscription[:8]}"
+
+
+def guid(azure: Azure) -> str:
+    """Return the role's own id, which follows from the subscription."""
+    return str(uuid5(NAMESPACE_URL, f"cloudgpu machine {azure.subscription.lower()}"))
+
+
+def id_of(azure: Azure) -> str:
+    """Return the role's whole id, as config.toml names it."""
+    return f"{scope(azure)}/providers/Microsoft.Authorization/roleDefinitions/{guid(azure)}"
+
+
+def scope(azure: Azure) -> str:
+    """Return the subscription as a scope."""
+    return f"/subscriptions/{azure.subscription}"
+
+
+def _named(azure: Azure) -> list[Any]:
+    """Return the roles of this name, ours or not. One call, and its pages: Azure's filter knows no names."""
+    asked = "type eq 'CustomRole'"
+    roles = azure.client("authorization").role_definitions
+    found = ask(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
+    return [one for one in found if one.role_name == name(azure)]
+
+
+def _definition(body: dict[str, Any]) -> Any:
+    """Return the SDK's model of a role: this generation of models takes no plain JSON."""
+    from azure.mgmt.authorization.v2022_04_01.models import RoleDefinition
+
+    return RoleDefinition.from_dict({"properties": body})
+
+
+def _guid(one: Any) -> str:
+    return str(one.name or "").lower()
+
+
+def _actions(permissions: Any) -> set[str]:
+    return {action for one in permissions or () for action in one.actions or ()}

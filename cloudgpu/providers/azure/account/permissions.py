@@ -1,0 +1,151 @@
+"""Every action that cloudgpu uses at Azure, and what needs it.
+
+The documents in policies/permissions allow these and no others: a test compares them both ways. What the names mean is
+in "Azure permissions" (learn.microsoft.com/azure/role-based-access-control/resource-provider-operations).
+
+Asks Azure what a credential may do, without doing it: one call tells all, with wildcards, and is compared here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.account import Permission
+from cloudgpu.providers.azure import client as plainly
+from cloudgpu.providers.azure.market import availability as places
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+_COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources"
+_RIGHTS, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An action; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+
+    action: str
+    used_for: str
+    needed: bool = True
+
+
+def _of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
+    """Return the probes of one provider: each text names the actions, by their ends, that serve one purpose."""
+    return tuple(
+        Probe(f"{provider}/{action}", used_for, needed)
+        for used_for, actions in used.items()
+        for action in actions.split()
+    )
+
+
+PROBES = (
+    *_of(_COMPUTE, {
+        "see machines": "virtualMachines/read",
+        "launch machines": "virtualMachines/write",
+        "end machines": "virtualMachines/delete disks/delete",
+        "stop machines": "virtualMachines/deallocate/action",
+        "start machines": "virtualMachines/start/action",
+        "find where a size is offered": "skus/read",
+        "check a quota before a launch": "locations/usages/read",
+        "find the image to start from": "locations/publishers/artifacttypes/offers/skus/versions/read images/read",
+        "see disks that are left": "disks/read",
+        "see snapshots that are left": "snapshots/read",
+        "give a machine its system disk": "disks/write",
+    }),
+    *_of(_NETWORK, {
+        "make a machine's network": "virtualNetworks/read virtualNetworks/write virtualNetworks/subnets/join/action",
+        "let SSH in from the caller": "networkSecurityGroups/read networkSecurityGroups/write "
+            "networkSecurityGroups/join/action "
+            "networkSecurityGroups/securityRules/write networkSecurityGroups/securityRules/delete",
+        "connect a machine": "networkInterfaces/read networkInterfaces/write networkInterfaces/join/action",
+        "give a machine its address": "publicIPAddresses/read publicIPAddresses/write publicIPAddresses/join/action",
+        "end machines with what was made for them": "networkInterfaces/delete publicIPAddresses/delete",
+    }),
+    *_of(_RESOURCES, {
+        "find a machine's group": "subscriptions/resourceGroups/read subscriptions/resourceGroups/resources/read",
+        "launch machines in groups of their own": "subscriptions/resourceGroups/write",
+        "end machines with all that is in their groups": "subscriptions/resourceGroups/delete",
+        "extend and hold a lease": "tags/write",
+    }),
+    *_of(_RESOURCES, {
+        "find the account's regions": "subscriptions/locations/read",
+        "tell whether the subscription is switched off": "subscriptions/read",
+        "tell which services are switched off": "subscriptions/providers/read",
+    }, needed=False),
+    *_of(_COMPUTE, {
+        "attach data volumes": "virtualMachines/attachDetachDataDisks/action",
+        "rehearse an interruption": "virtualMachines/simulateEviction/action",
+        "install a driver": "virtualMachines/extensions/write",
+        "save images": "snapshots/write images/write galleries/write galleries/images/write "
+            "galleries/images/versions/write galleries/read",
+        "see images that are left": "galleries/images/read galleries/images/versions/read",
+        "remove snapshots": "snapshots/delete",
+        "remove images": "images/delete galleries/images/delete galleries/images/versions/delete",
+    }, needed=False),
+    *_of(_RIGHTS, {
+        "tell what this credential may do": "permissions/read",
+        "name the lock that keeps a machine from its end": "locks/read",
+        "let machines deallocate and tag themselves": "roleAssignments/write",
+        "see and remove the rights of machines that are gone": "roleAssignments/read roleAssignments/delete",
+        "tell whether the role of machines is there": "roleDefinitions/read",
+    }, needed=False),
+    *_of(_SCHEDULE, {
+        "set the timers in the cloud": "virtualMachinesSubmitDeallocate/action virtualMachinesCancelOperations/action "
+            "virtualMachinesGetOperationStatus/action",
+    }, needed=False),
+    *_of("Microsoft.Insights", {"tell when Azure took a spot machine": "eventtypes/values/read"}, needed=False),
+    *_of("Microsoft.Quota", {"ask for a higher quota": "quotas/write"}, needed=False),
+)  # fmt: skip
+
+
+VERSION = "2022-04-01"  # of Microsoft.Authorization/permissions
+Rights = Mapping[str, Any]
+
+
+def permissions(azure: Azure, region: str | None = None) -> Sequence[Permission]:
+    """Return every action that cloudgpu uses at Azure, and whether it is allowed in the subscription. One call.
+
+    Azure tells what the caller's roles allow, not what a policy or a lock of the organisation forbids. What is allowed
+    under a condition is not known: only Azure reads those. Raises AuthFailed for credentials that do not work.
+    """
+    if region is not None:
+        places.check_region(azure, region)
+    found = rights(azure)
+    return [_judged(probe, found) for probe in PROBES]
+
+
+def rights(azure: Azure) -> list[Rights]:
+    """Return what the caller's roles allow at the scope of the subscription, one entry for each. One call per page."""
+    path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Authorization/permissions"
+    return list(plainly.pages(azure, "Microsoft.Authorization/permissions/read", path, VERSION))
+
+
+def allows(found: Iterable[Rights], action: str) -> bool | None:
+    """Say whether one of these allows an action; None where it does so under a condition alone.
+
+    An entry allows what `actions` names and `notActions` does not: that subtracts from its own entry and denies
+    nothing that another one allows ("Understand Azure role definitions", NotActions).
+    """
+    entries = [one for one in found if _names(one, "actions", action) and not _names(one, "notActions", action)]
+    if any(not one.get("condition") for one in entries):
+        return True
+    return None if entries else False
+
+
+def _names(entry: Rights, key: str, action: str) -> bool:
+    return any(_matches(str(pattern), action) for pattern in entry.get(key) or ())
+
+
+def _matches(pattern: str, action: str) -> bool:
+    """Say whether a pattern names an action: `*` stands for any text, and Azure reads no capitals."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE) is not None
+
+
+def _judged(probe: Probe, found: Sequence[Rights]) -> Permission:
+    allowed = allows(found, probe.action)
+    said = "it is allowed under a condition, which Azure alone can judge" if allowed is None else ""
+    return Permission(probe.action, allowed, probe.used_for, said, needed=probe.needed)

@@ -1,0 +1,124 @@
+"""One call to Azure: its error in our words, and what is not there told from all other errors.
+
+Waits for a long-running operation by the clock that is given to us, until it has ended or a deadline has passed.
+
+The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself: Azure's page "Track asynchronous
+Azure operations"); here is said how long. A failed one is an error with the operation's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
+from cloudgpu.providers.azure import locks
+from cloudgpu.providers.azure.client import POLL_S
+from cloudgpu.providers.azure.error_codes import NOT_FOUND
+from cloudgpu.providers.azure.errors import code_of, said
+from cloudgpu.providers.shared.calls import Waiting
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+ABSENT = 404
+GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})
+Answer = TypeVar("Answer")
+
+
+def ask(azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None) -> Answer:
+    """Return what a call answers; `action` is the permission that it takes. Raises our errors.
+
+    A lock that keeps something from its end is looked up, and named with the command that lifts it: calls more.
+    """
+    try:
+        with azure.said(action, region, value=value):
+            return call()
+    except EndRefused as fault:
+        locks.name_them(azure, fault)
+        raise
+
+
+def look(
+    azure: Azure, action: str, call: Callable[[], Answer], *, region: str = "", value: str | None = None
+) -> Answer | None:
+    """Return what a call answers; None where Azure answered that it has no such thing. Raises our other errors."""
+    try:
+        return ask(azure, action, call, region=region, value=value)
+    except CloudgpuError as fault:
+        if not is_absent(fault):
+            raise
+        return None
+
+
+def is_absent(fault: CloudgpuError) -> bool:
+    """Say whether Azure answered that it has no such thing, or that its group is going already.
+
+    A 404 of the subscription (`SubscriptionNotFound`: another login, another tenant) says nothing of what is in it.
+    """
+    if code_of(fault) in GONE:
+        return True
+    return getattr(fault.__cause__, "status_code", None) == ABSENT and not isinstance(fault, AuthFailed)
+
+
+class Late(ProviderUnavailable):
+    """The deadline has passed, and the operation goes on: nothing is known of its end."""
+
+
+class Unread(ProviderUnavailable):
+    """Azure took the call, and a look at how it goes was refused or not found: nothing is known of its end."""
+
+
+def finished(
+    azure: Azure,
+    action: str,
+    begin: Callable[[Any], Any],
+    *,
+    deadline: datetime,
+    region: str = "",
+    value: str | None = None,
+    field: str | None = None,
+) -> Any:
+    """Begin an operation, wait for its end and return what it made; `begin` takes the SDK's `polling`.
+
+    Raises Late at the deadline, Unread where a look at the operation fails, and our errors for a call that is refused
+    or an operation that failed.
+    """
+    with azure.said(action, region, value=value, field=field):
+        return begin(_patient(azure, action, deadline)).result()
+
+
+def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
+    from azure.core.exceptions import AzureError
+    from azure.core.polling.base_polling import LocationPolling, OperationFailed
+    from azure.mgmt.core.polling.arm_polling import ARMPolling
+
+    waiting = Waiting(azure.tell, azure.clock, f"Azure has not finished {action}", deadline)
+
+    class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
+        def run(self) -> None:
+            """Wait for the end. At `Location` alone, the status of a look is the operation's own result."""
+            try:
+                super().run()
+            except AzureError as error:
+                if isinstance(error.__cause__, OperationFailed) or isinstance(self._operation, LocationPolling):
+                    raise
+                raise _unread(action, error) from error
+
+        def _sleep(self, delay: float) -> None:
+            left = (deadline - azure.clock()).total_seconds()
+            if left <= 0:
+                message = f"Azure is still at work on {action} at the deadline."
+                raise Late(message, field="provider", next="Run the same again in a minute.")
+            waiting.on("it is at work on it")
+            azure.pause(min(delay, left))
+
+    return Patient(timeout=POLL_S)
+
+
+def _unread(action: str, error: Exception) -> Unread:
+    code, sentence = said(error)
+    why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
+    message = f"Azure took {action}, and then did not say how it ended: {why}."
+    return Unread(message, field="provider", next="Run the same again in a minute.")

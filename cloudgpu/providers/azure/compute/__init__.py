@@ -1,0 +1,1 @@
+"""Virtual machines of Azure: request, launch, list, deallocate, delete."""

@@ -1,0 +1,86 @@
+"""Many machines at once: asked to stop side by side, and looked at by the two listings.
+
+Rehearses an interruption: Azure's own simulation of an eviction, with its notice and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.client import AT_ONCE
+from cloudgpu.providers.azure.compute import listing, machine, power
+from cloudgpu.providers.shared.calls import Answer, tried
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+FEW = 2  # so many are looked at one by one: two listings cost as many calls, and more of Azure's time
+Found = dict[str, Instance | CloudgpuError]
+
+
+def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
+    """Ask to deallocate these machines; return why not, by id, for those that were not asked.
+
+    One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
+    """
+    asked = _each(many, lambda id_: power.stop(azure, id_))
+    return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
+
+
+def get_many(azure: Azure, many: Sequence[str]) -> Found:
+    """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
+
+    That one is missing in a listing is no proof that it is gone: it is asked by itself.
+    """
+    wanted = list(dict.fromkeys(many))
+    if len(wanted) <= FEW:
+        return _each(wanted, lambda id_: listing.get(azure, id_))
+    try:
+        seen, _ = listing.both(azure)
+    except Silent:  # each may answer by itself
+        seen = {}
+    except CloudgpuError as fault:
+        return {id_: _fault_of(id_, fault) for id_ in wanted}
+    found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
+    return {**found, **_each([id_ for id_ in wanted if id_ not in seen], lambda id_: listing.get(azure, id_))}
+
+
+def _fault_of(id_: str, fault: CloudgpuError) -> CloudgpuError:
+    """Return the error for what is no id at all, else the one of the listing."""
+    try:
+        ids.machine(id_)
+    except InvalidRequest as wrong:
+        return wrong
+    return fault
+
+
+def _each(many: Sequence[str], call: Callable[[str], Answer]) -> dict[str, Answer | CloudgpuError]:
+    wanted = list(dict.fromkeys(many))
+    with Pool(AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(lambda id_: tried(call, id_), wanted), strict=True))
+
+
+NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)
+_ACTION = "Microsoft.Compute/virtualMachines/simulateEviction/action"
+
+
+def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
+    """Simulate the eviction of a spot machine; return when it is taken at the earliest, aware UTC. Two calls.
+
+    Azure does it within half an hour ("Simulate an eviction"), so the time may be later. Raises InstanceNotFound, and
+    InvalidRequest for a machine on demand.
+    """
+    region, group = ids.machine(id)
+    if not machine.is_spot(machine.raw(azure, id)):
+        message = f"{id} cannot be interrupted: it is no spot machine."
+        raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
+    machines = azure.compute.virtual_machines
+    ask(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)
+    return azure.clock() + NOTICE

@@ -1,0 +1,90 @@
+"""When Azure took a spot machine, by the subscription's activity log: the machine itself does not tell.
+
+An evicted machine is deallocated like one that somebody has stopped. The log has `evictSpotVM` for it, and
+`simulateEviction` for a rehearsal, with the moment; a deallocation that somebody asked for is there by its own name.
+That a machine of its own, and not only one of a scale set, is logged so is seen in public programs that read it, and
+unverified here. The log is kept for 90 days and may be some minutes late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import Instance, State
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure import client as plainly
+from cloudgpu.providers.azure import ids
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+VERSION = "2015-04-01"  # of Microsoft.Insights/eventtypes
+KEPT = timedelta(days=89)
+AT_ONCE = 8
+REASON = "interrupted"
+_ACTION = "Microsoft.Insights/eventtypes/values/read"
+_TAKEN, _ENDS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
+_FAILED = ("failed", "cancelled")
+
+
+def told(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
+    """Return these machines; those on spot that are deallocated for no known cause with what the log says of them.
+
+    One call for each of these, none where there are none. What the log does not say, or was not answered, stays as it
+    was: how a machine is, matters more than why.
+    """
+    asked = [one.id for one in seen if _is_untold(one)]
+    with Pool(AT_ONCE) as pool:
+        taken = dict(zip(asked, pool.map(lambda one: _taken(azure, one), asked), strict=True))
+    return [_with(one, taken.get(one.id)) for one in seen]
+
+
+def _is_untold(one: Instance) -> bool:
+    return one.market is Market.SPOT and one.state is State.DEALLOCATED and one.reason is None
+
+
+def _with(one: Instance, at: datetime | None) -> Instance:
+    return one if at is None else replace(one, reason=REASON, since=one.since or at)
+
+
+def _taken(azure: Azure, id: str) -> datetime | None:  # noqa: A002
+    """Return when Azure took a machine; None where something else was its last end, or nobody knows."""
+    try:
+        found = list(_events(azure, ids.machine(id)[1]))
+    except CloudgpuError:
+        return None
+    return last_taken(found)
+
+
+def _events(azure: Azure, group: str) -> Iterable[Raw]:
+    path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Insights/eventtypes/management/values"
+    since = (azure.clock() - KEPT).astimezone(UTC)
+    asked = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
+    more = {"$filter": asked, "$select": "eventTimestamp,operationName,status,resourceId"}
+    return plainly.pages(azure, _ACTION, path, VERSION, **more)
+
+
+def last_taken(events: Iterable[Raw]) -> datetime | None:
+    """Return when the last end in a log was an eviction; None where it was another one, or there is none."""
+    ends = sorted((_at(one), _name(one)) for one in events if _name(one) in (*_TAKEN, *_ENDS) and _happened(one))
+    return ends[-1][0] if ends and ends[-1][1] in _TAKEN else None
+
+
+def _happened(event: Raw) -> bool:
+    return str((event.get("status") or {}).get("value") or "").lower() not in _FAILED
+
+
+def _name(event: Raw) -> str:
+    """Return what was done, in small letters: the operation is `Microsoft.Compute/virtualMachines/NAME/action`."""
+    parts = str((event.get("operationName") or {}).get("value") or "").lower().split("/")
+    return parts[-2] if parts[-1] == "action" and len(parts) > 1 else parts[-1]
+
+
+def _at(event: Raw) -> datetime:
+    return datetime.fromisoformat(str(event["eventTimestamp"])).astimezone(UTC)

@@ -1,0 +1,344 @@
+"""Launches: a resource group, its network, then the machine by one PUT; a failed attempt leaves nothing behind.
+
+Azure says in the operation, and not at the call, that it has no capacity. What a failed one has made by then (a disk,
+an address) is billed, so the whole group is deleted, and gone, before the refusal is said: else it is uncertain.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    RateLimited,
+    Silent,
+)
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.account import identity
+from cloudgpu.providers.azure.calls import ask, finished, look
+from cloudgpu.providers.azure.compute import listing, owner, request, translate
+from cloudgpu.providers.azure.compute.machine import WRITE
+from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
+from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.machine.user_data import too_large, user_data
+from cloudgpu.providers.shared.calls import Waiting
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+    from cloudgpu.providers.azure.compute.listing import Raw
+    from cloudgpu.providers.azure.compute.request import Call
+
+LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
+SETTLES_S = 3.0
+SHOWN_LOOKS = 10  # for a machine whose making was taken: that one look does not find it proves nothing
+GONE_WITHIN = timedelta(minutes=10)  # beyond a launch's deadline: half a launch costs more than these minutes
+ROLE_TRIES = 5  # a new identity is not known everywhere at once
+_REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
+# What a sending finds where the machine is being made, or is there, already.
+_THERE = BUSY | {"PropertyChangeNotAllowed"}
+_UNSURE = ("ResourceGroupBeingDeleted",)
+
+
+def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Launch the machine of an attempt, or return the one that its token has made already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made and nothing of it is left;
+    LaunchUncertain or another ProviderUnavailable when that is not known.
+    """
+    return _Launch(azure, attempt, deadline).launched()
+
+
+class _Launch:
+    """One attempt: what is sent for it, and how long."""
+
+    def __init__(self, azure: Azure, attempt: Attempt, deadline: datetime) -> None:
+        self._azure, self._attempt, self._deadline = azure, attempt, deadline
+        self._call: Call = request.call_of(attempt)
+        self._group = ids.group_of(attempt.token)
+        what = f"Azure has not accepted the launch in {self._call.region}"
+        self._waiting = Waiting(azure.tell, azure.clock, what, deadline, after=0)
+        boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
+        self._body = request.machine(attempt, self._call, azure.subscription, boot)
+
+    def launched(self) -> Instance:
+        """Return the machine, made now or before."""
+        self._check_subscription()
+        found = self._look_made()
+        if found is None or translate.is_unmade(found, translate.statuses_of(found)):
+            self._make()
+            found = self._shown()
+        if found is None:
+            raise self._uncertain("it was accepted, and is not there")
+        self._finish(found)
+        return listing.described(self._azure, found)
+
+    def _check_subscription(self) -> None:
+        """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
+        try:
+            owner.check(self._azure, self._group)
+        except AuthFailed as fault:
+            raise self._uncertain(fault.message) from fault
+        owner.remember(self._azure, self._group)
+
+    def _look_made(self) -> Raw | None:
+        """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
+        while (found := self._look()) is not None and _is_begun(found):
+            self._wait(ProviderUnavailable("Azure is still making it."))
+        return found
+
+    def _look(self) -> Raw | None:
+        return listing.raw(self._azure, self._call.region, self._group)
+
+    def _shown(self) -> Raw | None:
+        """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
+        for _ in range(SHOWN_LOOKS):
+            found = self._look()
+            if found is not None or self._azure.clock() >= self._deadline:
+                return found
+            self._azure.pause(SETTLES_S)
+        return self._look()
+
+    def _make(self) -> None:
+        try:
+            self._make_group()
+            self._make_network()
+            self._make_machine()
+        except _REFUSED as refusal:
+            if self._is_made():
+                return
+            self._undo(refusal)
+            owner.forget(self._azure, self._group)
+            raise
+        except InstanceNotFound as fault:  # somebody deletes the group meanwhile
+            raise self._uncertain(fault.message) from fault
+
+    def _is_made(self) -> bool:
+        """Say whether an earlier sending has made the machine: what refuses this one is no reason to delete that."""
+        try:
+            found = self._look()
+        except CloudgpuError:  # who may not look may not make either; what there is goes, or is uncertain
+            return False
+        return found is not None and _has_power(found)
+
+    def _make_group(self) -> None:
+        """Make the group; one that is just being deleted is not used: it is waited for."""
+        named, body = self._azure.resources.resource_groups, request.group(self._attempt, self._call)
+        while True:
+            try:
+                self._ask(groups.WRITE, lambda: named.create_or_update(self._group, body))
+            except ProviderUnavailable as fault:
+                if code_of(fault) not in _UNSURE:
+                    raise
+                self._wait(fault)
+            else:
+                return
+
+    def _make_network(self) -> None:
+        """Make the security group and the network side by side; what is somebody else's is not made."""
+        call, tags, network = self._call, self._attempt.tags, self._azure.network
+        with Pool(2) as pool:
+            made = []
+            if call.group is None:
+                body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
+                made.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
+            if call.subnet is None:
+                body = request.network(self._attempt, call, self._group)
+                made.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
+            for one in made:
+                one.result()
+
+    def _put(self, operations: Any, kind: str, body: request.Body) -> None:
+        finished(
+            self._azure,
+            f"Microsoft.Network/{kind}/write",
+            lambda polling: operations.begin_create_or_update(self._group, self._group, body, polling=polling),
+            deadline=self._deadline,
+            region=self._call.region,
+        )
+
+    def _make_machine(self) -> None:
+        """Send the PUT and wait for its end. A repeated one with the same body makes no second machine."""
+        machines = self._azure.compute.virtual_machines
+        try:
+            finished(
+                self._azure,
+                WRITE,
+                lambda polling: machines.begin_create_or_update(self._group, self._group, self._body, polling=polling),
+                deadline=self._deadline,
+                region=self._call.region,
+                value=self._attempt.offer.available.instance_type,
+                field="launch",
+            )
+        except RateLimited:
+            raise
+        except CloudgpuError as fault:
+            self._judge(fault)
+
+    def _judge(self, fault: CloudgpuError) -> None:
+        """Return where the machine is there all the same; raise what the fault comes to where it is not."""
+        code = code_of(fault)
+        if isinstance(fault, _REFUSED) and code not in _THERE:
+            raise fault
+        while (found := self._seen(fault)) is not None:
+            if _has_power(found):
+                return
+            statuses = translate.statuses_of(found)
+            if translate.is_unmade(found, statuses):
+                self._refuse_unmade(statuses)
+            if translate.provisioning(found) in ("deleting", "failed") or code in ONLY_INSIDE:
+                if isinstance(fault, _REFUSED):
+                    raise fault
+                break
+            self._wait(fault)
+        raise self._uncertain(fault.message) from fault
+
+    def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
+        """Raise why a machine could not be made, where its own view tells that and the operation did not."""
+        code = translate.failure(statuses)
+        meaning = MEANINGS.get(code)
+        if meaning is not None and meaning.kind in _REFUSED:
+            item = self._attempt.offer.available
+            message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
+            raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.way or None)
+
+    def _seen(self, fault: CloudgpuError) -> Raw | None:
+        try:
+            return self._shown()
+        except CloudgpuError:
+            raise self._uncertain(fault.message) from fault
+
+    def _undo(self, refusal: CloudgpuError) -> None:
+        """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
+        named = self._azure.resources.resource_groups
+        until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
+        try:
+            finished(
+                self._azure,
+                groups.DELETE,
+                lambda polling: named.begin_delete(self._group, polling=polling),
+                deadline=until,
+                region=self._call.region,
+            )
+        except CloudgpuError as fault:
+            if self._leaves_group():
+                raise self._uncertain(
+                    f"{refusal.message} What it had made could not be removed yet: {fault.message}"
+                ) from fault
+            return
+        while self._leaves_group():  # an answer that names no operation says nothing of its end
+            if self._azure.clock() >= until:
+                raise self._uncertain(f"{refusal.message} What it had made is not gone yet.") from refusal
+            self._azure.pause(SETTLES_S)
+
+    def _leaves_group(self) -> bool:
+        """Say whether the group is there, or may be: who may not make one, may not delete it either."""
+        named = self._azure.resources.resource_groups
+        try:
+            return look(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
+        except CloudgpuError:
+            return True
+
+    def _finish(self, found: Raw) -> None:
+        """Give the machine its role and its driver. A fault of these is told: the machine is there, and is billed."""
+        try:
+            self._give_role(found)
+        except CloudgpuError as fault:
+            self._tell(
+                "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
+                "what it costs until cloudgpu reap or stop does",
+                fault,
+            )
+        try:
+            self._extend()
+        except CloudgpuError as fault:
+            self._tell("has no GPU driver: the extension that installs it was not taken", fault)
+
+    def _tell(self, what: str, fault: CloudgpuError) -> None:
+        name = self._attempt.request.name
+        self._azure.tell(f"{name} {what}. {fault.message}")
+
+    def _give_role(self, found: Raw) -> None:
+        principal = str((found.get("identity") or {}).get("principalId") or "")
+        if not principal or not self._call.role:
+            return
+        machine = ids.machine_id(self._azure.subscription, self._group)
+        for _ in range(ROLE_TRIES - 1):
+            try:
+                identity.assign(self._azure, machine, principal)
+            except (AuthFailed, Silent):
+                raise
+            except CloudgpuError:
+                self._azure.pause(SETTLES_S)
+            else:
+                return
+        identity.assign(self._azure, machine, principal)
+
+    def _extend(self) -> None:
+        """Put the extension on the machine that the size needs; it works on by itself."""
+        wanted = self._call.extension
+        if wanted is None:
+            return
+        of = {key: wanted[key] for key in ("publisher", "type", "typeHandlerVersion")}
+        body = {"location": self._call.region, "properties": {**of, "autoUpgradeMinorVersion": True}}
+        extensions = self._azure.compute.virtual_machine_extensions
+        self._ask(
+            "Microsoft.Compute/virtualMachines/extensions/write",
+            lambda: extensions.begin_create_or_update(
+                self._group, self._group, str(wanted["name"]), body, polling=False
+            ),
+        )
+
+    def _ask(self, action: str, call: Any) -> Any:
+        return ask(self._azure, action, call, region=self._call.region, value=self._group)
+
+    def _wait(self, fault: CloudgpuError) -> None:
+        """Wait a little, unless the deadline has passed."""
+        if self._azure.clock() >= self._deadline:
+            raise self._uncertain(fault.message) from fault
+        self._waiting.on(fault.message)
+        self._azure.pause(SETTLES_S)
+
+    def _uncertain(self, why: str) -> LaunchUncertain:
+        return LaunchUncertain(
+            f"It is not known whether Azure has made the machine in {self._call.region}: {why}",
+            field="launch",
+            value=ids.joined(self._call.region, self._group),
+            next="Run the same up again: it sends the same call for the same name, which never makes a second one.",
+        )
+
+
+def _is_begun(found: Raw) -> bool:
+    """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
+    power = translate.power_of(translate.statuses_of(found))
+    return translate.provisioning(found) == "creating" and power in ("", "creating")
+
+
+def _has_power(found: Raw) -> bool:
+    """Say whether a machine has been made: it has a state of power, whichever it is."""
+    return translate.power_of(translate.statuses_of(found)) in ("starting", "running", "stopped", "deallocated")
+
+
+def boot_data(attempt: Attempt, call: Call) -> bytes:
+    """Return the machine's custom data, the same bytes for the same attempt; packed where Azure takes no more of them.
+
+    Raises InvalidRequest when they are too large all the same.
+    """
+    plain = user_data(attempt, request.given(attempt, call)).encode("ascii")
+    packed = plain if len(plain) <= LIMIT else gzip.compress(plain, compresslevel=9, mtime=0)
+    if len(packed) > LIMIT:
+        raise too_large(attempt, len(packed), LIMIT, "Azure")
+    return packed

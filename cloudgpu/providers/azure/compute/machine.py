@@ -1,0 +1,66 @@
+"""A machine as Azure itself describes it: read, changed in part, waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import InstanceNotFound
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.compute import owner
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/write"
+SPOT = ("spot", "low")
+
+
+def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
+    """Return what Azure says of a machine; raise InstanceNotFound when it has none. One call."""
+    region, group = ids.machine(id)
+    machines = azure.compute.virtual_machines
+    found = look(azure, READ, lambda: machines.get(group, group), region=region, value=id)
+    if found is None:
+        owner.check(azure, group)
+        raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
+    said: Raw = found.as_dict()
+    return said
+
+
+def listed(azure: Azure) -> list[Raw]:
+    """Return the machines of launches in the whole subscription, of any ledger. A call per page."""
+    machines = azure.compute.virtual_machines
+    found: list[Raw] = ask(azure, READ, lambda: [one.as_dict() for one in machines.list_all()])
+    return [one for one in found if ids.GROUP.fullmatch(str(one.get("name", "")).lower())]
+
+
+def id_of(found: Raw) -> str:
+    """Return our id of a machine that Azure describes."""
+    return ids.joined(str(found["location"]), str(found["name"]).lower())
+
+
+def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
+    """Change a part of a machine and leave the rest alone, its tags too. One call, not waited for."""
+    region, group = ids.machine(id)
+    machines, body = azure.compute.virtual_machines, {"properties": properties}
+    ask(azure, WRITE, lambda: machines.begin_update(group, group, body, polling=False), region=region, value=id)
+
+
+def system_disk(found: Raw) -> str:
+    """Return Azure's id of a machine's system disk; empty while it has none."""
+    disk = ((found.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    return str((disk.get("managedDisk") or {}).get("id") or "")
+
+
+def zone_of(found: Raw) -> str:
+    """Return where a machine lies: `eastus-1` in a zone, `eastus` anywhere in its region."""
+    zones = found.get("zones") or ()
+    return f"{found['location']}-{zones[0]}" if zones else str(found["location"])
+
+
+def is_spot(found: Raw) -> bool:
+    """Say whether a machine is one on the spot market."""
+    return str((found.get("properties") or {}).get("priority") or "").lower() in SPOT

@@ -1,0 +1,165 @@
+"""Ends, stops, starts and tags machines, so that nothing of them is billed but what is kept on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_ID
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.account import identity
+from cloudgpu.providers.azure.calls import Late, ask, finished, look
+from cloudgpu.providers.azure.compute import listing, translate
+from cloudgpu.providers.azure.compute.request import is_system_disk
+from cloudgpu.providers.azure.error_codes import BUSY
+from cloudgpu.providers.azure.errors import code_of
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+START_WITHIN = timedelta(minutes=10)
+_NOT_TOLD = (405, 501)  # a question that a server of one's own does not know
+SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
+_MACHINE = "Microsoft.Compute/virtualMachines"
+_OURS = {  # the kinds of what a launch makes in its group
+    "microsoft.compute/virtualmachines",
+    "microsoft.compute/virtualmachines/extensions",
+    "microsoft.compute/disks",
+    "microsoft.network/networkinterfaces",
+    "microsoft.network/networksecuritygroups",
+    "microsoft.network/publicipaddresses",
+    "microsoft.network/virtualnetworks",
+}
+
+
+def terminate(azure: Azure, id: str) -> None:  # noqa: A002
+    """Ask to delete the machine with its whole group; an unknown id is no error. Two calls, not waited for.
+
+    Two more where the settings name a role of machines: it is taken from this one, as Azure leaves it behind.
+
+    Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
+    the group stays, and `orphans` tells of it. Raises EndRefused where a lock forbids it.
+    """
+    given = identity.given_to(azure, id)
+    _delete(azure, id)
+    identity.take_given(azure, given)  # not before: one that is not ended needs it to deallocate itself
+
+
+def _delete(azure: Azure, id: str) -> None:  # noqa: A002
+    region, group = ids.machine(id)
+    if all(is_ours(one, group) for one in _inside(azure, id)):
+        groups.delete(azure, region, group)
+        return
+    machines = azure.compute.virtual_machines
+    look(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
+
+
+def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
+    """Return what lies in a machine's group; nothing where the group is not there, or does not tell."""
+    region, group = ids.machine(id)
+    listed = azure.resources.resources.list_by_resource_group
+    try:
+        found = look(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
+    except CloudgpuError as fault:
+        if getattr(fault.__cause__, "status_code", None) not in _NOT_TOLD:
+            raise
+        return []
+    return found or []
+
+
+def is_ours(thing: Mapping[str, Any], group: str) -> bool:
+    """Say whether something in a launch's group was made by that launch: of its kinds, with its name or our tags.
+
+    Of disks that is the machine's system disk alone.
+    """
+    kind, name = str(thing.get("type") or "").lower(), str(thing.get("name") or "").lower()
+    if kind == "microsoft.compute/disks":
+        return is_system_disk(name, group)
+    return kind in _OURS and (name.startswith(group) or TAG_ID in (thing.get("tags") or {}))
+
+
+def stop(azure: Azure, id: str) -> None:  # noqa: A002
+    """Ask to deallocate the machine. Idempotent; one call, again while Azure is at work on it. Not waited for.
+
+    Raises InstanceNotFound.
+    """
+    region, group = ids.machine(id)
+    machines = azure.compute.virtual_machines
+    _once_free(
+        azure,
+        lambda: ask(
+            azure,
+            f"{_MACHINE}/deallocate/action",
+            lambda: machines.begin_deallocate(group, group, polling=False),
+            region=region,
+            value=id,
+        ),
+    )
+
+
+def _once_free(azure: Azure, call: Callable[[], object]) -> None:
+    """Make a call, again while Azure says that another operation goes on."""
+    for _ in range(LOOKS):
+        try:
+            call()
+        except CloudgpuError as fault:
+            if code_of(fault) not in BUSY:
+                raise
+            azure.pause(SETTLES_S)
+        else:
+            return
+    call()
+
+
+def start(azure: Azure, id: str) -> None:  # noqa: A002
+    """Start a stopped machine, and wait until Azure has the capacity; one that runs is left alone.
+
+    Raises InstanceNotFound, NoCapacity, QuotaExceeded, and InvalidRequest while it is just stopping.
+    """
+    region, group = ids.machine(id)
+    found = listing.raw(azure, region, group)
+    if found is None or translate.provisioning(found) == "deleting":
+        message = f"Azure {region} has no machine {group}."
+        raise InstanceNotFound(message, field="instance", value=id)
+    power = translate.power_of(translate.statuses_of(found))
+    if power in ("deallocating", "stopping"):
+        message = f"{id} is just stopping, and Azure starts only what has stopped."
+        raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
+    if power not in ("running", "starting"):
+        _start(azure, region, group)
+
+
+def _start(azure: Azure, region: str, group: str) -> None:
+    machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
+    try:
+        finished(
+            azure,
+            f"{_MACHINE}/start/action",
+            lambda polling: machines.begin_start(group, group, polling=polling),
+            deadline=azure.clock() + START_WITHIN,
+            region=region,
+            value=id_,
+        )
+    except Late:  # it is asked; the next look tells
+        return
+
+
+def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    """Set these tags on the machine and leave every other alone, by the Tags API's Merge. One call.
+
+    A change of the machine itself would replace its tags, and erase a hold. Raises InstanceNotFound.
+    """
+    region, group = ids.machine(id)
+    if not tags:
+        return
+    scope, body = ids.machine_id(azure.subscription, group), {"operation": "Merge", "properties": {"tags": dict(tags)}}
+    resources = azure.resources.tags
+    ask(
+        azure,
+        "Microsoft.Resources/tags/write",
+        lambda: resources.begin_update_at_scope(scope, body, polling=False),
+        region=region,
+        value=id,
+    )

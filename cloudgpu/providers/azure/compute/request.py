@@ -1,0 +1,183 @@
+"""From an attempt to what is sent for it: pure, so that a replay in another process sends the same calls.
+
+The machine, its interface, its address and its system disk are made by one PUT, with what goes with the machine when it
+is deleted (`deleteOption`). Source: REST reference, "Virtual Machines - Create Or Update".
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.compute.translate import GROUP_MARKET, GROUP_SIZE
+from cloudgpu.providers.machine.files import USER, Given
+
+Body = dict[str, Any]
+NETWORK, SUBNET = "10.77.0.0/16", "10.77.0.0/24"  # of a machine's own network; nothing else is in it
+NETWORK_VERSION = "2022-11-01"  # of Microsoft.Network, for what the machine's PUT makes there
+_NETWORKS = "Microsoft.Network/virtualNetworks"
+_SECURITY = "Microsoft.Network/networkSecurityGroups"
+TRUSTED = "TrustedLaunch"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was looked up for one launch, as it is saved with the attempt.
+
+    `image` is an imageReference, `plan` what an image of the marketplace is sold under. `subnet` and `group` are
+    Azure's ids of somebody else's (None: those of the launch's own group, which lets `callers`, CIDR per label, in).
+    `number` is the zone's (None: anywhere in the region). `role`: the machine gets an identity of its own.
+    `extension` is what is put on the machine once it is there. `host_at`: its disks are encrypted at the host, too.
+    """
+
+    region: str
+    image: Mapping[str, Any]
+    disk_gb: int
+    disk_sku: str
+    callers: Mapping[str, str]
+    ssh_port: int
+    number: str | None = None
+    plan: Mapping[str, str] | None = None
+    subnet: str | None = None
+    group: str | None = None
+    trusted: bool = False
+    secure_boot: bool = False
+    role: bool = False
+    host_at: bool = False
+    extension: Mapping[str, Any] | None = None
+
+    def to_json(self) -> Body:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+
+def call_of(attempt: Attempt) -> Call:
+    """Return what was looked up for an attempt."""
+    return Call(**attempt.call)
+
+
+def given(attempt: Attempt, call: Call) -> Given:
+    """Return what the machine's boot data have to know. A data volume hangs at the LUN that `volumes` gives it."""
+    volume = "0" if attempt.request.setup.volume is not None else ""
+    return Given("azure", ssh_port=call.ssh_port, reports=call.role, volume=volume, can_deallocate=call.role)
+
+
+def group(attempt: Attempt, call: Call) -> Body:
+    """Return the resource group, with all tags, and with what the machine is: it outlives that by some minutes."""
+    item = attempt.offer.available
+    return {
+        "location": call.region,
+        "tags": {**attempt.tags, GROUP_SIZE: item.instance_type, GROUP_MARKET: str(item.market)},
+    }
+
+
+def network(attempt: Attempt, call: Call, name: str) -> Body:
+    """Return the machine's own network with one subnet."""
+    subnet = {"name": name, "properties": {"addressPrefix": SUBNET}}
+    properties = {"addressSpace": {"addressPrefixes": [NETWORK]}, "subnets": [subnet]}
+    return {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
+
+
+def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Body:
+    """Return the machine's body; `boot` are its boot data, which Azure calls custom data."""
+    name = ids.group_of(attempt.token)
+    item = attempt.offer.available
+    properties: Body = {
+        "hardwareProfile": {"vmSize": item.instance_type},
+        "storageProfile": {"imageReference": dict(call.image), "osDisk": _disk(call, name)},
+        "osProfile": _system(attempt, name, boot),
+        "networkProfile": {
+            "networkApiVersion": NETWORK_VERSION,
+            "networkInterfaceConfigurations": [_interface(attempt, call, subscription, name)],
+        },
+    }
+    properties |= _security(call) | (_spot(attempt) if item.market is Market.SPOT else {})
+    body: Body = {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
+    if call.number is not None:
+        body["zones"] = [call.number]
+    if call.plan is not None:
+        body["plan"] = dict(call.plan)
+    if call.role:
+        body["identity"] = {"type": "SystemAssigned"}
+    return body
+
+
+def disk_name(name: str) -> str:
+    """Return what the system disk of a launch is called: it takes no tags in the call that makes it."""
+    return f"{name}-os"
+
+
+def is_system_disk(disk: str, group: str) -> bool:
+    """Say whether a disk is called as that of a launch's machine is, by us or by Azure where it chooses the name.
+
+    The portal calls a person's own data disk `MACHINE_DataDisk_0`: that it begins with the group's name, says nothing.
+    """
+    return disk.lower() == disk_name(group) or disk.lower().startswith(f"{group}_osdisk_")
+
+
+def _disk(call: Call, name: str) -> Body:
+    """Return the system disk. Every managed disk is encrypted at rest, with keys of the platform."""
+    return {
+        "name": disk_name(name),
+        "createOption": "FromImage",
+        "deleteOption": "Delete",
+        "diskSizeGB": call.disk_gb,
+        "caching": "ReadWrite",
+        "managedDisk": {"storageAccountType": call.disk_sku},
+    }
+
+
+def _system(attempt: Attempt, name: str, boot: bytes) -> Body:
+    path = f"/home/{USER}/.ssh/authorized_keys"
+    keys = [{"path": path, "keyData": line.strip()} for line in attempt.boot.client_public_keys]
+    return {
+        "computerName": name,
+        "adminUsername": USER,
+        "customData": base64.b64encode(boot).decode("ascii"),
+        "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": keys}},
+    }
+
+
+def _interface(attempt: Attempt, call: Call, subscription: str, name: str) -> Body:
+    own = ids.resource_id(subscription, name, _NETWORKS, name)
+    rules = call.group or ids.resource_id(subscription, name, _SECURITY, name)
+    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{own}/subnets/{name}"}}
+    if attempt.request.setup.network.public_ip:
+        inside["publicIPAddressConfiguration"] = _address(attempt, name)
+    properties = {
+        "primary": True,
+        "deleteOption": "Delete",
+        "networkSecurityGroup": {"id": rules},
+        "ipConfigurations": [{"name": name, "properties": inside}],
+    }
+    return {"name": name, "tags": dict(attempt.tags), "properties": properties}
+
+
+def _address(attempt: Attempt, name: str) -> Body:
+    """Return the public address: one of the kind Standard lets nobody in without a security group."""
+    return {
+        "name": name,
+        "tags": dict(attempt.tags),
+        "sku": {"name": "Standard", "tier": "Regional"},
+        "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
+    }
+
+
+def _security(call: Call) -> Body:
+    profile: Body = {"encryptionAtHost": True} if call.host_at else {}
+    if call.trusted:
+        profile["securityType"] = TRUSTED
+        profile["uefiSettings"] = {"secureBootEnabled": call.secure_boot, "vTpmEnabled": True}
+    return {"securityProfile": profile} if profile else {}
+
+
+def _spot(attempt: Attempt) -> Body:
+    """Return what makes it a spot machine. -1: the price of now, up to the on-demand price (REST reference)."""
+    limit = attempt.request.want.max_price
+    price = -1 if limit is None else float(limit.dollars)
+    return {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": price}}

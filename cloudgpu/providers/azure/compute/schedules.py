@@ -1,0 +1,155 @@
+"""The timer in the cloud: a deallocation that is submitted to Azure's scheduled actions for one machine and moment.
+
+Azure gives each submission an id and has no list of them, so the machine bears it with its time in the tag
+`cloudgpu-timer`, as `EPOCH_ID`: it goes with the machine, and an action on a machine that is gone does nothing. A timer
+is moved by submitting another one, writing that down and cancelling the one before, in this order: a crash in between
+leaves two, and the earlier ends the machine. Azure can only deallocate by it: a machine that is to be ended altogether
+stops costing for its computing then, and its disk and address go on until a pass ends it. How far ahead Azure takes one
+is unverified; what it refuses is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.compute import machine, power
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+TAG = "cloudgpu-timer"
+NONE = "none"
+SOONEST = timedelta(minutes=2)
+AT_ONCE = 100  # ids in a question
+OVER = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
+# A call that failed is made again.
+RETRY = {"retryCount": 5, "retryWindowInMinutes": 60}
+_ACTIONS = "Microsoft.ComputeSchedule/locations"
+_SAID = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
+
+
+def no_timer(azure: Azure) -> str:
+    """Return why this account has no timers; empty where its settings say that it has."""
+    if azure.options.timers:
+        return ""
+    where = f"accounts.{azure.account}.timers"
+    return f"no timer in the cloud ends it when everything else is dead: cloudgpu init azure prepares them ({where})"
+
+
+def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
+    """Submit the machine's deallocation at `at`, in place of the one there is. Three calls, four where there was one.
+
+    Raises InstanceNotFound, and InvalidRequest where Azure does not take it.
+    """
+    if no_timer(azure):
+        field = f"accounts.{azure.account}.timers"
+        raise InvalidRequest(f"{id} gets none: {no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
+    before = _said(machine.raw(azure, id))
+    moment = max(at, azure.clock() + SOONEST).astimezone(UTC).replace(microsecond=0)
+    region, _ = ids.machine(id)
+    if before is not None and before[0] == moment and before[1] in _alive(azure, region, [before[1]]):
+        return False
+    made = _submit(azure, id, moment)
+    power.tag(azure, id, {TAG: f"{int(moment.timestamp())}_{made}"})
+    if before is not None:
+        _cancel(azure, region, before[1])
+    return True
+
+
+def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
+    """Cancel the machine's deallocation; none is no error, nor is a machine that is gone. Up to three calls."""
+    if no_timer(azure):
+        return
+    try:
+        before = _said(machine.raw(azure, id))
+    except InstanceNotFound:
+        return
+    if before is not None:
+        _cancel(azure, ids.machine(id)[0], before[1])
+        power.tag(azure, id, {TAG: NONE})
+
+
+def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
+    """Return when the machine is deallocated; None for never. Two calls, one where it bears none."""
+    said = _said(machine.raw(azure, id))
+    if said is None or no_timer(azure):
+        return None
+    return said[0] if said[1] in _alive(azure, ids.machine(id)[0], [said[1]]) else None
+
+
+def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
+    """Return when each machine of this ledger is deallocated: one listing, and a call per region and hundred of them.
+
+    Those of machines that are gone are not among them: nothing is known of them, and they do nothing.
+    """
+    if no_timer(azure):
+        return {}
+    mine = [one for one in machine.listed(azure) if _is_mine(azure, one) and region in (None, one["location"])]
+    said = {machine.id_of(one): found for one in mine if (found := _said(one)) is not None}
+    regions = {ids.machine(one)[0] for one in said}
+    of = {place: [said[one][1] for one in said if ids.machine(one)[0] == place] for place in regions}
+    alive = {operation for place in sorted(of) for operation in _alive(azure, place, of[place])}
+    return {one: at for one, (at, operation) in said.items() if operation in alive}
+
+
+def _is_mine(azure: Azure, found: Raw) -> bool:
+    return azure.ledger in ("", (found.get("tags") or {}).get(TAG_LEDGER))
+
+
+def _said(found: Raw) -> tuple[datetime, str] | None:
+    """Return the time and Azure's id of a machine's timer, as its tag has them."""
+    said = _SAID.fullmatch(str((found.get("tags") or {}).get(TAG, "")))
+    return None if said is None else (datetime.fromtimestamp(int(said[1]), UTC), said[2])
+
+
+def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
+    """Submit the deallocation; return Azure's id of it."""
+    region, group = ids.machine(id)
+    body = {
+        "schedule": {"deadline": f"{at:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC", "deadlineType": "InitiateAt"},
+        "executionParameters": {"retryPolicy": RETRY},
+        "resources": {"ids": [ids.machine_id(azure.subscription, group)]},
+        "correlationid": str(uuid4()),
+    }
+    found = _do(azure, region, "SubmitDeallocate", body)
+    made = next((one.get("operation") or {} for one in found if one.get("operation")), {})
+    if made.get("operationId"):
+        return str(made["operationId"])
+    why = next((f"{one.get('errorCode')}: {one.get('errorDetails')}" for one in found), "it gave no id")
+    message = f"Azure takes no timer of {id} at {at:%Y-%m-%d %H:%M} UTC ({why})."
+    raise InvalidRequest(message, field="renew_until", value=f"{at:%Y-%m-%dT%H:%M:%SZ}", next="Choose an earlier time.")
+
+
+def _cancel(azure: Azure, region: str, operation: str) -> None:
+    _do(azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())})
+
+
+def _alive(azure: Azure, region: str, operations: Iterable[str]) -> set[str]:
+    """Return those of these operations that are still to be carried out, or just are."""
+    asked, alive = list(operations), set[str]()
+    for begin in range(0, len(asked), AT_ONCE):
+        body = {"operationIds": asked[begin : begin + AT_ONCE], "correlationid": str(uuid4())}
+        told = [one.get("operation") or {} for one in _do(azure, region, "GetOperationStatus", body)]
+        alive |= {str(one["operationId"]) for one in told if str(one.get("state", "")).lower() not in OVER and one}
+    return alive
+
+
+def _do(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
+    """Call Azure's scheduled actions; return the results, none where it knows nothing of what was asked."""
+    plain = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+    call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{plain}")
+    action = f"{_ACTIONS}/virtualMachines{name}/action"
+    if name == "SubmitDeallocate":
+        found = ask(azure, action, lambda: call(region, body), region=region)
+    else:
+        found = look(azure, action, lambda: call(region, body), region=region)
+    return [] if found is None else list(found.as_dict().get("results") or ())

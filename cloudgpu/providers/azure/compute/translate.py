@@ -1,0 +1,189 @@
+"""From what Azure says of a machine to `Instance`: pure, no call, no clock.
+
+Which power states are billed is from Azure's page "States and billing of Azure Virtual Machines": what is stopped and
+not deallocated is billed as if it ran. One that is being deallocated counts until it is so: that is the proof. What is
+creating is not billed, what is starting is: both are pending here, and the amount of the bill has both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from cloudgpu.catalog import instance_type
+from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.compute.machine import is_spot, zone_of
+
+Raw = Mapping[str, Any]
+TAG_PREFIX = "cloudgpu-"
+# A group bears what its machine was, for the minutes in which the group is deleted and the machine is gone already.
+GROUP_SIZE, GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
+INSIDE = "shut down from inside"
+_STATES = {
+    "creating": State.PENDING,
+    "starting": State.PENDING,
+    "running": State.RUNNING,
+    "stopping": State.STOPPING,
+    "stopped": State.STOPPED,
+    "deallocating": State.STOPPING,
+    "deallocated": State.DEALLOCATED,
+}
+_FREE = (State.DEALLOCATED, State.TERMINATED)
+_OWN = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
+
+
+def instance(found: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
+    """Return a machine as Azure describes it (as JSON) with the statuses of its instance view; its tags are ours."""
+    state = state_of(found, statuses)
+    size = str((_said(found).get("hardwareProfile") or {}).get("vmSize") or "")
+    return Instance(
+        provider="azure",
+        account=account,
+        id=ids.joined(str(found["location"]).lower(), str(found["name"]).lower()),
+        state=state,
+        billed=state not in _FREE,
+        tags=tags_of(found),
+        region=str(found["location"]).lower(),
+        zone=zone_of(found).lower(),
+        instance_type=size,
+        market=Market.SPOT if is_spot(found) else Market.ON_DEMAND,
+        launched_at=_time(_said(found).get("timeCreated")),
+        since=_since(statuses),
+        address=address if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=accelerators(size),
+        last_active=_last_active(found),
+        reason=_reason(found, statuses, state),
+    )
+
+
+def of_group(group: Raw, *, account: str) -> Instance:
+    """Return a machine that is gone while its group is still being deleted, by the group's tags.
+
+    Nothing computes any more; its disk may be there for some minutes, so it is no proof of an end yet.
+    """
+    tags, region = group.get("tags") or {}, str(group["location"]).lower()
+    size = str(tags.get(GROUP_SIZE, ""))
+    return Instance(
+        provider="azure",
+        account=account,
+        id=ids.joined(region, str(group["name"]).lower()),
+        state=State.STOPPING,
+        billed=False,
+        tags=tags_of(group),
+        region=region,
+        zone=region,
+        instance_type=size,
+        market=Market.SPOT if tags.get(GROUP_MARKET) == Market.SPOT else Market.ON_DEMAND,
+        accelerators=accelerators(size),
+    )
+
+
+def tags_of(found: Raw) -> dict[str, str]:
+    """Return the tags that cloudgpu gives every machine on every cloud, without those of this provider's own."""
+    return {
+        key: value for key, value in (found.get("tags") or {}).items() if key.startswith(TAG_PREFIX) and key not in _OWN
+    }
+
+
+def state_of(found: Raw, statuses: Sequence[Raw]) -> State:
+    """Return the state by the power state, and where Azure tells none by how far it is with making the machine."""
+    power, made = power_of(statuses), provisioning(found)
+    if made == "deleting":
+        return State.STOPPING
+    if power in _STATES:
+        return _STATES[power]
+    if made == "creating":
+        return State.PENDING
+    return State.DEALLOCATED if is_unmade(found, statuses) else State.UNKNOWN
+
+
+def is_unmade(found: Raw, statuses: Sequence[Raw]) -> bool:
+    """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
+
+    The view has to say so: one that runs is `failed`, too, when an extension or a later change of it has failed. A view
+    without a word, or with the power state `unknown`, is no proof.
+    """
+    return provisioning(found) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
+
+
+def power_of(statuses: Sequence[Raw]) -> str:
+    """Return the power state in Azure's word (`running`, `deallocated`, ...); empty where it tells none."""
+    return next((code for kind, code in _codes(statuses) if kind == "powerstate"), "")
+
+
+def provisioning(found: Raw) -> str:
+    """Return how far Azure is with making the machine: `creating`, `succeeded`, `failed`, `deleting`, ..."""
+    return str(_said(found).get("provisioningState") or "").lower()
+
+
+def failure(statuses: Sequence[Raw]) -> str:
+    """Return the code for which the last operation on a machine failed, as its view tells it; empty for none."""
+    for one in statuses:
+        parts = str(one.get("code") or "").split("/")
+        if len(parts) > 2 and [part.lower() for part in parts[:2]] == ["provisioningstate", "failed"]:  # noqa: PLR2004
+            return parts[2]
+    return ""
+
+
+def statuses_of(found: Raw) -> Sequence[Raw]:
+    """Return the statuses of the instance view that stands in an answer; none where it has none."""
+    view = _said(found).get("instanceView") or {}
+    return list(view.get("statuses") or ())
+
+
+def accelerators(size: str) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a size by the catalogue; none for one that it does not have."""
+    try:
+        return (instance_type("azure", size).gpu,)
+    except InvalidRequest:
+        return ()
+
+
+def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
+    pairs = (str(one.get("code") or "").lower().partition("/") for one in statuses)
+    return [(kind, code) for kind, _, code in pairs]
+
+
+def _said(found: Raw) -> Raw:
+    said: Raw = found.get("properties") or {}
+    return said
+
+
+def _since(statuses: Sequence[Raw]) -> datetime | None:
+    """Return when the power state began, where Azure says so.
+
+    The time of the provisioning state is no such time: a change of tags moves it, and a shutdown from inside does not.
+    """
+    power = (one for one in statuses if str(one.get("code") or "").lower().startswith("powerstate/"))
+    return next((_time(one.get("time")) for one in power), None)
+
+
+def _time(said: object) -> datetime | None:
+    if isinstance(said, datetime):
+        return said.astimezone(UTC)
+    try:
+        return datetime.fromisoformat(str(said)).astimezone(UTC) if said else None
+    except ValueError:
+        return None
+
+
+def _last_active(found: Raw) -> datetime | None:
+    text = str((found.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
+
+
+def _reason(found: Raw, statuses: Sequence[Raw], state: State) -> str | None:
+    """Return why a machine that does not run does not; None where Azure does not tell.
+
+    Who deallocated a machine (its user, its own identity, an eviction) Azure's answers do not tell.
+    """
+    if state is State.STOPPED:
+        return INSIDE
+    if is_unmade(found, statuses):
+        return f"could not be made ({failure(statuses) or 'Azure does not say why'})"
+    return None

@@ -1,0 +1,238 @@
+"""Which regions a wish means: the one that it names, checked, or those of the account where it may be sold.
+
+What could be launched now: sizes that fit, in the regions that sell them to this subscription.
+
+A machine is offered anywhere in its region (zone `eastus`), where Azure chooses: that has the best chance of capacity.
+In one zone alone (`eastus-1`) it is offered where `--zone` names that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from cloudgpu.catalog import priced_in, types
+from cloudgpu.catalog import regions as listed_regions
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.providers.azure import client as plainly
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.client import AT_ONCE, KIND
+from cloudgpu.providers.azure.compute import translate
+from cloudgpu.providers.azure.ids import Sku
+from cloudgpu.providers.azure.market.skus import skus
+from cloudgpu.providers.shared.calls import each
+from cloudgpu.providers.shared.rules import is_meant
+from cloudgpu.providers.shared.rules import region as wished_region
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
+_PORTS = {"https": 443, "http": 80}
+NO_ZONE = "no zone of Azure"
+ZONE_LIKE = "Write it like eastus-1, or like eastus for anywhere in that region."
+
+
+def account_regions(azure: Azure) -> tuple[str, ...]:
+    """Return the regions that this account uses: those of the settings, else all that the price list has.
+
+    Asks nothing. What a subscription may use beyond that list, it uses where `--region` names it.
+    """
+    chosen = azure.options.regions or tuple(sorted(listed_regions("azure")))
+    return tuple(one for one in chosen if one not in azure.options.exclude_regions)
+
+
+def wanted_regions(azure: Azure, want: Want, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the regions in which to look for the sizes `names`: where the price list has one, else all. Asks nothing.
+
+    Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
+    """
+    named = named_region(azure, want)
+    if named is not None:
+        return (named,)
+    priced = priced_in("azure")
+    sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
+    unlisted = any(name not in priced for name in names)
+    return tuple(one for one in account_regions(azure) if one in sold or unlisted)
+
+
+def named_region(azure: Azure, want: Want) -> str | None:
+    """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    if region is not None:
+        check_region(azure, region)
+    return region
+
+
+def check_region(azure: Azure, region: str) -> None:
+    """Raise InvalidRequest, with the near one, for a region that this account does not use.
+
+    What the settings and the price list know is not asked; for any other, Azure is asked what there is.
+    """
+    known, chosen = listed_regions("azure"), azure.options.regions
+    if region in azure.options.exclude_regions or (chosen and region not in chosen and region in known):
+        message = f"Account {azure.account} does not use {region}: so its settings say, and ls would not look there."
+        way = f"Change regions or exclude_regions of accounts.{azure.account} in config.toml."
+        raise InvalidRequest(message, field="--region", value=region, next=way)
+    if region in (*chosen, *known):
+        return
+    there = [str(one["name"]) for one in _locations(azure)] or known
+    if region not in there:
+        meant = near(region, there)
+        message = f"Azure has no region {region!r} for account {azure.account}"
+        message += f"; did you mean {meant!r}?" if meant else "."
+        way = f"Use {meant}." if meant else f"Use one of: {', '.join(sorted(there))}."
+        raise InvalidRequest(message, field="--region", value=region, next=way)
+
+
+def endpoints(azure: Azure) -> list[Region]:
+    """Return the regions of the account with the host of each one's Resource Manager. One call at most.
+
+    The regional host is one that Azure documents for callers who want their requests to stay in a region
+    ("Azure Resource Manager overview": https://westus.management.azure.com).
+    """
+    names = azure.options.regions or tuple(str(one["name"]) for one in _locations(azure)) or account_regions(azure)
+    used = dict.fromkeys(name for name in names if name not in azure.options.exclude_regions)
+    if azure.endpoint is None:
+        return [Region(name, f"{name}.management.azure.com", 443) for name in used]
+    parts = urlsplit(azure.endpoint)
+    return [Region(name, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)) for name in used]
+
+
+def _locations(azure: Azure) -> list[Mapping[str, Any]]:
+    """Return the subscription's physical regions as Azure tells them; none where it does not know the question."""
+    action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
+    found = look(azure, action, lambda: list(plainly.pages(azure, action, path, VERSION))) or []
+    return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
+
+
+STOPS = "deallocates it: keeps its disk and its address, and costs those alone"
+PREFIX = "Standard_"
+Here = Mapping[str, Sku]
+
+
+def available(azure: Azure, want: Want) -> Stock:
+    """Return what Azure offers of what fits, by region and market, and the regions that did not answer.
+
+    One call per region, none for one that was asked some minutes ago. Raises InvalidRequest for a size, region or zone
+    that does not exist, NoCapacity where what fits is withheld from this subscription everywhere.
+    """
+    names = _names(want)
+    if not names:
+        return Stock(())
+    regions = wanted_regions(azure, want, names)
+    if not regions:
+        return Stock(())
+    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.changes)
+    items = tuple(
+        item
+        for region in sorted(answers)
+        for name in names
+        if (sku := answers[region].get(name.lower())) is not None
+        for item in _items(azure, name, sku, region, want)
+    )
+    if not items and not silent:
+        _explain(want, names, answers)
+    return Stock(items, silent)
+
+
+def _names(want: Want) -> list[str]:
+    """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
+    known = {one.name: one for one in types(KIND)}
+    if want.instance_type is not None and want.instance_type not in known:
+        return [want.instance_type]
+    return sorted(one.name for one in known.values() if is_meant(one, want))
+
+
+def _items(azure: Azure, name: str, sku: Sku, region: str, want: Want) -> Iterator[Available]:
+    zone = want.zone if want.zone is not None and ids.number_of(want.zone) else region
+    number = ids.number_of(zone)
+    if sku.withheld or (number is not None and number not in sku.zones):
+        return
+    for market in markets(want):
+        if market is Market.ON_DEMAND or sku.spot:
+            yield Available(
+                provider=KIND,
+                account=azure.account,
+                region=region,
+                zone=zone,
+                instance_type=name,
+                market=market,
+                accelerators=_accelerators(name, sku),
+                vcpus=sku.vcpus,
+                memory_gib=sku.memory_gib,
+                stop_means=_erases(sku) + STOPS,
+            )
+
+
+def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
+    """Return the GPUs by the catalogue; for a size that it lacks Azure tells their number alone, not their name."""
+    known = translate.accelerators(name)
+    return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
+
+
+def _erases(sku: Sku) -> str:
+    """Return what stopping a machine of this size erases, as the beginning of what it means; empty for nothing."""
+    return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
+
+
+def _explain(want: Want, names: list[str], answers: Mapping[str, Here]) -> None:
+    """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
+    number = ids.number_of(want.zone) if want.zone else None
+    there = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
+    if number is not None and number not in there:
+        listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(there)) or "none"
+        message = f"This subscription has no zone {want.zone!r}."
+        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Use one of: {listed}.")
+    found = {
+        region: skus
+        for region, here in sorted(answers.items())
+        if (skus := [sku for name in names if (sku := here.get(name.lower())) is not None])
+    }
+    if want.instance_type is not None and not found:
+        _refuse_unknown(want.instance_type, answers)
+    if found and all(sku.withheld for skus in found.values() for sku in skus) and (want.instance_type or want.gpu):
+        _refuse_withheld(want, found, len(answers) - len(found))
+
+
+def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
+    """Raise InvalidRequest, with the near one, for a size that nobody has; one of the catalogue is sold elsewhere."""
+    if name in {one.name for one in types(KIND)}:
+        return
+    known = {sku.name for here in answers.values() for sku in here.values()} | {one.name for one in types(KIND)}
+    meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else near(name, known)
+    where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
+    raise InvalidRequest(
+        f"Azure has no size {name!r} {where}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+    )
+
+
+def _refuse_withheld(want: Want, found: Mapping[str, list[Sku]], elsewhere: int) -> None:
+    """Raise NoCapacity for sizes that Azure lists, and withholds. `elsewhere` regions do not list any of them."""
+    first, *more = found
+    sku = found[first][0]
+    others = {one.name for skus in found.values() for one in skus} - {sku.name}
+    what = f"{sku.name} and {_count(len(others), 'other size')}" if others else sku.name
+    where = f"{first} and {_count(len(more), 'more region')}" if more else first
+    offered = f" {_count(elsewhere, 'other region')} of this account do not offer it at all." if elsewhere > 1 else ""
+    offered = " The other region of this account does not offer it at all." if elsewhere == 1 else offered
+    raise NoCapacity(
+        f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{offered}",
+        field="--instance-type" if want.instance_type else "--gpu",
+        value=want.instance_type or want.gpu,
+        next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "
+        '"Service and subscription limits (quotas)".',
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,167 @@
+"""The price list of Azure, region by region: machines with GPUs on demand and spot, disks, addresses, traffic.
+
+How the items of the Retail Prices API are read: of type Consumption alone; Windows by the product's name; spot by a
+meter or SKU that ends in " Spot"; of a price in steps (tierMinimumUnits) the first that is not free; of several dates
+(effectiveStartDate) the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.catalog import regions
+from cloudgpu.catalog.disktypes import SIZES
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure.market.retail import Item, Retail
+from cloudgpu.providers.base import ProviderSettings
+
+SOURCE = "Azure Retail Prices API"
+AT_ONCE = 6  # regions asked side by side
+_DISKS = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
+_FILTERS = (  # serviceName, and what narrows it
+    ("Virtual Machines", " and contains(armSkuName, 'Standard_N')"),
+    ("Storage", " and contains(productName, 'Managed Disks')"),
+    ("Virtual Network", " and productName eq 'IP Addresses'"),
+    ("Bandwidth", " and meterName eq 'Standard Data Transfer Out'"),
+)
+_NEEDED = ("serviceName", "productName", "skuName", "meterName", "type", "unitOfMeasure")
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return Azure's price list, a part for each region of the account (else of the catalogue).
+
+    Raises InvalidRequest for regions that are none, and what the first region raised when none answered.
+    """
+    server, places = Retail(), _regions(settings)
+
+    def ask(region: str) -> PricePart | CloudgpuError:
+        try:
+            return part_from(_asked(server, region), region, settings.clock())
+        except CloudgpuError as fault:
+            return fault
+
+    with Pool(AT_ONCE) as pool:
+        answers = dict(zip(places, pool.map(ask, places), strict=True))
+    parts = tuple(one for one in answers.values() if isinstance(one, PricePart))
+    faults = {region: one for region, one in answers.items() if isinstance(one, CloudgpuError)}
+    if faults and not parts:
+        raise next(iter(faults.values()))
+    return PriceList("azure", parts, tuple(Unanswered(region, fault.message) for region, fault in faults.items()))
+
+
+def _regions(settings: ProviderSettings) -> list[str]:
+    named = settings.options.get("regions")
+    if not isinstance(named, list | None) or not all(isinstance(one, str) and one.isalnum() for one in named or ()):
+        message = f"config.toml: accounts.{settings.account}.regions has to be a list of regions."
+        field = f"config.toml: accounts.{settings.account}.regions"
+        raise InvalidRequest(
+            message, field=field, value=None, next='Write it like regions = ["koreacentral", "eastus"].'
+        )
+    return sorted(named or regions("azure"))
+
+
+def _asked(server: Retail, region: str) -> Iterator[Item]:
+    for service, narrower in _FILTERS:
+        meant = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
+        yield from server.items(meant + narrower)
+
+
+def part_from(items: Iterable[Item], region: str, asked_at: datetime) -> PricePart:
+    """Return the prices that the items of a region stand for."""
+    rows = Gathering(region, asked_at, region)
+    found: dict[tuple[RowKey, str], list[Item]] = {}
+    for item in items:
+        lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]
+        if lacking:
+            rows.refuse(_name(item), f"has no {' and no '.join(lacking)}")
+        elif item["type"] == "Consumption" and (meant := _meant(item, region)) is not None:
+            found.setdefault(meant, []).append(item)
+    for (key, unit), same in found.items():
+        for item in _in_force(same):
+            amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
+            free = (
+                f"first {_step(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free" if _step(item) else ""
+            )
+            rows.add(key, unit, amount, currency=currency, source=SOURCE, name=_name(item), note=free)
+    return rows.part()
+
+
+def _name(item: Item) -> str:
+    return " ".join(str(item.get(key, "?")) for key in ("meterId", "productName", "meterName"))
+
+
+def _meant(item: Item, region: str) -> tuple[RowKey, str] | None:
+    """Return what an item is the price of, and per what; None for what the catalogue does not carry."""
+    kind = _READ.get(item["serviceName"], _nothing)(item)
+    if kind is None:
+        return None
+    name, unit, market = kind
+    return RowKey(name, region, market), unit
+
+
+Kind = tuple[str, str, Market | None]
+
+
+def _nothing(_item: Item) -> Kind | None:
+    return None
+
+
+def _machine(item: Item) -> Kind | None:
+    words = (item["meterName"], item["skuName"])
+    other = "Windows" in item["productName"] or any(word.endswith("Low Priority") for word in words)
+    if other or not item.get("armSkuName") or item["unitOfMeasure"] != "1 Hour":
+        return None
+    spot = any(word.endswith(" Spot") for word in words)
+    return item["armSkuName"], PER_HOUR, Market.SPOT if spot else Market.ON_DEMAND
+
+
+def _disk(item: Item) -> Kind | None:
+    product, sku, unit = item["productName"], item["skuName"], item["unitOfMeasure"]
+    letter = next((letter for name, letter in _DISKS.items() if product == f"{name} Managed Disks"), None)
+    if letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
+        return "snapshot", "usd_per_gb_month", None
+    tier, _, redundancy = sku.partition(" ")
+    size = SIZES.get(int(tier[1:]) if tier[1:].isdigit() else 0)
+    fits = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
+    if fits and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks") and unit == "1/Month":
+        return f"{tier} {size} GiB", "usd_per_disk_month", None
+    return None
+
+
+def _address(item: Item) -> Kind | None:
+    if item["meterName"] == "Standard IPv4 Static Public IP" and item["unitOfMeasure"] == "1 Hour":
+        return "public_ip_standard_static_regional", PER_HOUR, None
+    return None
+
+
+def _traffic(item: Item) -> Kind | None:
+    return ("egress_internet", "usd_per_gb", None) if item["unitOfMeasure"] == "1 GB" else None
+
+
+_READ: dict[str, Callable[[Item], Kind | None]] = {
+    "Virtual Machines": _machine,
+    "Storage": _disk,
+    "Virtual Network": _address,
+    "Bandwidth": _traffic,
+}
+
+
+def _in_force(same: list[Item]) -> list[Item]:
+    """Return, of the items for one thing, those of the latest date and of the first step that is not free."""
+    latest = max(str(item.get("effectiveStartDate", "")) for item in same)
+    dated = [item for item in same if str(item.get("effectiveStartDate", "")) == latest]
+    steps = sorted({_step(item) for item in dated})
+    paid = (step for step in steps if any(_step(item) == step and item["retailPrice"] != 0 for item in dated))
+    chosen = next(paid, steps[0])
+    return [item for item in dated if _step(item) == chosen]
+
+
+def _step(item: Item) -> float:
+    least: Any = item.get("tierMinimumUnits", 0)
+    return float(least) if isinstance(least, int | float) else 0.0

@@ -1,0 +1,69 @@
+"""What offers cost now: by the dated list, and asked of the retail price list where that says nothing, or is old."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog import listed_price
+from cloudgpu.core.model.offers import Available, Market, Price
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure.client import KIND
+from cloudgpu.providers.azure.market.pricelist import AT_ONCE, part_from
+from cloudgpu.providers.azure.market.retail import Retail
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+OLD = timedelta(days=90)  # of a spot price in the dated list
+Place = tuple[str, str]  # size and region
+
+
+def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per offer, in order; None where nobody knows one: no estimate stands in for a spot price.
+
+    One call per size and region that the dated list lacks, or of which it has a spot price that is older than `OLD`:
+    those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). A price list that does not
+    answer is no fault of an offer: the dated price stands, where there is one.
+    """
+    listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
+    since = azure.clock() - OLD
+    to_ask = sorted({_place(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
+    asked = _asked(azure, to_ask) if to_ask else {}
+    return [
+        (asked.get(_place(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
+        for one, price in zip(offers, listed, strict=True)
+    ]
+
+
+def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
+    return price is None or (item.market is Market.SPOT and price.as_of < since)
+
+
+def _place(item: Available) -> Place:
+    return item.instance_type, item.region
+
+
+def _asked(azure: Azure, places: Sequence[Place]) -> dict[Place, Mapping[Market, Price]]:
+    try:
+        server = Retail(azure.patience.reads)
+    except CloudgpuError:
+        return {}
+    with Pool(AT_ONCE) as pool:
+        return dict(zip(places, pool.map(lambda place: _of(azure, server, place), places), strict=True))
+
+
+def _of(azure: Azure, server: Retail, place: Place) -> Mapping[Market, Price]:
+    """Return what the price list tells of a size in a region, by market."""
+    name, region = place
+    meant = (
+        f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and armSkuName eq '{name}' "
+        "and priceType eq 'Consumption'"
+    )
+    try:
+        part = part_from(server.items(meant), region, azure.clock())
+    except CloudgpuError:
+        return {}
+    return {row.key.market: row.per_hour() for row in part.rows if row.key.market is not None and row.key.item == name}

@@ -1,0 +1,95 @@
+"""The subscription's limits on vCPUs of machines with GPUs: read with what is used, and raised on request.
+
+A size counts for its family and for the region's total; a spot machine of whatever size counts for `lowPriorityCores`
+alone ("Check vCPU quotas", Azure Virtual Machines).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure.market.availability import check_region
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+SPOT, TOTAL = "lowPriorityCores", "cores"
+GPUS = re.compile(r"standard\s*N[CDGV]", re.IGNORECASE)  # families of sizes with GPUs: NC, ND, NG, NV
+PAGE = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
+Raw = Mapping[str, Any]
+
+
+def quotas(azure: Azure, region: str) -> list[Quota]:
+    """Return the limits on GPU machines in a region, and the vCPUs used of each by anyone. One call per page.
+
+    Raises InvalidRequest for a region that the account does not use.
+    """
+    check_region(azure, region)
+    return [_quota(azure, region, one) for one in usages(azure, region) if _counts(str(one["name"]["value"]))]
+
+
+def usages(azure: Azure, region: str) -> list[Raw]:
+    """Return every limit of a region as Azure tells it: `name.value`, `limit`, `currentValue`. One call per page."""
+    with azure.said("Microsoft.Compute/locations/usages/read", region):
+        return [one.as_dict() for one in azure.compute.usage.list(region)]
+
+
+def page(_region: str, _code: str) -> str:
+    """Return where a person asks for a higher limit: the portal's page of quotas, which has to be filtered there."""
+    return PAGE
+
+
+def request(azure: Azure, region: str, code: str, limit: float) -> str:
+    """Ask Azure for a higher limit; return the request's id. Two calls, and it is not waited for.
+
+    Raises InvalidRequest for a code that is none, or a limit that is not higher.
+    """
+    check_region(azure, region)
+    found = {str(one["name"]["value"]): one for one in usages(azure, region)}
+    if code not in found:
+        meant = near(code, [name for name in found if _counts(name)])
+        message = f"{code!r} is no limit of Azure in {region}" + (f"; did you mean {meant!r}?" if meant else ".")
+        way = f"See them: cloudgpu quota --provider azure --region {region}"
+        raise InvalidRequest(message, field="--request", value=code, next=way)
+    now = float(found[code]["limit"])
+    if limit <= now:
+        message = f"The limit {code} in {region} is {now:g} already."
+        raise InvalidRequest(message, field="--request", value=f"{code}={limit:g}", next="Ask for more than that.")
+    return _asked(azure, region, code, limit)
+
+
+def _asked(azure: Azure, region: str, code: str, limit: float) -> str:
+    scope = f"subscriptions/{azure.subscription}/providers/Microsoft.Compute/locations/{region}"
+    properties = {
+        "limit": {"limitObjectType": "LimitValue", "value": round(limit)},
+        "name": {"value": code},
+        "resourceType": "lowPriority" if code == SPOT else "dedicated",
+    }
+    headers: dict[str, str] = {}
+
+    def seen(response: Any) -> None:
+        headers.update({key.lower(): value for key, value in response.http_response.headers.items()})
+
+    with azure.said("Microsoft.Quota/quotas/write", region, value=code):
+        azure.client("quota").quota.begin_create_or_update(
+            code, scope, {"properties": properties}, polling=False, raw_response_hook=seen
+        )
+    where = headers.get("location") or headers.get("azure-asyncoperation") or f"{scope}/{code}"
+    return where.partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
+def _counts(code: str) -> bool:
+    return code in (SPOT, TOTAL) or GPUS.match(code) is not None
+
+
+def _quota(azure: Azure, region: str, one: Raw) -> Quota:
+    code, name = str(one["name"]["value"]), str(one["name"].get("localizedValue") or one["name"]["value"])
+    market = Market.SPOT if code == SPOT else Market.ON_DEMAND
+    limit, used = float(one["limit"]), float(one["currentValue"])
+    return Quota("azure", azure.account, region, code, name, market, "vCPU", limit, used)

@@ -1,0 +1,1 @@
+"""Virtual networks and security groups."""

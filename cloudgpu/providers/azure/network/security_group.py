@@ -1,0 +1,110 @@
+"""Lets addresses in to a machine, and out: a rule per label in the security group of the machine's own launch.
+
+A machine that was launched with somebody else's security group has none of ours, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import finished, look
+from cloudgpu.providers.azure.compute import listing, translate
+from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.azure.network import security_rules as rules
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+WITHIN = timedelta(minutes=2)
+_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
+_GROUP = "Microsoft.Network/networkSecurityGroups"
+Raw = Mapping[str, Any]
+
+
+def allowed(azure: Azure, id: str) -> Mapping[str, str]:  # noqa: A002
+    """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
+    found = _rules_of(azure, id)
+    port = str(azure.options.ssh_port)
+    return {one.label: one.cidr for one in rules.rules(found or ()) if one.port == port}
+
+
+def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+    """Let this CIDR in under this label in place of the one before; None takes it out. No call where it is so already.
+
+    Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            _allow(azure, id, label, cidr)
+        except InvalidRequest as fault:
+            if code_of(fault) != _TAKEN:
+                raise
+        else:
+            return
+    _allow(azure, id, label, cidr)
+
+
+def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+    found = _rules_of(azure, id)
+    if found is None:
+        raise InvalidRequest(
+            f"Somebody else's security group decides who may connect to {id}: cloudgpu does not change it.",
+            field="--security-group",
+            value=id,
+            next="Ask whoever keeps that group to let the address in, or launch without --security-group.",
+        )
+    port = azure.options.ssh_port
+    before = next((one for one in rules.rules(found) if one.label == label and one.port == str(port)), None)
+    if cidr is None:
+        if before is not None:
+            _drop(azure, id, before.name)
+    elif before is None or before.cidr != cidr:
+        priority = before.priority if before else rules.free_priority(found)
+        _put(azure, id, rules.rule(label, cidr, port, priority))
+
+
+def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
+    """Return the rules of a machine's own security group; None where it has none. InstanceNotFound for no machine."""
+    region, group = ids.machine(id)
+    groups = azure.network.network_security_groups
+    found = look(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
+    if found is None:
+        machine = listing.raw(azure, region, group)
+        if machine is None or translate.provisioning(machine) == "deleting":
+            raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
+        return None
+    return list((found.get("properties") or {}).get("securityRules") or ())
+
+
+def _put(azure: Azure, id: str, rule: rules.Rule) -> None:  # noqa: A002
+    region, group = ids.machine(id)
+    of = azure.network.security_rules
+    finished(
+        azure,
+        f"{_GROUP}/securityRules/write",
+        lambda polling: of.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
+        deadline=azure.clock() + WITHIN,
+        region=region,
+        value=rule.cidr,
+    )
+
+
+def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
+    region, group = ids.machine(id)
+    of = azure.network.security_rules
+    look(
+        azure,
+        f"{_GROUP}/securityRules/delete",
+        lambda: finished(
+            azure,
+            f"{_GROUP}/securityRules/delete",
+            lambda polling: of.begin_delete(group, group, name, polling=polling),
+            deadline=azure.clock() + WITHIN,
+            region=region,
+        ),
+        region=region,
+    )

@@ -1,0 +1,1 @@
+"""Managed disks, snapshots, images, and what is left of them."""

@@ -1,0 +1,167 @@
+"""Makes an image of a machine or a disk on Azure, step by step, from what there is already: never two of one name.
+
+The way that Azure names first (deallocate, generalize, capture) destroys the machine: "After you mark a VM as
+generalized, you can't restart it". So the system disk's snapshot is taken while the machine goes on, and a managed
+image is made of the snapshot, marked `Generalized`: a machine of it takes custom data, a user and keys, as cloud-init
+starts anew on a machine with another id. A `Specialized` one would take none of them. That Azure starts such an image
+whose system was not deprovisioned is unverified. The snapshot holds what was written to the disk at that moment, as
+after a loss of power; nothing is restarted for it.
+
+A disk of a machine with Trusted Launch makes no managed image ("Trusted Launch for Azure virtual machines" has it among
+what is not supported): its image is made in a gallery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.calls import ask
+from cloudgpu.providers.azure.compute import machine
+from cloudgpu.providers.azure.storage import disks as storage
+from cloudgpu.providers.azure.storage import gallery
+from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage.resources import Thing
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+_TRUSTED = "trustedlaunch"
+TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its disk is one of a machine with Trusted Launch
+
+
+def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+    """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
+
+    Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that something else bears.
+    """
+    region = source.partition("/")[0]
+    if not ids.LOCATION.fullmatch(region):
+        raise _unknown(source)
+    copy, kept = (Thing(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
+    begun, made = storage.read(azure, copy), storage.read(azure, kept)
+    if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.is_there(azure):
+        made = gallery.read(azure, gallery.name_of(name, region))
+    if made is not None:
+        return _finished(azure, made, copy, tags)
+    begun = begun or _begin(azure, source, copy, tags)
+    _check_ours(begun, copy, tags)
+    if storage.state(begun) == "failed":
+        _drop(azure, copy)
+        return storage.snapshot(azure, begun)
+    if not _is_copied(begun):
+        return storage.snapshot(azure, begun)
+    said = {**tags, storage.TAG_MADE: str(int(azure.clock().timestamp()))}
+    if TAG_TRUSTED not in (begun.get("tags") or {}):
+        return storage.image(azure, _register(azure, begun, kept, said))
+    gallery.make(azure, str(begun["id"]), name, region, said)
+    registered = gallery.read(azure, gallery.name_of(name, region))
+    return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
+
+
+def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> Leftover:
+    """Return the image as it is; once it is done, the snapshot that it was made of goes.
+
+    A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
+    so with disks; of snapshots it is unverified).
+    """
+    _check_ours(made, copy, tags)
+    found = storage.image(azure, made)
+    if storage.state(made) == "failed":
+        storage.remove(azure, found)
+        message = f"The image {copy.name} in {copy.region} failed and was removed."
+        raise InvalidRequest(message, field="image", value=copy.name, next="Run it again.")
+    if found.ready:
+        _drop(azure, copy)
+    return found
+
+
+def _begin(azure: Azure, source: str, copy: Thing, tags: Mapping[str, str]) -> Raw:
+    """Begin a snapshot of a machine's system disk, or of a free one. Its name is its own token."""
+    disk = _disk_of(azure, source)
+    groups.need_shared(azure, copy.region)
+    trusted = {TAG_TRUSTED: "yes"} if _security(disk) == _TRUSTED else {}
+    body = {
+        "location": copy.region,
+        "tags": {**tags, **trusted},
+        "sku": {"name": "Standard_LRS"},
+        "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
+    }
+    _put(azure, azure.compute.snapshots, copy, body)
+    return storage.read(azure, copy) or {**body, "id": things.own_id(azure.subscription, copy), "name": copy.name}
+
+
+def _disk_of(azure: Azure, source: str) -> Raw:
+    """Return the system disk of a machine, or the disk that is named; raise for what holds no system."""
+    named = things.split(source, "disks")
+    if named is None and source.count("/") == 1:
+        own = machine.system_disk(machine.raw(azure, source))
+        named = things.of(source.partition("/")[0], own)
+    found = None if named is None else storage.read(azure, named)
+    if named is None or found is None:
+        raise _unknown(source)
+    if TAG_VOLUME in (found.get("tags") or {}):
+        message = f"{source} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
+    return found
+
+
+def _security(found: Raw) -> str:
+    profile = (found.get("properties") or {}).get("securityProfile") or {}
+    return str(profile.get("securityType") or "").lower()
+
+
+def _is_copied(begun: Raw) -> bool:
+    """Say whether a snapshot can be used: the copy of a large disk goes on in the background."""
+    said = begun.get("properties") or {}
+    return storage.state(begun) == "succeeded" and float(said.get("completionPercent") or 100) >= 100  # noqa: PLR2004
+
+
+def _register(azure: Azure, begun: Raw, kept: Thing, tags: Mapping[str, str]) -> Raw:
+    """Make the image of a snapshot that is done."""
+    said = begun.get("properties") or {}
+    disk = {
+        "osType": "Linux",
+        "osState": "Generalized",
+        "snapshot": {"id": begun["id"]},
+        "diskSizeGB": said.get("diskSizeGB"),
+        "storageAccountType": "Standard_LRS",
+    }
+    body = {
+        "location": kept.region,
+        "tags": dict(tags),
+        "properties": {
+            "hyperVGeneration": said.get("hyperVGeneration") or "V1",
+            "storageProfile": {"osDisk": {key: value for key, value in disk.items() if value is not None}},
+        },
+    }
+    _put(azure, azure.compute.images, kept, body)
+    found = storage.read(azure, kept)
+    return found or {**body, "id": things.own_id(azure.subscription, kept), "name": kept.name}
+
+
+def _put(azure: Azure, operations: Any, thing: Thing, body: Raw) -> None:
+    def asked() -> Any:
+        return operations.begin_create_or_update(thing.group, thing.name, body, polling=False)
+
+    ask(azure, f"Microsoft.Compute/{thing.kind}/write", asked, region=thing.region, value=thing.name)
+
+
+def _drop(azure: Azure, thing: Thing) -> None:
+    storage.delete(azure, thing)
+
+
+def _check_ours(found: Raw, thing: Thing, tags: Mapping[str, str]) -> None:
+    if (found.get("tags") or {}).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+        message = f"An image called {thing.name} is in {found['location']} already, and it is not of this ledger."
+        raise InvalidRequest(message, field="--name", value=thing.name, next="Choose another --name.")
+
+
+def _unknown(source: str) -> InstanceNotFound:
+    message = f"Azure has no machine and no disk {source}."
+    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

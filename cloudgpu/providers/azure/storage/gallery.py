@@ -1,0 +1,130 @@
+"""Images of machines with Trusted Launch: of such a disk Azure makes no managed image, but one of a gallery.
+
+All lie in one gallery, `cloudgpu` in the group of that name: an image definition each, called after the image and its
+region, with one version. They are generalized and may have Trusted Launch or not ("Trusted Launch for Azure virtual
+machines", TrustedLaunchSupported), and are copies of their own: "Once the image version is created, you can delete the
+source". A version is billed as a snapshot of its size. The group says by a tag that it has the gallery: where it does
+not, nobody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.calls import ask, finished, look
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+KIND = "galleryImages"
+GALLERY, VERSION = "cloudgpu", "1.0.0"
+TAG = "cloudgpu-gallery"
+WITHIN = timedelta(minutes=5)  # a gallery and a definition are made at once; a version is waited for by looks
+_HOME = "Microsoft.Compute/galleries"
+_AT = (ids.SHARED_GROUP, GALLERY)
+
+
+def name_of(name: str, region: str) -> str:
+    """Return what the definition of an image is called: the same name may be given in several regions."""
+    return f"{name}.{region}"
+
+
+def read(azure: Azure, name: str) -> Raw | None:
+    """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
+    versions = azure.compute.gallery_image_versions
+
+    def asked() -> Raw:
+        found: Raw = versions.get(*_AT, name, VERSION).as_dict()
+        return found
+
+    found = look(azure, f"{_HOME}/images/versions/read", asked, value=name)
+    return None if found is None else _as_managed(found, name)
+
+
+def is_there(azure: Azure) -> bool:
+    """Say whether there is a gallery. One call."""
+    return TAG in groups.tags_of(azure, ids.SHARED_GROUP)
+
+
+def listed(azure: Azure) -> list[Raw]:
+    """Return all images of the gallery, as `read` does. A call per page, and one per image."""
+    definitions = azure.compute.gallery_images
+    names = look(azure, f"{_HOME}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_AT)])
+    found = (read(azure, name) for name in names or ())
+    return [one for one in found if one is not None]
+
+
+def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
+    """Begin the image of a snapshot (Azure's id). Four calls and their looks; the version is not waited for."""
+    compute, own = azure.compute, name_of(name, region)
+    groups.tag(azure, ids.SHARED_GROUP, {TAG: GALLERY})
+    gallery = {"location": region, "properties": {"description": "Images that cloudgpu has saved"}}
+    _made(azure, "write", compute.galleries.begin_create_or_update, _AT, gallery)
+    definition = {
+        "location": region,
+        "tags": dict(tags),
+        "properties": {
+            "osType": "Linux",
+            "osState": "Generalized",
+            "hyperVGeneration": "V2",
+            "identifier": {"publisher": "cloudgpu", "offer": own, "sku": own},
+            "features": [{"name": "SecurityType", "value": "TrustedLaunchSupported"}],
+        },
+    }
+    _made(azure, "images/write", compute.gallery_images.begin_create_or_update, (*_AT, own), definition)
+    target = {"name": region, "regionalReplicaCount": 1, "storageAccountType": "Standard_LRS"}
+    version = {
+        "location": region,
+        "tags": dict(tags),
+        "properties": {
+            "publishingProfile": {"targetRegions": [target]},
+            "storageProfile": {"osDiskImage": {"source": {"id": snapshot}}},
+        },
+    }
+    versions = compute.gallery_image_versions
+    ask(
+        azure,
+        f"{_HOME}/images/versions/write",
+        lambda: versions.begin_create_or_update(*_AT, own, VERSION, version, polling=False),
+        region=region,
+        value=name,
+    )
+
+
+def _made(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
+    deadline = azure.clock() + WITHIN
+    finished(azure, f"{_HOME}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
+
+
+def delete(azure: Azure, name: str) -> None:
+    """Delete an image (by its definition's name); one that is gone is no error. Two calls and looks at the first."""
+    compute, deadline = azure.compute, azure.clock() + WITHIN
+
+    def version() -> Any:
+        begin = compute.gallery_image_versions.begin_delete
+        return finished(azure, action, lambda polling: begin(*_AT, name, VERSION, polling=polling), deadline=deadline)
+
+    action = f"{_HOME}/images/versions/delete"
+    look(azure, action, version, value=name)
+    definitions = compute.gallery_images
+    look(azure, f"{_HOME}/images/delete", lambda: definitions.begin_delete(*_AT, name, polling=False), value=name)
+
+
+def _as_managed(found: Raw, name: str) -> Raw:
+    """Return a version as a managed image is described: what reads one reads the other. `trusted` is ours."""
+    said = found.get("properties") or {}
+    disk = ((said.get("storageProfile") or {}).get("osDiskImage")) or {}
+    of = {"diskSizeGB": disk.get("sizeInGB") or 0}
+    facts = {"provisioningState": said.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
+    published = (said.get("publishingProfile") or {}).get("publishedDate")
+    return {
+        "id": found["id"],
+        "name": name,
+        "location": found["location"],
+        "tags": found.get("tags") or {},
+        "properties": {**facts, "timeCreated": published, "storageProfile": {"osDisk": of}},
+    }

@@ -1,0 +1,253 @@
+"""Which image a machine is launched from: one with the GPU's driver on it, a plain Ubuntu that gets one, or one named.
+
+`microsoft-dsvm:ubuntu-hpc` has NVIDIA's data centre driver and CUDA (AMD's ROCm: its sku `2204-rocm`). Shares of an A10
+(NVadsA10_v5) need the GRID driver instead ("NVadsA10 v5 series": "NVIDIA GRID drivers only"): a plain Ubuntu gets it by
+Azure's extension NvidiaGpuDriverLinux. What is chosen is from public lists and pages, and unverified on Azure itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE
+from cloudgpu.core.model.offers import Available
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.azure.calls import look
+from cloudgpu.providers.azure.compute.placement import own_image
+from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.shared import rules as drivers
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+    from cloudgpu.providers.azure.ids import Sku
+
+Raw = Mapping[str, Any]
+_READ = "Microsoft.Compute/locations/publishers/artifacttypes/vmimage/offers/skus/versions/read"
+HPC = ("microsoft-dsvm:ubuntu-hpc:2204", "microsoft-dsvm:ubuntu-hpc:2404")
+ROCM = ("microsoft-dsvm:ubuntu-hpc:2204-rocm",)
+PLAIN = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2", "Canonical:ubuntu-24_04-lts:server")
+PLAIN_1 = ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts", "Canonical:ubuntu-24_04-lts:server-gen1")
+GRID = re.compile(r"Standard_NV\d+[a-z]*_A10_v5", re.IGNORECASE)
+AMD = ("MI300X",)
+EXTENSION = {  # facts: terraform and ARM templates in public use
+    "name": "NvidiaGpuDriverLinux",
+    "publisher": "Microsoft.HpcCompute",
+    "type": "NvidiaGpuDriverLinux",
+    "typeHandlerVersion": "1.9",
+}
+_URN = re.compile(r"([\w.-]+):([\w.-]+):([\w.-]+)(?::([\w.-]+))?")
+_GALLERY = re.compile(
+    r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/galleries/[^/]+/images/[^/]+"
+    r"|/(?P<kind>CommunityGalleries|SharedGalleries)/[^/]+/Images/[^/]+)(/versions/[^/]+)?",
+    re.IGNORECASE,
+)
+_LICENCES = {"redhat": "rhel", "suse": "suse"}
+V1, V2 = "V1", "V2"
+_MACHINES = {"x64": "x86_64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image: what a machine's body refers to it by, and what is known of it. `size_gb` 0: not known.
+
+    `generation` is the one it boots as, empty where that is not known. `trusted`: it may have a trusted launch.
+    """
+
+    reference: Mapping[str, str]
+    name: str
+    generation: str = ""
+    size_gb: int = 0
+    trusted: bool = False
+    plan: Mapping[str, str] | None = None
+    machine: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
+
+    image: Image
+    driver: Mapping[str, str] | None = None
+    extension: Mapping[str, str] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def chosen(azure: Azure, item: Available, sku: Sku, named: str | None, template: str) -> Choice:
+    """Return the image for an offer. Reads only: two calls for one of the marketplace, one for an own one.
+
+    Raises InvalidRequest for a named image that is not there, not ready, or that the size cannot boot.
+    """
+    if named is not None:
+        return _given(azure, item, sku, named)
+    gpu = item.accelerators[0].name if item.accelerators else ""
+    if GRID.fullmatch(item.instance_type) and template != drivers.DRIVER_TEMPLATE:
+        image = _newest(azure, item.region, _plain(sku))
+        return Choice(image, extension=EXTENSION, remarks=(_about_grid(item, image),))
+    if gpu in AMD:
+        return Choice(_newest(azure, item.region, ROCM))
+    if drivers.has_driver(item, template) and V2 in sku.generations:
+        return Choice(_newest(azure, item.region, HPC))
+    image = _newest(azure, item.region, _plain(sku))
+    driver, remarks = drivers.installed(item, image.name, template)
+    return Choice(image, driver=driver, remarks=remarks)
+
+
+def _plain(sku: Sku) -> Sequence[str]:
+    return PLAIN if V2 in sku.generations else PLAIN_1
+
+
+def _about_grid(item: Available, image: Image) -> str:
+    return (
+        f"{item.instance_type} needs NVIDIA's GRID driver: {image.name} is used, and Azure's extension "
+        f"{EXTENSION['name']} installs that driver in the machine's first quarter of an hour (unverified)"
+    )
+
+
+# The marketplace
+
+
+def _newest(azure: Azure, region: str, wanted: Sequence[str]) -> Image:
+    """Return the first of these images that the region has, in its newest version.
+
+    Where Azure shows none of them, the first in whatever is its latest version: the launch tells whether that is there.
+    """
+    for urn in wanted:
+        found = _sold(azure, region, *urn.split(":"))
+        if found is not None:
+            return found
+    publisher, offer, sku = wanted[0].split(":")
+    return _of_market({}, publisher, offer, sku, "latest")
+
+
+def _sold(azure: Azure, region: str, publisher: str, offer: str, sku: str, version: str = "latest") -> Image | None:
+    """Return an image of the marketplace in a version, None where the region has none. Two calls, one for a version.
+
+    The exact version stands in the call, so that a replay sends the same one.
+    """
+    images = azure.compute.virtual_machine_images
+    listed: Any = None
+    if version == "latest":
+        listed = look(
+            azure,
+            _READ,
+            lambda: images.list(region, publisher, offer, sku, top=1, orderby="name desc"),
+            region=region,
+            value=f"{publisher}:{offer}:{sku}",
+        )
+        if not listed:
+            return None
+        version = str(listed[0].name)
+    found = look(
+        azure, _READ, lambda: images.get(region, publisher, offer, sku, version).as_dict(), region=region, value=version
+    )
+    if found is None and not listed:
+        return None
+    return _of_market(found or {}, publisher, offer, sku, version)
+
+
+def _of_market(found: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
+    said = found.get("properties") or {}
+    features = {str(one.get("name")): str(one.get("value")) for one in said.get("features") or ()}
+    plan = said.get("plan") or {}
+    return Image(
+        reference={"publisher": publisher, "offer": offer, "sku": sku, "version": version},
+        name=f"{publisher}:{offer}:{sku}:{version}",
+        generation=str(said.get("hyperVGeneration") or ""),
+        size_gb=int((said.get("osDiskImage") or {}).get("sizeInGb") or 0),
+        trusted="TrustedLaunch" in features.get("SecurityType", ""),
+        plan={key: str(plan[key]) for key in ("name", "publisher", "product") if key in plan} if plan else None,
+        machine=_MACHINES.get(str(said.get("architecture") or "").lower(), ""),
+        licence=_LICENCES.get(publisher.lower(), ""),
+    )
+
+
+# The one that was named
+
+
+def _given(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
+    """Return the image that was named: of the marketplace, of a gallery by its id, or an own one."""
+    image, remarks = _named(azure, item, named)
+    if image.generation and image.generation not in sku.generations:
+        can = " and ".join(sorted(sku.generations))
+        raise InvalidRequest(
+            f"The image {named} is of generation {image.generation}, and {item.instance_type} boots {can}.",
+            field="--image",
+            value=named,
+            next="Name another image, or another size.",
+        )
+    if image.machine and image.machine != sku.machine:
+        raise InvalidRequest(
+            f"The image {named} is for {image.machine} processors, and {item.instance_type} has an {sku.machine} one.",
+            field="--image",
+            value=named,
+            next=f"Name an image for {sku.machine}, or leave --image out.",
+        )
+    return Choice(image, remarks=remarks)
+
+
+def _named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
+    urn, gallery = _URN.fullmatch(named), _GALLERY.fullmatch(named)
+    unsure = _about_driver(item, named)
+    if urn is not None:
+        parts = [part for part in urn.groups() if part]
+        found = _sold(azure, item.region, *parts)
+        if found is None:
+            raise _nowhere(named, item.region)
+        return found, (*unsure, *_about_market(found))
+    if gallery is not None:
+        key = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
+        field = key.get(str(gallery["kind"] or "").lower(), "id")
+        return Image({field: named}, named), (*unsure, f"the image {named} was not looked into before the launch")
+    return _own(azure, item, named)
+
+
+def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
+    mine = things.split(named, "images")  # an id of ours
+    found = own_image(azure, named if mine is None else things.own_id(azure.subscription, mine))
+    if found is None or str(found.get("location") or "").lower() != item.region:
+        raise _nowhere(named, item.region)
+    said = found.get("properties") or {}
+    state = str(said.get("provisioningState") or "Succeeded")
+    if state.lower() != "succeeded":
+        message = f"The image {named} is {state.lower()}, so nothing can be launched from it yet."
+        raise InvalidRequest(message, field="--image", value=named, next="Wait until it is there: cloudgpu image ls")
+    disk = (said.get("storageProfile") or {}).get("osDisk") or {}
+    image = Image(
+        {"id": str(found["id"])},
+        named,
+        generation=str(said.get("hyperVGeneration") or V1),
+        size_gb=int(disk.get("diskSizeGB") or 0),
+        trusted=bool(said.get("trusted")),
+    )
+    tags = found.get("tags") or {}
+    ours = TAG_ID in tags or TAG_IMAGE in tags  # it has what its machine had
+    return image, () if ours else _about_driver(item, named)
+
+
+def _nowhere(named: str, region: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"There is no image {named!r} in {region}.",
+        field="--image",
+        value=named,
+        next="See your own: cloudgpu image ls; or name one as publisher:offer:sku:version.",
+    )
+
+
+def _about_driver(item: Available, named: str) -> tuple[str, ...]:
+    if not item.accelerators:
+        return ()
+    return (f"whether the image {named} has a driver for {item.accelerators[0].name} is not known",)
+
+
+def _about_market(image: Image) -> tuple[str, ...]:
+    """Return what an image that is sold under a plan of its own asks for, and may cost."""
+    if image.plan is None:
+        return ()
+    terms = f"az vm image terms accept --urn {image.name}"
+    return (
+        f"the image {image.name} is sold under a plan of its own: accept it once ({terms}); what it costs is not known",
+    )

@@ -1,0 +1,235 @@
+"""What launches leave on Azure beside machines and disks: resource groups, interfaces, addresses, given roles.
+
+A launch's network and its rules lie in its group, cost nothing and go with it: they are not told one by one. An
+assignment of the role of machines stays when its machine is gone: "The role assignments aren't removed automatically"
+(Understand Azure role assignments, of deleted identities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.azure import groups, ids
+from cloudgpu.providers.azure.account import identity
+from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.compute import machine, power
+from cloudgpu.providers.azure.storage import disks as storage
+from cloudgpu.providers.azure.storage import resources as things
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
+
+Raw = Mapping[str, Any]
+ADDRESS = "public_ip_standard_static_regional"  # the catalogue's name for a public address of the Standard SKU
+_NETWORK, _COMPUTE = "Microsoft.Network", "Microsoft.Compute"
+SETTLES_S, LOOKS = 2.0, 60
+
+
+def orphans(azure: Azure, region: str | None) -> Leftovers:
+    """Return these things of ours, in use or not, by five calls for the whole subscription and their pages.
+
+    One more where the settings name a role of machines. Raises the error of whichever did not answer: a part would
+    look like the whole.
+    """
+    network = azure.network
+    with Pool(6) as pool:
+        launched, machines = pool.submit(groups.launched, azure), pool.submit(machine.listed, azure)
+        interfaces = pool.submit(_listed, azure, "networkInterfaces", network.network_interfaces.list_all)
+        addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)
+        disks = pool.submit(_disks, azure)
+        given = pool.submit(_given, azure)
+        told = _Told(azure, launched.result(), machines.result(), disks.result(), interfaces.result())
+        found = [
+            *(told.group(one) for one in launched.result()),
+            *(told.interface(one) for one in interfaces.result() if told.tags_of(one)),
+            *(told.address(one) for one in addresses.result() if told.tags_of(one)),
+            *filter(None, map(told.given, given.result())),
+        ]
+    here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
+    return Leftovers(here, regions=None if region is None else frozenset({region}))
+
+
+def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
+    return ask(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
+
+
+def _disks(azure: Azure) -> list[Raw]:
+    return ask(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
+
+
+def _given(azure: Azure) -> list[identity.Given]:
+    role = azure.options.machine_role
+    return identity.given(azure, role) if role else []
+
+
+class _Told:
+    """What Azure said of groups, machines, disks and interfaces, by which the rest is told."""
+
+    def __init__(
+        self, azure: Azure, launched: list[Raw], machines: list[Raw], disks: list[Raw], interfaces: list[Raw]
+    ) -> None:
+        self._azure = azure
+        self._tags = {str(one["name"]).lower(): one.get("tags") or {} for one in launched}
+        self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
+        self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
+        self._disks = {storage.group_of(one): str(one["name"]) for one in disks}
+        self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
+
+    def tags_of(self, found: Raw) -> dict[str, str]:
+        """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
+        return {**self._tags.get(storage.group_of(found), {}), **(found.get("tags") or {})}
+
+    def group(self, found: Raw) -> Leftover:
+        """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
+        name, region = str(found["name"]).lower(), str(found["location"])
+        disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
+        user = self._machines.get(name) or (things.Thing(region, name, "disks", disk).id if disk else None)
+        thing = things.Thing(region, name, "resourceGroups", name)
+        return self._thing(thing, Kind.GROUP, found.get("tags") or {}, attached_to=user)
+
+    def interface(self, found: Raw) -> Leftover:
+        """Return an interface; it is used as long as it is a machine's."""
+        return self._thing(
+            self._named(found, "networkInterfaces"), Kind.INTERFACE, self.tags_of(found), attached_to=self._user(found)
+        )
+
+    def address(self, found: Raw) -> Leftover:
+        """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
+        user = self._holders.get(str(found["id"]).lower())
+        return self._thing(
+            self._named(found, "publicIPAddresses"),
+            Kind.ADDRESS,
+            self.tags_of(found),
+            attached_to=user,
+            name=str((found.get("properties") or {}).get("ipAddress") or ""),
+            size_gb=1,
+            stored_as=ADDRESS,
+        )
+
+    def given(self, one: identity.Given) -> Leftover | None:
+        """Return a role that a machine's identity was given; None for what is no machine of ours."""
+        of = ids.resource(one.scope)
+        if of is None or not ids.GROUP.fullmatch(of.group):
+            return None
+        region = self._regions.get(of.group, things.ANYWHERE)
+        thing = things.Thing(region, of.group, "roleAssignments", one.id.rpartition("/")[2])
+        # One of a launch that is gone with its group bears no word of its ledger: it is told as this one's own.
+        tags = self._tags.get(of.group) or {TAG_LEDGER: self._azure.ledger}
+        return self._thing(thing, Kind.ROLE, tags, attached_to=self._machines.get(of.group))
+
+    def _named(self, found: Raw, kind: str) -> things.Thing:
+        region, own = str(found["location"]), str(found["id"])
+        return things.of(region, own) or things.Thing(region, storage.group_of(found), kind, str(found["name"]))
+
+    def _user(self, found: Raw) -> str | None:
+        own = str(((found.get("properties") or {}).get("virtualMachine") or {}).get("id") or "")
+        of = ids.resource(own)
+        return None if of is None else self._machines.get(of.name.lower(), own)
+
+    def _thing(self, thing: things.Thing, kind: Kind, tags: Mapping[str, str], **facts: Any) -> Leftover:
+        usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+        ours = {key: value for key, value in tags.items() if key.startswith(storage.TAG_PREFIX)}
+        return Leftover("azure", self._azure.account, thing.region, id=thing.id, kind=kind, tags=ours, **usual)
+
+
+def _addresses_of(interface: Raw) -> list[str]:
+    """Return Azure's ids, in small letters, of the public addresses that an interface holds."""
+    parts = (interface.get("properties") or {}).get("ipConfigurations") or ()
+    held = ((one.get("properties") or {}).get("publicIPAddress") or {} for one in parts)
+    return [str(one["id"]).lower() for one in held if one.get("id")]
+
+
+def remove(azure: Azure, thing: Leftover) -> None:
+    """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
+
+    An address is let go of by the interface that holds it first: that one goes too, where it is no machine's.
+    """
+    named = things.named(thing.id, thing.kind)
+    if thing.kind is Kind.ROLE:
+        scope = ids.machine_id(azure.subscription, named.group)
+        _refuse_living(azure, named)  # a launch may have made it since the groups were listed
+        identity.take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
+    elif thing.kind is Kind.GROUP:
+        _remove_group(azure, named)
+    elif thing.kind is Kind.INTERFACE:
+        _remove_interface(azure, named)
+    else:
+        _remove_address(azure, named)
+
+
+def _remove_group(azure: Azure, named: things.Thing) -> None:
+    """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
+    region = named.region
+    _refuse_living(azure, named)
+    inside = groups.inside(azure, region, named.group)
+    if inside is None:
+        return
+    others = [one for one in inside if not power.is_ours(one, named.group)]
+    disks = [one for one in inside if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
+    if disks and groups.KEPT in groups.tags_of(azure, named.group):
+        raise _used(named, f"the disk {disks[0].get('name')}, which is kept")
+    if others:
+        raise _used(named, f"{others[0].get('name')}, which cloudgpu has not made")
+    groups.delete(azure, region, named.group)
+
+
+def _refuse_living(azure: Azure, named: things.Thing) -> None:
+    """Raise InvalidRequest where the machine of a launch's group is there. One call."""
+    machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
+    if look(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
+        raise _used(named, "its machine")
+
+
+def _remove_interface(azure: Azure, named: things.Thing) -> None:
+    operations = azure.network.network_interfaces
+    found = _read(azure, operations, named)
+    if found is None:
+        return
+    if (found.get("properties") or {}).get("virtualMachine"):
+        raise _used(named, "a machine")
+    _delete(azure, operations, named)
+
+
+def _remove_address(azure: Azure, named: things.Thing) -> None:
+    own, interfaces = things.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
+    action = f"{_NETWORK}/networkInterfaces/read"
+    there = look(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
+    for one in there or ():
+        if own in _addresses_of(one):
+            holds = things.Thing(named.region, named.group, "networkInterfaces", str(one["name"]))
+            _remove_interface(azure, holds)
+            _wait_gone(azure, holds)
+    _delete(azure, azure.network.public_ip_addresses, named)
+
+
+def _wait_gone(azure: Azure, named: things.Thing) -> None:
+    """Wait until an interface is gone: Azure refuses to delete an address before. What is not, the next call tells."""
+    for _ in range(LOOKS):
+        if _read(azure, azure.network.network_interfaces, named) is None:
+            return
+        azure.pause(SETTLES_S)
+
+
+def _read(azure: Azure, operations: Any, named: things.Thing) -> Raw | None:
+    def asked() -> Raw:
+        found: Raw = operations.get(named.group, named.name).as_dict()
+        return found
+
+    return look(azure, f"{_NETWORK}/{named.kind}/read", asked, region=named.region, value=named.id)
+
+
+def _delete(azure: Azure, operations: Any, named: things.Thing) -> None:
+    def asked() -> Any:
+        return operations.begin_delete(named.group, named.name, polling=False)
+
+    look(azure, f"{_NETWORK}/{named.kind}/delete", asked, region=named.region, value=named.id)
+
+
+def _used(named: things.Thing, by: str) -> InvalidRequest:
+    message = f"{named.id} is in use by {by}."
+    return InvalidRequest(message, field="id", value=named.id, next="End that machine first.")

@@ -1,0 +1,159 @@
+"""What in a Google project stands in the way of cloudgpu, or makes its machines less safe: looked at by three calls."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.account_abilities import Finding
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.errors import is_gone
+from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, read
+from cloudgpu.providers.gcp.network.firewall_rules import openings
+from cloudgpu.providers.shared.rules import finding
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+Raw = Mapping[str, Any]
+Answers = Mapping[str, Any]  # by the name of the call: its answer, or the error in its place
+PROJECT, LOGIN, QUOTA, NETWORK, OPEN = "project", "OS Login", "GPU quota", "network", "SSH from anywhere"
+_ON = "true"
+_TCP = ("tcp", "6", "all")
+
+
+def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
+    """Return what was looked at, good or not; reads only. Everything here is the project's, whatever the region.
+
+    Raises AuthFailed for credentials that do not work at all.
+    """
+    try:
+        project = gcp.project
+    except InvalidRequest as fault:
+        return [Finding(PROJECT, good=False, says=fault.message, next=fault.next or "", needed=True)]
+    answers = _asked(gcp)
+    denied = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
+    if denied is not None and denied.field == "credentials":
+        raise denied
+    if denied is not None and denied.field == "project":
+        return [Finding(PROJECT, good=False, says=denied.message, next=denied.next or "", needed=True)]
+    if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
+        says = f"Google Cloud has no project {project!r}, or this login may not see it"
+        return [Finding(PROJECT, good=False, says=says, next="See yours: gcloud projects list", needed=True)]
+    named = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
+    there = region or "us-central1"
+    return [named, _os_login(gcp, answers), _quota(gcp, answers, there), *_network(gcp, answers)]
+
+
+def _asked(gcp: Gcp) -> Answers:
+    network = gcp.options.network
+    calls = {
+        PROJECT: lambda: gcp.ask("compute.projects.get"),
+        NETWORK: lambda: gcp.ask("compute.networks.get", value=network, network=network),
+        OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
+    }
+    with Pool(len(calls)) as pool:
+        return dict(zip(calls, pool.map(_tried, calls.values()), strict=True))
+
+
+def _tried(call: Any) -> Any:
+    try:
+        return call()
+    except CloudgpuError as fault:
+        return fault
+
+
+def _unknown(what: str, fault: CloudgpuError) -> Finding:
+    return Finding(what, good=None, says=fault.message, next=fault.next or "Run it again.")
+
+
+def _os_login(gcp: Gcp, answers: Answers) -> Finding:
+    """Tell whether the project's metadata switch OS Login on, which reads keys from accounts of Google's."""
+    project = answers[PROJECT]
+    if isinstance(project, CloudgpuError):
+        return _unknown(LOGIN, project)
+    items = project.get("commonInstanceMetadata", {}).get("items", ())
+    said = next((one.get("value", "") for one in items if one.get("key") == "enable-oslogin"), "")
+    if said.lower() != _ON:
+        return Finding(LOGIN, good=True, says="the project does not switch it on")
+    says = (
+        "the project switches OS Login on, under which keys in metadata are ignored. cloudgpu switches it off for its "
+        "own machines; where the organisation requires it (compute.requireOsLogin), Google refuses them"
+    )
+    way = f"gcloud compute project-info remove-metadata --keys enable-oslogin --project {gcp.project}"
+    return Finding(LOGIN, good=False, says=says, next=f"If nobody needs it: {way}")
+
+
+def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
+    project = answers[PROJECT]
+    if isinstance(project, CloudgpuError):
+        return _unknown(QUOTA, project)
+    told = dict(read(project)).get(ALL_REGIONS)
+    way = f"Ask for more: {page(gcp, region, ALL_REGIONS)}"
+    if told is None:
+        return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=way)
+    says = f"{ALL_REGIONS} is {told[0]:g}, of which {told[1]:g} are used"
+    if told[0] > 0:
+        return Finding(QUOTA, good=True, says=says)
+    return Finding(QUOTA, good=False, says=f"{says}: no machine with a GPU can be launched", next=way, needed=True)
+
+
+def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
+    named, network, rules = gcp.options.network, answers[NETWORK], answers[OPEN]
+    if isinstance(network, CloudgpuError) and not is_gone(network):
+        yield _unknown(NETWORK, network)
+    elif isinstance(network, CloudgpuError):
+        way = f"gcloud compute networks create {named} --project {gcp.project}"
+        says = f"the project has no network {named!r}, and no --subnet is always named"
+        setting = f"or name another: accounts.{gcp.account}.network in config.toml"
+        yield Finding(NETWORK, good=False, says=says, next=f"Make it: {way}, {setting}", needed=True)
+    else:
+        yield Finding(NETWORK, good=True, says=f"{named} is there")
+    if isinstance(rules, CloudgpuError):
+        yield _unknown(OPEN, rules)
+        return
+    yield _open(gcp, rules)
+    ahead = openings(rules, named, gcp.project, gcp.options.service_account)
+    yield finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
+
+
+def _open(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
+    """Tell of the rules that let everybody connect by SSH, as Google's own network comes with."""
+    network, port = gcp.options.network, gcp.options.ssh_port
+    names = sorted(one["name"] for one in rules if ids.last(one.get("network", "")) == network and _is_open(one, port))
+    if not names:
+        return Finding(OPEN, good=True, says=f"no rule of {network} lets everybody in")
+    says = (
+        f"{' and '.join(names)} of {network} lets everybody reach port {port}; machines of cloudgpu are shut to it by "
+        "a rule of a higher priority, others are not"
+    )
+    way = f"gcloud compute firewall-rules delete {' '.join(names)} --project {gcp.project}"
+    return Finding(OPEN, good=False, says=says, next=f"If nobody needs it: {way}")
+
+
+def _is_open(rule: Raw, port: int) -> bool:
+    """Say whether a rule lets every address reach a TCP port of every machine in its network."""
+    if rule.get("direction", "INGRESS") != "INGRESS" or rule.get("disabled") or rule.get("targetTags"):
+        return False
+    anyone = any(_is_everybody(source) for source in rule.get("sourceRanges", ()))
+    return anyone and any(_reaches(one, port) for one in rule.get("allowed", ()))
+
+
+def _is_everybody(source: str) -> bool:
+    try:
+        return ipaddress.ip_network(source).prefixlen == 0
+    except ValueError:
+        return False
+
+
+def _reaches(allowed: Raw, port: int) -> bool:
+    ports = allowed.get("ports", ())
+    return allowed.get("IPProtocol") in _TCP and (not ports or any(_covers(one, port) for one in ports))
+
+
+def _covers(ports: str, port: int) -> bool:
+    first, _, last = ports.partition("-")
+    return first.isdigit() and int(first) <= port <= int(last if last.isdigit() else first)

@@ -1,0 +1,165 @@
+"""Every permission that cloudgpu uses at Google Cloud, and what needs it.
+
+The documents in policies/permissions grant these and no others: a test compares them both ways. Which permissions a
+call needs: the section "IAM Permissions" of each method in the reference of the Compute Engine API.
+
+Asks Google what a credential may do, without doing it: one call tells of all permissions in the project.
+
+`projects.testIamPermissions` of the Cloud Resource Manager API, v3. It takes up to 100 permissions, and refuses all of
+a call in which it does not know one: such a call is halved until that one is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.account import Permission
+from cloudgpu.errors import AuthFailed, InvalidRequest
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.errors import is_gone
+from cloudgpu.providers.gcp.market.availability import check_region
+from cloudgpu.providers.shared.calls import count
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A permission; `used_for` goes on after "needed to". `needed`: nothing can be launched or ended without it."""
+
+    name: str
+    used_for: str
+    needed: bool = True
+
+
+def _extra(name: str, used_for: str) -> Action:
+    return Action(name, used_for, needed=False)
+
+
+ACTIONS = (
+    Action("compute.instances.create", "launch machines"),
+    Action("compute.instances.delete", "end machines"),
+    Action("compute.instances.get", "see a machine"),
+    Action("compute.instances.list", "see machines"),
+    Action("compute.instances.setLabels", "tag machines, extend and hold a lease"),
+    Action("compute.instances.setMetadata", "give machines their keys, and tell them of their lease"),
+    Action("compute.instances.setTags", "let SSH in from the caller alone"),
+    Action("compute.instances.start", "start machines"),
+    Action("compute.instances.stop", "stop machines"),
+    Action("compute.instances.setScheduling", "set the timer of a stopped machine anew"),
+    _extra("compute.instances.getGuestAttributes", "read when a machine was last in use, and its host keys"),
+    _extra("compute.instances.attachDisk", "attach data volumes"),
+    _extra("compute.instances.setServiceAccount", "give machines the service account of config.toml"),
+    _extra("iam.serviceAccounts.actAs", "give machines the service account of config.toml"),
+    Action("compute.disks.create", "launch machines with a disk"),
+    Action("compute.disks.delete", "remove disks that are left"),
+    Action("compute.disks.get", "see a disk"),
+    Action("compute.disks.list", "see disks that are left"),
+    Action("compute.disks.setLabels", "tag disks"),
+    _extra("compute.disks.use", "attach data volumes"),
+    Action("compute.disks.useReadOnly", "save images of disks"),
+    Action("compute.images.create", "save images"),
+    Action("compute.images.delete", "remove images"),
+    Action("compute.images.get", "see an image"),
+    Action("compute.images.getFromFamily", "find the image to start from"),
+    Action("compute.images.list", "see images that are left"),
+    Action("compute.images.setLabels", "tag images"),
+    Action("compute.images.useReadOnly", "launch from an own image"),
+    Action("compute.snapshots.list", "see snapshots that are left"),
+    _extra("compute.snapshots.delete", "remove snapshots that are left"),
+    _extra("compute.machineImages.list", "see machine images that are left"),
+    _extra("compute.machineImages.delete", "remove machine images that are left"),
+    Action("compute.firewalls.create", "let SSH in from the caller alone"),
+    Action("compute.firewalls.delete", "end machines with their firewall rules"),
+    Action("compute.firewalls.get", "see a firewall rule"),
+    Action("compute.firewalls.list", "see who may connect"),
+    Action("compute.firewalls.update", "move the caller's rule"),
+    Action("compute.networks.get", "find the network"),
+    Action("compute.networks.updatePolicy", "let SSH in from the caller alone"),
+    Action("compute.subnetworks.get", "find the subnet"),
+    _extra("compute.subnetworks.list", "find the region of --subnet"),
+    Action("compute.subnetworks.use", "launch machines in a network"),
+    Action("compute.subnetworks.useExternalIp", "launch machines with a public address"),
+    _extra("compute.addresses.list", "see addresses that are left"),
+    _extra("compute.addresses.delete", "remove addresses that are left"),
+    Action("compute.acceleratorTypes.list", "find where a GPU is offered"),
+    Action("compute.machineTypes.get", "check that a type is offered"),
+    Action("compute.projects.get", "read the project's quota and metadata"),
+    Action("compute.regions.get", "read a region's quota"),
+    Action("compute.regions.list", "find the regions"),
+    _extra("compute.zones.list", "name the zones that there are"),
+    Action("compute.zoneOperations.get", "wait for what was asked of a zone"),
+    Action("compute.globalOperations.get", "wait for what was asked of the project"),
+    _extra("compute.regionOperations.get", "remove addresses that are left"),
+    _extra("compute.globalOperations.list", "tell why a machine has ended"),
+    _extra("compute.zoneOperations.list", "tell why a machine has ended, where a zone is silent"),
+)
+
+
+MANAGER = "https://cloudresourcemanager.googleapis.com"
+CALL = "cloudresourcemanager.projects.testIamPermissions"
+MOST = 100
+_BAD = 400
+Verdicts = Mapping[str, bool | None]
+
+
+def permissions(gcp: Gcp, region: str | None = None) -> Sequence[Permission]:
+    """Return every permission that cloudgpu uses in the project, and whether this credential has it: some two calls.
+
+    Permissions are a project's, whatever the region. None of them is known where the API that tells them is not
+    enabled, or does not know the project. Raises AuthFailed for credentials that do not work at all.
+    """
+    if region is not None:
+        check_region(gcp, region)
+    try:
+        verdicts, why = _verdicts(gcp, [one.name for one in ACTIONS]), "Google does not know this permission here"
+    except (AuthFailed, InvalidRequest) as fault:
+        if isinstance(fault, AuthFailed) and fault.field != "project":
+            raise
+        verdicts, why = {}, f"{fault.message} {fault.next or ''}".strip()
+    return [_permission(one, verdicts.get(one.name), why) for one in ACTIONS]
+
+
+def _permission(action: Action, allowed: bool | None, why: str) -> Permission:  # noqa: FBT001
+    return Permission(action.name, allowed, action.used_for, "" if allowed is not None else why, needed=action.needed)
+
+
+def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
+    parts = [names[start : start + MOST] for start in range(0, len(names), MOST)]
+    return dict(pair for part in parts for pair in _asked(gcp, part))
+
+
+def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+    try:
+        granted = _granted(gcp, names)
+    except InvalidRequest as fault:
+        if is_gone(fault):
+            raise
+        if len(names) == 1:
+            yield names[0], None
+            return
+        middle = len(names) // 2
+        for part in (names[:middle], names[middle:]):
+            yield from _asked(gcp, part)
+        return
+    yield from ((name, name in granted) for name in names)
+
+
+def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
+    """Return which of these permissions the credential has. One call, sent once."""
+    url = f"{gcp.endpoint or MANAGER}/v3/projects/{gcp.project}:testIamPermissions"
+    credentials = gcp.signing()
+    with gcp.said(CALL, value=gcp.project):
+        from google.api_core.exceptions import from_http_response
+        from google.auth.transport.requests import AuthorizedSession
+
+        count(KIND, CALL)
+        with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
+            answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.reads)
+            if answer.status_code >= _BAD:
+                raise from_http_response(answer)  # type: ignore[no-untyped-call]
+            found: dict[str, Any] = answer.json()
+    return frozenset(found.get("permissions", ()))

@@ -1,0 +1,1 @@
+"""Instances of Compute Engine: request, launch, list, stop, delete."""

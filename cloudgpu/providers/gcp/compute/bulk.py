@@ -1,0 +1,86 @@
+"""Many machines: looked at in one listing, and asked to stop, a call for each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.compute import power
+from cloudgpu.providers.gcp.compute.listing import everything, instances, raw
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+AT_ONCE = 16
+Of = TypeVar("Of")
+Raw = Mapping[str, Any]
+
+
+def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
+    """Ask to stop these machines; return why not, by id, for those that were not asked.
+
+    A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
+    """
+    told = _looked(gcp, many)
+    refused = {id_: found for id_, found in told.items() if isinstance(found, CloudgpuError)}
+    there = {id_: found for id_, found in told.items() if not isinstance(found, CloudgpuError)}
+    asked = _each(list(there), lambda id_: _stopped(gcp, id_, there[id_]))
+    return refused | {id_: fault for id_, fault in asked.items() if fault is not None}
+
+
+def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A002
+    """Ask to stop one that runs; return why not. What is stopped already, or stopping, is fine."""
+    status = found.get("status")
+    if status in power.STARTING:
+        return InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")
+    if status in (*power.STOPPING, power.STOPPED):
+        return None
+    try:
+        power.ask_to_stop(gcp, id, found)
+    except CloudgpuError as fault:
+        return fault
+    return None
+
+
+def get_many(gcp: Gcp, many: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
+    """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
+    told = _looked(gcp, many)
+    found = [one for one in told.values() if not isinstance(one, CloudgpuError)]
+    seen = {one.id: one for one in instances(gcp, found)}
+    return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in told.items()}
+
+
+def _looked(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
+    """Return what Google says of each, or why not. One alone is asked for itself."""
+    told: dict[str, Raw | CloudgpuError] = {}
+    wanted = list(dict.fromkeys(many))
+    if len(wanted) > 1:
+        told |= _listed(gcp, wanted)
+    missing = [id_ for id_ in wanted if id_ not in told]
+    return {id_: told[id_] for id_ in wanted if id_ in told} | _each(missing, lambda id_: _tried(gcp, id_))
+
+
+def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
+    """Return those that the listing shows; none where it is not to be had: then each is asked for itself."""
+    try:
+        found, _ = everything(gcp)
+    except CloudgpuError:
+        return {}
+    shown = {ids.joined(ids.last(one["zone"]), one["name"]): one for one in found}
+    return {id_: shown[id_] for id_ in wanted if id_ in shown}
+
+
+def _tried(gcp: Gcp, id: str) -> Raw | CloudgpuError:  # noqa: A002
+    try:
+        return raw(gcp, id)
+    except CloudgpuError as fault:
+        return fault
+
+
+def _each(many: Sequence[str], ask: Callable[[str], Of]) -> dict[str, Of]:
+    with Pool(AT_ONCE) as pool:
+        return dict(zip(many, pool.map(ask, many), strict=True))

@@ -1,0 +1,95 @@
+"""What a machine of Google's has said of itself: its guest attributes, by one call. Neither a credential nor SSH.
+
+A program on the machine puts them into its metadata server (Compute Engine's guide, "Set and query guest attributes").
+Where nothing was said yet Google answers with 404, as it does for a machine that there is not: its sentence alone
+tells which ("The resource 'hostkeys/' of type 'Guest Attribute' was not found"; from public logs, unverified).
+
+When machines of Google's were last in use, by their own word: a guest attribute that each writes of itself.
+
+The host keys that a machine of Google's made at its boot, read through the API: before the first connection.
+
+The guest agent of Google's images writes them as guest attributes, `hostkeys/ssh-ed25519` and so on, where the
+machine's metadata has `enable-guest-attributes` (Compute Engine's guide, "Store host keys by enabling guest
+attributes").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.errors import is_gone
+from cloudgpu.providers.shared.calls import AT_ONCE, tried
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+_CALL = "compute.instances.getGuestAttributes"
+_NOT_SAID, _NOT_THERE = "guest attribute", "/instances/"
+
+
+def said(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa: A002
+    """Return what a machine has said under a path (`hostkeys/`), by key; nothing where it has not said anything yet.
+
+    Raises InstanceNotFound. One call; a second one only where Google's 404 does not tell a silent machine from none.
+    """
+    zone, name = ids.machine(id)
+    try:
+        found = gcp.ask(_CALL, zone, value=id, zone=zone, instance=name, queryPath=path)
+    except CloudgpuError as fault:
+        if not is_gone(fault) or _NOT_THERE in fault.message:
+            raise
+        if _NOT_SAID not in fault.message.lower():
+            gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+        return {}
+    items = found.get("queryValue", {}).get("items", ())
+    if not items and found.get("variableValue"):  # a path that is a key's own
+        return {path.rpartition("/")[2]: found["variableValue"]}
+    return {one["key"]: one.get("value", "") for one in items if "key" in one}
+
+
+SPACE, KEY = "cloudgpu", "last-active"  # the machine writes epoch seconds there
+_SECONDS = re.compile(r"[1-9]\d{0,10}")
+
+
+def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
+    """Return when each machine was last in use, aware UTC; None where it has said nothing, else why it is not known.
+
+    One call for each, side by side.
+    """
+    if not ids:
+        return {}
+    with Pool(AT_ONCE) as pool:
+        return dict(zip(ids, pool.map(partial(tried, partial(_last_active, gcp)), ids), strict=True))
+
+
+def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
+    text = said(gcp, id, f"{SPACE}/{KEY}").get(KEY, "").strip()
+    return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
+
+
+PATH = "hostkeys/"
+_KIND = re.compile(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+")
+_BLOB = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
+
+
+def host_keys(gcp: Gcp, id: str) -> list[str]:  # noqa: A002
+    """Return the OpenSSH public lines (type and key) that the machine has said; none yet while it boots.
+
+    Raises InstanceNotFound.
+    """
+    found = sorted(said(gcp, id, PATH).items())
+    return [f"{kind} {blob}" for kind, text in found if (blob := _blob(kind, text))]
+
+
+def _blob(kind: str, text: str) -> str:
+    """Return the key of an attribute, whose value is the key alone or a whole line; empty for what is none."""
+    words = [word for word in text.split() if word != kind]
+    is_key = _KIND.fullmatch(kind) and words and _BLOB.fullmatch(words[0])
+    return words[0] if is_key else ""

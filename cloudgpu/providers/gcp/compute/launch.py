@@ -1,0 +1,226 @@
+"""Launches: the network is shut to all but the callers, then instances.insert, sent again until it is answered.
+
+Google takes the call, and says inside the operation whether it had the machine. The request id makes a second send of
+the same call the same operation for 60 minutes; the machine's name, which follows from the token too, is unique in its
+zone for as long as the machine exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    LaunchUncertain,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+    Silent,
+)
+from cloudgpu.providers.gcp import errors, ids, operations
+from cloudgpu.providers.gcp.compute import listing, owner
+from cloudgpu.providers.gcp.compute.request import Call, body, call_of, request_id
+from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.errors import code_of
+from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.shared.calls import Waiting
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+ACTION = "compute.instances.insert"
+SILENT_SENDS = 2  # after so many the attempt is left uncertain: whoever settles it sends it again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 20.0
+PREEMPTED_MEANWHILE = "UNSUPPORTED_OPERATION"  # what public programs saw of a spot machine that was taken at its start
+
+
+def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
+    """Launch the machine of an attempt, or return the one that its token has made already.
+
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
+    another ProviderUnavailable when that is not known.
+    """
+    call = call_of(attempt)
+    made = body(attempt)  # a fault in it is said before anything is made
+    machine = ids.joined(call.zone, made["name"])
+    owner.used(gcp, call.project)
+    try:
+        _doors(gcp, attempt, call, machine)
+        found = _Sender(gcp, attempt, call, deadline).send(made)
+    except ProviderUnavailable:
+        raise
+    except CloudgpuError as fault:
+        with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
+            if isinstance(fault, NoCapacity) or not _is_there(gcp, call, machine):
+                _shut_again(gcp, call, machine)
+        raise
+    return listing.instances(gcp, [found])[0]
+
+
+def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
+    """Let the callers in and nobody else, before there is a machine: not for a moment is it open to all."""
+    if call.tag is None:
+        access.shut(gcp, call.network)
+        access.admit(gcp, call.network, machine, call.callers, attempt.tags)
+
+
+def _is_there(gcp: Gcp, call: Call, machine: str) -> bool:
+    """Say whether there is a machine all the same: what refuses a second send says nothing of the first.
+
+    Without its rules nobody could reach it. Raises what is said in place of an answer.
+    """
+    zone, name = ids.machine(machine)
+    try:
+        gcp.ask("compute.instances.get", zone, value=machine, project=call.project, zone=zone, instance=name)
+    except InstanceNotFound:
+        return False
+    return True
+
+
+def _shut_again(gcp: Gcp, call: Call, machine: str) -> None:
+    """Take away the rules of a machine that was not made."""
+    if call.tag is None:
+        for label in call.callers:
+            access.forget(gcp, access.project_of(call.network), rules.allow_name(machine, label))
+
+
+class _Sender:
+    """Sends one insert until it is answered and done, and knows whether a machine may have been made."""
+
+    def __init__(self, gcp: Gcp, attempt: Attempt, call: Call, deadline: datetime) -> None:
+        self._gcp, self._attempt, self._call, self._deadline = gcp, attempt, call, deadline
+        self._name = ids.machine_name(attempt.token)
+        self._unsure = False  # a send was not answered: it may have made the machine
+        self._silent = 0  # sends that were taken and not answered in time
+        what = f"Google Cloud has not accepted {ACTION} in {call.zone}"
+        self._waiting = Waiting(gcp.tell, gcp.clock, what, deadline, after=0)
+
+    def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the machine as Google tells of it, once the operation has ended."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                operation = self._sent(made)
+            except ProviderUnavailable as fault:
+                self._unsure |= not isinstance(fault, RateLimited)
+                self._silent += isinstance(fault, Silent)
+                if self._silent == SILENT_SENDS:
+                    raise self._uncertain(fault) from fault
+                wait = (fault.retry_after if isinstance(fault, RateLimited) else None) or pause
+                self._wait(wait, fault)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            except CloudgpuError as fault:
+                if self._unsure or code_of(fault) in THERE_ALREADY:
+                    return self._made_before(fault)
+                raise
+            else:
+                return self._done(operation)
+
+    def _sent(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._gcp.ask(
+            ACTION,
+            self._call.zone,
+            value=self._call.zone,
+            sends=1,
+            project=self._call.project,
+            zone=self._call.zone,
+            requestId=request_id(self._attempt),
+            instanceResource=dict(made),
+        )
+
+    def _done(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the machine once its operation has ended; raise what that has failed with."""
+        with suppress(OSError):  # a full disk, say: the machine is there all the same
+            owner.remember(self._gcp, self._name, self._call.project)
+        owner.used(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
+        zone, project = self._call.zone, self._call.project
+        try:
+            done = operations.waited(
+                self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
+            )
+        except CloudgpuError as fault:  # nobody told how it ended: is there a machine?
+            return self._made_before(fault)
+        refused = errors.ended(done, self._gcp.asked(ACTION, zone, zone))
+        if refused is not None:
+            return self._failed(refused)
+        return self._looked()
+
+    def _failed(self, refused: CloudgpuError) -> Mapping[str, Any]:
+        """Raise what an operation has failed with, in the words of a launch.
+
+        Where Google itself failed, it is asked whether there is a machine all the same: it would be billed.
+        """
+        if not isinstance(refused, ProviderUnavailable):
+            raise self._explained(refused)
+        try:
+            found = self._found()
+        except InstanceNotFound:
+            raise self._explained(refused) from None
+        except CloudgpuError:
+            raise self._uncertain(refused) from refused
+        if found.get("status") == "PROVISIONING":
+            raise self._uncertain(refused)
+        return found
+
+    def _looked(self) -> Mapping[str, Any]:
+        try:
+            return self._found()
+        except InstanceNotFound as fault:  # made, and gone or not yet shown
+            raise self._uncertain(fault) from fault
+
+    def _found(self) -> Mapping[str, Any]:
+        zone = self._call.zone
+        machine = ids.joined(zone, self._name)
+        where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
+        answer = self._gcp.ask("compute.instances.get", zone, value=machine, **where)
+        return {"zone": zone, "name": self._name, **answer}
+
+    def _wait(self, seconds: float, fault: CloudgpuError) -> None:
+        """Wait as told, unless that would end after the deadline."""
+        left = (self._deadline - self._gcp.clock()).total_seconds()
+        if seconds < left:
+            self._waiting.on(fault.message)
+            self._gcp.pause(seconds)
+            return
+        if not self._unsure:
+            raise fault
+        raise self._uncertain(fault) from fault
+
+    def _made_before(self, fault: CloudgpuError) -> Mapping[str, Any]:
+        """Return the machine of this name, where it is this attempt's; else it is not known whether it comes to be."""
+        try:
+            found = self._found()
+        except CloudgpuError:
+            raise self._uncertain(fault) from fault
+        if found.get("labels", {}).get(TAG_ID) != self._attempt.machine:
+            raise fault
+        if found.get("status") == "PROVISIONING":  # whether Google has the machine for it is still to be said
+            raise self._uncertain(fault) from fault
+        return found
+
+    def _explained(self, fault: CloudgpuError) -> CloudgpuError:
+        """Return a refusal inside the operation, in the words of a launch.
+
+        An operation that has ended with an error has made no machine; to send the call again under the same request id
+        would bring the same operation.
+        """
+        spot = self._attempt.offer.available.market is Market.SPOT
+        if isinstance(fault, ProviderUnavailable) or (spot and code_of(fault) == PREEMPTED_MEANWHILE):
+            return NoCapacity(fault.message, field="offer", value=fault.value)
+        return fault
+
+    def _uncertain(self, fault: CloudgpuError) -> LaunchUncertain:
+        return LaunchUncertain(
+            f"It is not known whether Google Cloud has made the machine in {self._call.zone}: {fault.message}",
+            field=fault.field,
+            value=fault.value,
+            next="Run the same up again: it sends the same call with the same request id, which never makes a second.",
+        )

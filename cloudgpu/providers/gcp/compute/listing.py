@@ -1,0 +1,72 @@
+"""Looks at machines: one by its id, or all of ours in the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.compute import interruption as ended
+from cloudgpu.providers.gcp.compute import owner, translate
+from cloudgpu.providers.gcp.storage.resources import aggregated
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+OURS = f"labels.{TAG_ID}:*"
+
+
+def get(gcp: Gcp, id: str) -> Instance:  # noqa: A002
+    """Return the machine now; raise InstanceNotFound when Google has none.
+
+    One call; a second one for a machine that has ended lately, where nothing else tells why.
+    """
+    return instances(gcp, [raw(gcp, id)])[0]
+
+
+def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
+    """Return what Google says of a machine; raise InstanceNotFound when it has none.
+
+    Raises AuthFailed where the account's project is another one now than the machine's: that one was not asked.
+    """
+    zone, name = ids.machine(id)
+    owner.check(gcp, name)
+    return {"zone": zone, "name": name, **gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)}
+
+
+def listed(gcp: Gcp) -> Listing:
+    """Return every machine with a cloudgpu-id label, and who was silent: a call per 500 machines.
+
+    One more where machines have ended lately, which asks why.
+    """
+    found, silent = everything(gcp)
+    return Listing(tuple(instances(gcp, found)), (*silent, *owner.elsewhere(gcp)))
+
+
+def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
+    """Return what Google says of every machine with a cloudgpu-id label, also where the settings launch none any more.
+
+    Of the zones that were silent, those that the settings leave out are not told.
+    """
+    found, silent = aggregated(gcp, "instances", filter=OURS)
+    uses = gcp.options.uses_zone
+    ours = [one for one in found if TAG_ID in one.get("labels", {})]
+    return ours, tuple(one for one in silent if ids.region_of(one.scope) is None or uses(one.scope))
+
+
+def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
+    """Return machines as Google describes them as ours, with why they ended."""
+    machines = list(found)
+    why = ended.told(gcp, machines)
+    port = gcp.options.ssh_port
+    return [
+        translate.instance(
+            one,
+            account=gcp.account,
+            ssh_port=port,
+            reason=why.get(ids.joined(ids.last(one["zone"]), one["name"])),
+        )
+        for one in machines
+    ]

@@ -1,0 +1,168 @@
+"""Ends, stops and starts machines, so that nothing of them is billed but what is kept on purpose.
+
+Sets a machine's labels, and in its metadata what it reads of them: it cannot read its own labels from inside.
+
+Labels and metadata are replaced whole, under a fingerprint of what was read: who comes second has to read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest
+from cloudgpu.providers.gcp import errors, ids, operations
+from cloudgpu.providers.gcp.compute import schedules as timer
+from cloudgpu.providers.gcp.compute.listing import raw
+from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, labels_of, metadata_of
+from cloudgpu.providers.gcp.error_codes import STALE
+from cloudgpu.providers.gcp.errors import code_of
+from cloudgpu.providers.gcp.network import firewall as access
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
+STARTING = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
+STOPPING = ("PENDING_STOP", "STOPPING", "SUSPENDING", "DEPROVISIONING")
+SETTLES_S, LOOKS = 3.0, 40  # a machine that is just starting is stopped once it runs
+
+
+def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to end the machine, its system disk and our firewall rules for it; an unknown id is no error.
+
+    The disk is set to go with the machine before that is asked to end: what dies in between is found by its labels.
+    The rules come last: they cost nothing, and what is left of them is found by its description.
+    """
+    end(gcp, id, keep_disk=False)
+
+
+def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
+    """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error.
+
+    A read that does not find the machine is no proof: the end is asked all the same, and only what Google answers to
+    that counts. A disk that is to stay is the exception: it has to be seen before.
+    """
+    found = _seen(gcp, id)
+    if found is None and keep_disk:
+        return
+    if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
+        raise errors.protected(gcp.asked(errors.DELETE, ids.machine(id)[0], id))
+    with suppress(InstanceNotFound):  # somebody else was faster
+        if found is not None:
+            _mark_disk(gcp, id, found, goes=not keep_disk)
+        _ask(gcp, "delete", id)
+    if found is None or access.is_ours(found):
+        with suppress(AuthFailed):
+            access.remove_all(gcp, id, access.network_of(found or {}))
+
+
+def _seen(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
+    ids.machine(id)
+    try:
+        return raw(gcp, id)
+    except InstanceNotFound:
+        return None
+
+
+def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
+    """Let the system disk go with its machine or stay; no call where it is so already."""
+    disk = boot_disk(found)
+    if disk is None or bool(disk.get("autoDelete")) is goes:
+        return
+    asked = _ask(gcp, "setDiskAutoDelete", id, deviceName=disk["deviceName"], autoDelete=goes)
+    operations.finished(gcp, asked, action="compute.instances.setDiskAutoDelete", value=id)
+
+
+def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to stop the machine, once it has started; what is on its local SSD is lost. Idempotent.
+
+    Raises InstanceNotFound.
+    """
+    for _ in range(LOOKS):
+        found = raw(gcp, id)
+        status = found.get("status")
+        if status not in (*STARTING, *STOPPING, STOPPED):
+            ask_to_stop(gcp, id, found)
+        if status not in STARTING:
+            return
+        gcp.pause(SETTLES_S)
+    message = f"{id} is still starting after {LOOKS * SETTLES_S:.0f} seconds, and only what runs is stopped."
+    raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
+
+
+def ask_to_stop(gcp: Gcp, id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+    """Ask to stop a machine that runs.
+
+    One with local SSD stops only where it is said what becomes of that: it goes on being billed otherwise, and the data
+    are lost either way ("Local SSD data persistence").
+    """
+    _ask(gcp, "stop", id, **({"discardLocalSsd": True} if has_scratch(found) else {}))
+
+
+def start(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to start a stopped machine and wait until Google has said whether it has one; one that runs is left alone.
+
+    Google's timer counts from the start, so it is set before to what is left until the machine's renew-until. Raises
+    InstanceNotFound, NoCapacity, and InvalidRequest while it is just stopping.
+    """
+    found = raw(gcp, id)
+    status = found.get("status")
+    if status in STOPPING or status == "SUSPENDED":
+        says = "just stopping" if status in STOPPING else "suspended, which cloudgpu never does"
+        way = "Try again when it has stopped." if status in STOPPING else "Resume it: gcloud compute instances resume"
+        message = f"{id} is {says}, and Google Cloud starts only what has stopped."
+        raise InvalidRequest(message, field="instance", value=id, next=way)
+    if status == STOPPED:
+        timer.renew(gcp, id, found)
+        asked = _ask(gcp, "start", id)
+        operations.finished(gcp, asked, action="compute.instances.start", value=id)
+
+
+def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002
+    zone, name = ids.machine(id)
+    return gcp.ask(f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
+
+
+READ_INSIDE = (TAG_EXPIRES, TAG_RENEW_UNTIL, TAG_HOLD_UNTIL)
+TRIES, PAUSE_S = 6, 0.5
+
+
+def tag(gcp: Gcp, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
+    """Set these labels, and what the machine reads of them, and leave every other alone. Raises InstanceNotFound.
+
+    The metadata first: a machine that hears of a longer lease late could end itself, a label that is late is only old.
+    """
+    if not tags:
+        ids.machine(id)
+        return
+    for attempt in range(1, TRIES + 1):
+        try:
+            _set(gcp, id, raw(gcp, id), tags)
+        except InvalidRequest as fault:
+            if code_of(fault) != STALE or attempt == TRIES:
+                raise
+            gcp.pause(PAUSE_S * attempt)
+        else:
+            return
+
+
+def _set(gcp: Gcp, id: str, found: Mapping[str, Any], tags: Mapping[str, str]) -> None:  # noqa: A002
+    inside = {key: value for key, value in tags.items() if key in READ_INSIDE}
+    held, labels = metadata_of(found), labels_of(found)
+    if inside.items() - held.items():
+        items = [{"key": key, "value": value} for key, value in {**held, **inside}.items()]
+        fingerprint = found.get("metadata", {}).get("fingerprint", "")
+        _change(gcp, id, "setMetadata", metadataResource={"items": items, "fingerprint": fingerprint})
+    if tags.items() - labels.items():
+        wanted = {"labels": {**labels, **tags}, "labelFingerprint": found.get("labelFingerprint", "")}
+        _change(gcp, id, "setLabels", instancesSetLabelsRequestResource=wanted)
+
+
+def _change(gcp: Gcp, id: str, verb: str, **fields: Any) -> None:  # noqa: A002
+    zone, name = ids.machine(id)
+    action = f"compute.instances.{verb}"
+    operation = gcp.ask(action, zone, value=id, zone=zone, instance=name, **fields)
+    operations.finished(gcp, operation, action=action, value=id)

@@ -1,0 +1,174 @@
+"""From an attempt to the body of instances.insert: pure, so that a replay in another process sends the same call."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.machine.user_data import Given, startup_script, too_large, user_data
+
+NETWORK_TAG = "cloudgpu"  # the firewall rule that lets nobody in is for machines that bear it
+SHORTEST, LONGEST = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
+LARGEST_VALUE = 262_144  # bytes of a value of the metadata ("About VM metadata")
+ALL_SCOPES = "https://www.googleapis.com/auth/cloud-platform"  # what an account may do, its roles say
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was looked up for one launch, as it is saved with the attempt.
+
+    `image` is its whole name (`projects/P/global/images/N`), `network` too; `subnet` is empty where Google chooses it.
+    `accelerator` is Google's word for what is attached to an N1 machine, empty for none. `tag` is somebody else's
+    network tag; None: the rules of ours let `callers` (CIDR per label) in. `cloud_init`: the image runs it, else the
+    boot data are a startup script. `installs_driver`: the image installs NVIDIA's driver when its metadata say so.
+    `volume` is the device name of a data disk, empty for none. `host_key`: `reads` for an image that takes no host key,
+    and tells the one that it makes. `scratch`: the machine type comes with local SSD.
+    """
+
+    project: str
+    zone: str
+    machine_type: str
+    image: str
+    disk_gb: int
+    disk_type: str
+    network: str
+    subnet: str
+    callers: Mapping[str, str]
+    ssh_port: int
+    accelerator: str = ""
+    accelerators: int = 0
+    tag: str | None = None
+    service_account: str | None = None
+    cloud_init: bool = True
+    installs_driver: bool = False
+    shielded: bool = True
+    secure_boot: bool = False
+    volume: str = ""
+    host_key: str = ""
+    scratch: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+
+def call_of(attempt: Attempt) -> Call:
+    """Return what was looked up for an attempt."""
+    return Call(**attempt.call)
+
+
+def request_id(attempt: Attempt) -> str:
+    """Return the id by which Google knows a second send of the same launch: it follows from the token."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"cloudgpu {attempt.token}"))
+
+
+def body(attempt: Attempt) -> dict[str, Any]:
+    """Return the machine to be made, the same for the same attempt, whenever that is asked.
+
+    No service account unless the settings name one: what runs there can do nothing in the project. Source: the
+    Compute Engine API, instances.insert.
+    """
+    call, name = call_of(attempt), ids.machine_name(attempt.token)
+    made: dict[str, Any] = {
+        "name": name,
+        "description": f"cloudgpu: {attempt.request.name}",
+        "machineType": f"zones/{call.zone}/machineTypes/{call.machine_type}",
+        "labels": dict(attempt.tags),
+        "tags": {"items": [call.tag] if call.tag else [NETWORK_TAG, name]},
+        "disks": [_system_disk(attempt, call)],
+        "networkInterfaces": [_interface(attempt, call)],
+        "scheduling": scheduling(attempt),
+        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(attempt, call).items()]},
+    }
+    if call.accelerator:
+        kind = f"zones/{call.zone}/acceleratorTypes/{call.accelerator}"
+        made["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": call.accelerators}]
+    if call.shielded:
+        made["shieldedInstanceConfig"] = {
+            "enableSecureBoot": call.secure_boot,
+            "enableVtpm": True,
+            "enableIntegrityMonitoring": True,
+        }
+    if call.service_account:
+        made["serviceAccounts"] = [{"email": call.service_account, "scopes": [ALL_SCOPES]}]
+    return made
+
+
+def scheduling(attempt: Attempt) -> dict[str, Any]:
+    """Return how the machine is bought and when Google stops it.
+
+    A machine with a GPU cannot move to another host, so its host's maintenance ends it. It is not started again by
+    itself, for then its time would begin anew, beyond what was reserved for it. For one with local SSD Google wants to
+    be told what becomes of that when the time is over, and only for one of those: kept, it would be billed on (gcloud's
+    `--discard-local-ssds-at-termination-timestamp`: "required and only allowed for VMs that have local SSDs").
+    """
+    spot = attempt.offer.available.market is Market.SPOT
+    discards = {"onInstanceStopAction": {"discardLocalSsd": True}} if call_of(attempt).scratch else {}
+    return {
+        "provisioningModel": "SPOT" if spot else "STANDARD",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+        "instanceTerminationAction": "STOP",
+        "maxRunDuration": {"seconds": str(run_seconds(attempt.renew_until - attempt.made_at))},
+        **discards,
+    }
+
+
+def run_seconds(wanted: timedelta) -> int:
+    """Return for how many seconds a machine may run that is to run so long: Google takes 30 seconds to 120 days."""
+    return int(min(max(wanted, SHORTEST), LONGEST).total_seconds())
+
+
+def _system_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
+    """Return the system disk, which goes with its machine. Google encrypts every disk ("About disk encryption")."""
+    return {
+        "boot": True,
+        "autoDelete": True,
+        "type": "PERSISTENT",
+        "initializeParams": {
+            "sourceImage": call.image,
+            "diskSizeGb": str(call.disk_gb),
+            "diskType": f"zones/{call.zone}/diskTypes/{call.disk_type}",
+            "labels": dict(attempt.tags),
+        },
+    }
+
+
+def _interface(attempt: Attempt, call: Call) -> dict[str, Any]:
+    place = {"network": call.network} | ({"subnetwork": call.subnet} if call.subnet else {})
+    if not attempt.request.setup.network.public_ip:
+        return place
+    return {**place, "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]}
+
+
+def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
+    """Return what the machine reads of itself: boot data, its lease, and that nobody else's keys open it."""
+    key, text = boot_data(attempt, call)
+    tags = Lease(attempt.expires, attempt.renew_until).tags()
+    return {
+        key: text,
+        TAG_EXPIRES: tags[TAG_EXPIRES],
+        TAG_RENEW_UNTIL: tags[TAG_RENEW_UNTIL],
+        "enable-oslogin": "FALSE",
+        "block-project-ssh-keys": "TRUE",
+        "enable-guest-attributes": "TRUE",
+        **({"install-nvidia-driver": "True"} if call.installs_driver else {}),
+    }
+
+
+def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
+    """Return the key of the metadata that the image reads, and what it is given; InvalidRequest for too much of it."""
+    given = Given(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
+    key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
+    text = write(attempt, given)
+    if len(text.encode()) > LARGEST_VALUE:
+        raise too_large(attempt, len(text.encode()), LARGEST_VALUE, "Google Cloud")
+    return key, text

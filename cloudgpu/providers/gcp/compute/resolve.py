@@ -1,0 +1,171 @@
+"""Makes a request at one offer exact: image, network, quota and volume looked up side by side; nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog.disktypes import HYPERDISK, disk_type
+from cloudgpu.core.model.launch import LaunchRequest
+from cloudgpu.core.model.offers import Available, Market
+from cloudgpu.errors import CloudgpuError, NoCapacity
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.gcp.compute.machine_types import Shape, named
+from cloudgpu.providers.gcp.compute.placement import data_volume
+from cloudgpu.providers.gcp.compute.request import LONGEST, Call
+from cloudgpu.providers.gcp.errors import is_gone
+from cloudgpu.providers.gcp.market import quotas
+from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.network import network
+from cloudgpu.providers.gcp.storage import images
+from cloudgpu.providers.gcp.storage.images import Choice, Image
+from cloudgpu.providers.gcp.storage.volumes import DEVICE, LARGEST_GB
+from cloudgpu.providers.shared.rules import AGENT, TIMER, disk_gb, in_the_cloud
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+    from cloudgpu.providers.shared.named_volumes import Data
+
+USUAL_GB = 64
+ADDRESSES = {Market.ON_DEMAND: "external_ip_on_standard_vm", Market.SPOT: "external_ip_on_spot_vm"}
+IN_THE_CLOUD = "Google's own maxRunDuration"
+NEEDS_CLOUD_INIT = ("cloud_init",)  # what an image without it cannot run
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the look-ups found."""
+
+    choice: Choice
+    place: network.Place
+    callers: Mapping[str, str]
+    risks: Sequence[str]  # who can connect beside them
+    unchecked: Sequence[str]  # what could not be asked
+    volume: Data | None
+
+
+def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
+    """Return the exact call of an offer, with what it costs beside and what has to be said of it. Reads only.
+
+    Raises NoCapacity where the zone does not have the machine type, QuotaExceeded, AuthFailed, and InvalidRequest for
+    an image, a disk, a network or a volume that cannot be.
+    """
+    wanted = named(item.instance_type)
+    found = _looked_up(gcp, request, item, wanted)
+    image = found.choice.image
+    shielded = image.shielded and image.machine != "arm64"  # whether Arm machines take it is unverified
+    call = Call(
+        project=gcp.project,
+        zone=item.zone,
+        machine_type=wanted.machine_type,
+        image=image.id,
+        disk_gb=_disk_gb(request, image),
+        disk_type=disk_type(wanted.machine_type),
+        network=found.place.network,
+        subnet=found.place.subnet,
+        callers=found.callers,
+        ssh_port=gcp.options.ssh_port,
+        accelerator=wanted.accelerator if wanted.attached else "",
+        accelerators=wanted.count if wanted.attached else 0,
+        tag=request.setup.network.security_group,
+        service_account=gcp.options.service_account,
+        cloud_init=image.cloud_init is not False,
+        installs_driver=image.installs_driver and bool(item.accelerators),
+        shielded=shielded,
+        secure_boot=shielded and not item.accelerators,  # NVIDIA's modules are not signed for it
+        volume=DEVICE if request.setup.volume else "",
+        host_key="reads" if image.cloud_init is False else "",
+        scratch=wanted.scratch,
+    )
+    return Resolved(
+        call=call.to_json(),
+        beside=tuple(_beside(request, item, call, found.volume)),
+        guards=_guards(),
+        remarks=tuple(_remarks(gcp, request, item, found, call)),
+        left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
+        driver=found.choice.driver,
+        licence=image.licence,
+    )
+
+
+def _looked_up(gcp: Gcp, request: LaunchRequest, item: Available, wanted: Shape) -> _Found:
+    setup = request.setup
+    with Pool(5) as pool:
+        offered = pool.submit(_check_offered, gcp, item, wanted)
+        choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
+        place = pool.submit(_place, gcp, request, item)
+        quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market)
+        volume = pool.submit(data_volume, gcp, item, setup.volume)
+        unasked = offered.result()  # the first fault in this order is said, whichever came first
+        where, callers, risks = place.result()
+        return _Found(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
+
+
+def _check_offered(gcp: Gcp, item: Available, wanted: Shape) -> list[str]:
+    """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call.
+
+    Where it cannot be asked that is returned, for the plan: the launch itself will tell.
+    """
+    kind = wanted.machine_type
+    try:
+        gcp.ask("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
+    except CloudgpuError as fault:
+        if not is_gone(fault):
+            return [f"whether {item.zone} has {kind} could not be asked: {fault.message}"]
+        message = f"Google Cloud has no {kind} in {item.zone}."
+        raise NoCapacity(message, field="offer", value=item.zone) from fault
+    return []
+
+
+def _place(gcp: Gcp, request: LaunchRequest, item: Available) -> tuple[network.Place, Mapping[str, str], list[str]]:
+    """Return where it hangs, who may connect, and who can beside that."""
+    wanted = request.setup.network
+    found = network.place(gcp, item.region, wanted)
+    callers = network.callers(gcp, item.region, found, wanted)
+    return found, callers, [] if wanted.security_group is not None else _risks(gcp, found.network)
+
+
+def _risks(gcp: Gcp, network: str) -> list[str]:
+    try:
+        return [one.risk for one in access.openings(gcp, network)]
+    except CloudgpuError as fault:
+        return [f"whether a firewall rule lets everybody in could not be asked: {fault.message}"]
+
+
+def _disk_gb(request: LaunchRequest, image: Image) -> int:
+    wished = request.setup.disk_gb
+    return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Google")
+
+
+def _beside(request: LaunchRequest, item: Available, call: Call, volume: Data | None) -> Iterator[Beside]:
+    yield Beside(f"system disk of {call.disk_gb} GB", call.disk_type, call.disk_gb, kept=True)
+    if request.setup.network.public_ip:
+        yield Beside("public IPv4 address", ADDRESSES[item.market], 1, kept=False)
+    wanted = request.setup.volume
+    size = volume.size_gb if volume else wanted.size_gb if wanted else None
+    if wanted and size:
+        yield Beside(f"volume {wanted.name} of {size} GB", call.disk_type, size, kept=True, named=True)
+
+
+def _guards() -> tuple[str, ...]:
+    return AGENT, f"{TIMER}, which stops it; its disk stays", in_the_cloud(IN_THE_CLOUD, "stops")
+
+
+def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+    yield from found.risks
+    yield from found.choice.remarks
+    if item.market is Market.SPOT:
+        yield "Google can take a spot machine at any time, half a minute after it says so: its disk stays"
+    if request.want.max_price is not None and item.market is Market.SPOT:
+        yield "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
+    if request.setup.volume is not None:
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+    if call.disk_type == HYPERDISK:
+        yield f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
+    if request.renew_s > LONGEST.total_seconds():
+        yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
+    if gcp.options.service_account:
+        yield f"what runs on it acts as {gcp.options.service_account}, as config.toml says"
+    yield from found.unchecked

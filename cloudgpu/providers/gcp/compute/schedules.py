@@ -1,0 +1,128 @@
+"""The timer in the cloud: `maxRunDuration` of a machine, after which Google stops it when all of ours is dead.
+
+It counts from the machine's last start, from 30 seconds to 120 days, and fires up to 30 seconds late; it can be changed
+only while the machine is stopped ("Limit the run time of a VM", Compute Engine's guide). So it is fixed from a start
+to the next stop, and set anew before each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_RENEW_UNTIL
+from cloudgpu.core.values.times import from_epoch
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.gcp import ids, operations
+from cloudgpu.providers.gcp.compute.listing import everything, raw
+from cloudgpu.providers.gcp.compute.request import LONGEST, run_seconds
+from cloudgpu.providers.gcp.compute.translate import has_scratch, labels_of
+from cloudgpu.providers.gcp.storage.resources import at as moment
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+NEAR = timedelta(minutes=3)  # a start takes its time, and a timer that is so near is the one that was meant
+STOPPED = "TERMINATED"
+
+
+def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
+    """Return when Google stops the machine, aware UTC; None where it has no timer. Raises InstanceNotFound.
+
+    Of a stopped machine: the time to which the next start sets it.
+    """
+    return fires(raw(gcp, id))
+
+
+def timer_limit(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
+    """Return when the timer of a machine that runs fires; None for one that is stopped, whose timer can be set."""
+    found = raw(gcp, id)
+    return None if found.get("status") == STOPPED else fires(found)
+
+
+def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
+    """Set the timer of a stopped machine for a start now; that of one that runs stays. Return whether it was set.
+
+    Raises InstanceNotFound, and InvalidRequest for a time after the one that was fixed when it was started; not where
+    that is as late as any that Google takes.
+    """
+    found = raw(gcp, id)
+    if found.get("status") == STOPPED:
+        _reschedule(gcp, id, found, run_seconds(at - gcp.clock()))
+        return True
+    limit = fires(found)
+    is_last = _seconds(found) >= LONGEST.total_seconds()
+    if limit is None or (at > limit + NEAR and not is_last):
+        says = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
+        raise InvalidRequest(
+            f"The timer of {id} {says}: Google Cloud fixed that when the machine was started.",
+            field="renew_until",
+            value=at.isoformat(),
+            next="It can be set anew while the machine is stopped: cloudgpu stop, then cloudgpu start.",
+        )
+    return False
+
+
+def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
+    """Return when the timer of each machine of this ledger fires, by our id: a call per 500 machines.
+
+    Raises ProviderUnavailable naming a zone that did not answer.
+    """
+    found, silent = everything(gcp)
+    silent = tuple(gap for gap in silent if region is None or gap.scope.startswith(region))
+    if silent:
+        message = f"{silent[0].scope} did not say which timers it has: {silent[0].why}"
+        raise ProviderUnavailable(message, field="provider", value=silent[0].scope)
+    told = {ids.joined(ids.last(one["zone"]), one["name"]): fires(one) for one in found if _is_meant(gcp, one)}
+    return {id_: at for id_, at in told.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
+
+
+def _is_meant(gcp: Gcp, found: Mapping[str, Any]) -> bool:
+    return gcp.ledger in ("", labels_of(found).get(TAG_LEDGER))
+
+
+def renew(gcp: Gcp, id: str, found: Mapping[str, Any]) -> None:  # noqa: A002
+    """Before a start, set how long a stopped machine may run to what is left until its renew-until.
+
+    No call where it is that already; nothing for a machine without a renew-until, or one that is over: who starts that
+    has to set it.
+    """
+    until = _renew_until(found)
+    left = until - gcp.clock() if until else timedelta(0)
+    if left > timedelta(0) and abs(_seconds(found) - run_seconds(left)) > NEAR.total_seconds():
+        _reschedule(gcp, id, found, run_seconds(left))
+
+
+def fires(found: Mapping[str, Any]) -> datetime | None:
+    """Return when the timer of a machine (as Google tells of it) fires; None for none."""
+    scheduling = found.get("scheduling", {})
+    if found.get("status") == STOPPED:
+        return _renew_until(found) if _seconds(found) else None
+    told = found.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
+    fixed = moment(told) or moment(scheduling.get("terminationTime"))
+    began = moment(found.get("lastStartTimestamp")) or moment(found.get("creationTimestamp"))
+    if fixed or not began or not _seconds(found):
+        return fixed
+    return began + timedelta(seconds=_seconds(found))
+
+
+def _seconds(found: Mapping[str, Any]) -> int:
+    return int(found.get("scheduling", {}).get("maxRunDuration", {}).get("seconds") or 0)
+
+
+def _renew_until(found: Mapping[str, Any]) -> datetime | None:
+    text = labels_of(found).get(TAG_RENEW_UNTIL, "")
+    return from_epoch(text) if text.isdigit() and int(text) else None
+
+
+def _reschedule(gcp: Gcp, id: str, found: Mapping[str, Any], seconds: int) -> None:  # noqa: A002
+    """Set how long a stopped machine may run; all else of its scheduling is said again as it is."""
+    zone, name = ids.machine(id)
+    wanted = {key: value for key, value in found.get("scheduling", {}).items() if key != "terminationTime"}
+    wanted |= {"maxRunDuration": {"seconds": str(seconds)}, "instanceTerminationAction": "STOP"}
+    if has_scratch(found):
+        wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
+    action = "compute.instances.setScheduling"
+    asked = gcp.ask(action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
+    operations.finished(gcp, asked, action=action, value=id)

@@ -1,0 +1,126 @@
+"""From what Google says of a machine (its JSON) to `Instance`: pure, no call, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.catalog import instance_type
+from cloudgpu.core.model.instances import Address, Instance, State
+from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.storage.resources import at
+from cloudgpu.providers.machine.files import USER
+
+Raw = Mapping[str, Any]
+TAG_PREFIX = "cloudgpu-"
+OLD_GPU = "nvidia-tesla-"  # what the GPUs that are attached to N1 machines begin with
+_STATES = {  # Compute Engine's guide, "VM instance lifecycle"
+    "PENDING": State.PENDING,
+    "PROVISIONING": State.PENDING,
+    "STAGING": State.PENDING,
+    "REPAIRING": State.PENDING,  # Google brings it back by itself
+    "RUNNING": State.RUNNING,
+    "PENDING_STOP": State.STOPPING,
+    "STOPPING": State.STOPPING,
+    "SUSPENDING": State.STOPPING,
+    "DEPROVISIONING": State.STOPPING,
+    "SUSPENDED": State.STOPPED,
+    "TERMINATED": State.STOPPED,
+}
+# A machine costs from RUNNING until it is TERMINATED (the same guide; that it costs while it is STOPPING is the careful
+# reading). What is pending is about to: the bill shows that time as a range (`from_running` in core.billing_rules). A
+# suspended one costs the memory that it keeps (recalled, unverified).
+_FREE = ("TERMINATED",)
+
+
+def instance(found: Raw, *, account: str, ssh_port: int, reason: str | None = None) -> Instance:
+    """Return a machine as Google reports it, with our labels alone; `reason` is why it ended, where that is known."""
+    status = str(found.get("status", ""))
+    state = _STATES.get(status, State.UNKNOWN)
+    zone = ids.last(found["zone"])
+    name = type_name(found)
+    return Instance(
+        provider="gcp",
+        account=account,
+        id=ids.joined(zone, found["name"]),
+        state=state,
+        billed=status not in _FREE,
+        tags={key: value for key, value in labels_of(found).items() if key.startswith(TAG_PREFIX)},
+        region=ids.region_of(zone) or "",
+        zone=zone,
+        instance_type=name,
+        market=_market(found),
+        launched_at=at(found.get("creationTimestamp")),
+        since=_since(found, state),
+        address=_address(found, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
+        accelerators=accelerators(found, name),
+        last_active=None,  # it stands in the guest attributes, which are asked machine by machine
+        reason=reason if state in (State.STOPPED, State.STOPPING) else None,
+    )
+
+
+def labels_of(found: Raw) -> dict[str, str]:
+    """Return all labels of anything on Google Cloud."""
+    return dict(found.get("labels", {}))
+
+
+def type_name(found: Raw) -> str:
+    """Return a machine's type as the catalogue calls it: an N1 machine with what is attached to it."""
+    name = ids.last(str(found.get("machineType", "")))
+    attached = found.get("guestAccelerators", ())
+    if not name.startswith("n1-") or not attached:
+        return name
+    kind = ids.last(attached[0]["acceleratorType"]).removeprefix(OLD_GPU)
+    return f"{name}+{kind}:{attached[0].get('acceleratorCount', 1)}"
+
+
+def accelerators(found: Raw, name: str) -> tuple[Accelerator, ...]:
+    """Return the GPUs of a machine: by the catalogue, else as Google calls them."""
+    try:
+        return (instance_type("gcp", name).gpu,)
+    except InvalidRequest:
+        return tuple(
+            Accelerator(ids.last(one["acceleratorType"]), int(one.get("acceleratorCount", 1)))
+            for one in found.get("guestAccelerators", ())
+        )
+
+
+def boot_disk(found: Raw) -> Raw | None:
+    """Return the attachment of a machine's system disk (deviceName, autoDelete, source); None where it has none."""
+    return next((disk for disk in found.get("disks", ()) if disk.get("boot")), None)
+
+
+def has_scratch(found: Raw) -> bool:
+    """Say whether a machine has local SSD, whose data a stop loses."""
+    return any(disk.get("type") == "SCRATCH" for disk in found.get("disks", ()))
+
+
+def metadata_of(found: Raw) -> dict[str, str]:
+    """Return the metadata of a machine, which it can read itself."""
+    return {item["key"]: item.get("value", "") for item in found.get("metadata", {}).get("items", ())}
+
+
+def _market(found: Raw) -> Market:
+    scheduling = found.get("scheduling", {})
+    spot = scheduling.get("provisioningModel") == "SPOT" or scheduling.get("preemptible")
+    return Market.SPOT if spot else Market.ON_DEMAND
+
+
+def _since(found: Raw, state: State) -> datetime | None:
+    """Return when the state began, where Google says it: the last start, or the last stop."""
+    if state in (State.PENDING, State.RUNNING):
+        return at(found.get("lastStartTimestamp")) or at(found.get("creationTimestamp"))
+    return at(found.get("lastStopTimestamp")) if state is State.STOPPED else None
+
+
+def _address(found: Raw, port: int) -> Address | None:
+    """Return where SSH answers: the public address, else the one in its own network."""
+    for interface in found.get("networkInterfaces", ()):
+        public = (one.get("natIP") for one in interface.get("accessConfigs", ()))
+        host = next(filter(None, public), None) or interface.get("networkIP")
+        if host:
+            return Address(host, port, USER)
+    return None

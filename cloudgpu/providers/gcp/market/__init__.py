@@ -1,0 +1,1 @@
+"""Prices, quotas and availability on Google Cloud."""

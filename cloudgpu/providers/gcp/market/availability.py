@@ -1,0 +1,198 @@
+"""Which regions and zones a wish means: those that it names, checked, or those of the account where it may be sold.
+
+What could be launched now: types that fit, and the zones in which Google has their GPUs. A price proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from cloudgpu.catalog import regions, types
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Available, Market, Stock, Want
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import KIND, Gcp
+from cloudgpu.providers.gcp.compute import machine_types as unlisted
+from cloudgpu.providers.gcp.compute.machine_types import NAME, Shape, shape
+from cloudgpu.providers.gcp.storage.resources import aggregated
+from cloudgpu.providers.shared.rules import is_meant
+from cloudgpu.providers.shared.rules import region as wished_region
+
+HTTPS, HTTP = 443, 80
+NO_ZONE, ZONE_LIKE = "no zone of Google Cloud", "Write it like us-central1-a."
+
+
+def used_regions(gcp: Gcp) -> tuple[str, ...]:
+    """Return the regions that the account uses, by name: those of its settings, else all. A call at most."""
+    named = gcp.options.regions or tuple(sorted({str(ids.region_of(zone)) for zone in gcp.options.zones}))
+    found = named or tuple(one["name"] for page in gcp.pages("compute.regions.list") for one in page.get("items", ()))
+    return tuple(sorted(region for region in found if gcp.options.uses(region)))
+
+
+def named_region(gcp: Gcp, want: Want) -> str | None:
+    """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
+    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    if region is not None:
+        check_region(gcp, region)
+    if want.zone is not None and not gcp.options.uses_zone(want.zone):
+        raise _unused(gcp, "--zone", want.zone)
+    return region
+
+
+def check_region(gcp: Gcp, region: str) -> None:
+    """Raise InvalidRequest, with the near one, for a region that this account does not use.
+
+    What the settings and the catalogue know is not asked.
+    """
+    chosen, known = gcp.options.regions, regions(KIND)
+    if not gcp.options.uses(region) and (region in known or region in gcp.options.exclude_regions):
+        raise _unused(gcp, "--region", region)
+    if region in (chosen or known):
+        return
+    there = used_regions(gcp)
+    if region not in there:
+        meant = near(region, there)
+        message = f"Google Cloud has no region {region!r}" + (f"; did you mean {meant!r}?" if meant else ".")
+        way = f"Use {meant}." if meant else f"Use one of: {', '.join(there)}."
+        raise InvalidRequest(message, field="--region", value=region, next=way)
+
+
+def _unused(gcp: Gcp, field: str, place: str) -> InvalidRequest:
+    message = f"Account {gcp.account} does not use {place}: so its settings say, and ls would not look there."
+    way = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
+    return InvalidRequest(message, field=field, value=place, next=way)
+
+
+def endpoints(gcp: Gcp) -> Sequence[Region]:
+    """Return the regions of the account, each with a host that answers there. One call at most.
+
+    Compute Engine has one address for all regions; Cloud Storage has one in each, which ends connections there
+    (Cloud Storage, "Regional endpoints"; that every region has one is unverified: without it there is no round trip).
+    """
+    return [_endpoint(region, gcp.endpoint) for region in used_regions(gcp)]
+
+
+def _endpoint(region: str, own: str | None) -> Region:
+    parts = urlsplit(own or f"https://storage.{region}.rep.googleapis.com")
+    return Region(region, parts.hostname or "", parts.port or (HTTP if parts.scheme == "http" else HTTPS))
+
+
+STOPS = "keeps its disk, and a stopped machine costs that disk alone"
+_OVER = ("OBSOLETE", "DELETED")
+Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
+
+
+def available(gcp: Gcp, want: Want) -> Stock:
+    """Return what Google has of what fits, by zone and market, and the zones that did not answer.
+
+    A call per 500 kinds of GPU and zone, of all regions at once; whether a zone has the very machine type is asked when
+    the offer is taken (`resolve`). A type that the catalogue lacks is asked for by its name. Raises InvalidRequest for
+    a type, region or zone that does not exist.
+    """
+    region = named_region(gcp, want)
+    meant = _meant(want)
+    if not meant:
+        return Stock(()) if want.instance_type is None else _unlisted(gcp, want.instance_type, want, region)
+    cards, silent = _cards(gcp)
+    gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, want, region))
+    places = sorted({zone for _, zone in cards if ids.region_of(zone) and _is_asked(gcp, zone, want, region)})
+    items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, want))
+    if want.zone is not None and not items and not gaps:
+        check_zone(gcp, want.zone)
+    return Stock(items, gaps)
+
+
+def _meant(want: Want) -> list[InstanceType]:
+    """Return the types of the catalogue that fit."""
+    return [one for one in types(KIND) if is_meant(one, want)]
+
+
+def _unlisted(gcp: Gcp, name: str, want: Want, region: str | None) -> Stock:
+    """Return where Google has a type without GPUs; raise InvalidRequest, with the near one, for one that it has not."""
+    known = [one.name for one in types(KIND)]
+    if name in known:
+        return Stock(())
+    found, silent = unlisted.places(gcp, name) if want.gpu is None and NAME.fullmatch(name) else ([], ())
+    if found or silent:
+        here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), want, region)]
+        gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, want, region))
+        return Stock(unlisted.items(gcp.account, here, markets(want), STOPS), gaps)
+    meant = near(name, known)
+    raise InvalidRequest(
+        f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU"
+        + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--instance-type",
+        value=name,
+        next=f"Use {meant}." if meant else "See those with GPUs: cloudgpu gpus --provider gcp --all",
+    )
+
+
+def _is_asked(gcp: Gcp, zone: str, want: Want, region: str | None) -> bool:
+    if ids.region_of(zone) is None:  # a region, or all of it, that did not answer
+        return region in (None, zone) and gcp.options.uses(zone)
+    return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and want.zone in (None, zone)
+
+
+def _cards(gcp: Gcp) -> tuple[Cards, tuple[Unanswered, ...]]:
+    found, silent = aggregated(gcp, "acceleratorTypes")
+    there = (one for one in found if one.get("deprecated", {}).get("state") not in _OVER)
+    return {(one["name"], ids.last(one["zone"])): _most(one) for one in there}, silent
+
+
+def _most(found: Mapping[str, Any]) -> int:
+    return int(found.get("maximumCardsPerInstance") or 0)
+
+
+def _items(gcp: Gcp, one: InstanceType, zone: str, cards: Cards, want: Want) -> Iterator[Available]:
+    wanted = shape(one)
+    most = cards.get((wanted.accelerator, zone))
+    if most is None or (wanted.attached and 0 < most < wanted.count):
+        return
+    for market in markets(want):
+        if market is Market.SPOT or not one.spot_only:
+            yield _item(gcp, one, wanted, zone, market)
+
+
+def _item(gcp: Gcp, one: InstanceType, wanted: Shape, zone: str, market: Market) -> Available:
+    return Available(
+        provider=KIND,
+        account=gcp.account,
+        region=ids.region_of(zone) or "",
+        zone=zone,
+        instance_type=one.name,
+        market=market,
+        accelerators=(one.gpu,),
+        vcpus=one.vcpus,
+        memory_gib=one.memory_gib,
+        stoppable=True,  # a spot machine of Google's too
+        stop_means=erases(wanted) + STOPS,
+    )
+
+
+def erases(wanted: Shape) -> str:
+    """Return what stopping such a machine erases, as the beginning of what it means; empty for nothing."""
+    if not wanted.scratch:
+        return ""
+    much = f"{wanted.scratch_gb:,g} GB of " if wanted.scratch_gb else ""
+    return f"erases its {much}scratch disks (local SSD) and "
+
+
+def check_zone(gcp: Gcp, zone: str) -> None:
+    """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
+    region = ids.region_of(zone)
+    there = sorted(_zones(gcp, region))
+    if zone not in there:
+        way = f"Use one of: {', '.join(there)}." if there else "See them: gcloud compute zones list"
+        raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=way)
+
+
+def _zones(gcp: Gcp, region: str | None) -> Sequence[str]:
+    found = [one["name"] for page in gcp.pages("compute.zones.list") for one in page.get("items", ())]
+    return [zone for zone in found if ids.region_of(zone) == region]

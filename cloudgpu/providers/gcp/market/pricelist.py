@@ -1,0 +1,215 @@
+"""The price list of Google Cloud: machines added up from their parts (CPU, memory, GPU, local SSD), disks, addresses.
+
+Google prices parts, not machines; which parts a machine is of, its documentation says
+(https://cloud.google.com/compute/gpus-pricing, https://cloud.google.com/compute/vm-instance-pricing). Machines whose
+parts are not known for sure (A3 Mega and Ultra, A4, G4) are left to the embedded prices.
+
+What offers cost: by the dated list, embedded or refreshed from Google's Cloud Billing Catalog.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.catalog import listed_price, types
+from cloudgpu.catalog.history import part_of
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
+from cloudgpu.core.model.offers import Basis, Market
+from cloudgpu.providers.base import ProviderSettings
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.compute.machine_types import recalled_price
+from cloudgpu.providers.gcp.market.billing_catalog import skus
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.offers import Available, Price
+
+SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
+PER_MONTH = "usd_per_gib_month"
+MONTH_H = 730  # hours by which Google turns a price per month of local SSD into one per hour
+GB_PER_GIB = Fraction(1024**3, 1000**3)
+NANO = 1_000_000_000
+_UNITS = {"h": PER_HOUR, "GiBy.h": "usd_per_gib_hour", "GiBy.mo": PER_MONTH, "GiBy": "usd_per_gb"}
+_MARKETS = {"OnDemand": Market.ON_DEMAND, "Preemptible": Market.SPOT}
+_OTHERS = re.compile(r"commit|sole tenancy|custom|reserved|\bdws\b|calendar|premium|extended|regional ", re.IGNORECASE)
+_SPOT = re.compile(r"^(?:Spot )?Preemptible |(?: attached to)? Spot Preemptible VMs", re.IGNORECASE)
+_PLACE = r"(?: (?:running )?in .*)?$"
+
+# What a SKU's description says, without its market and its place -> our word for the part.
+_PARTS = {
+    r"N1 Predefined Instance (Core|Ram)": r"n1 \1",
+    r"A2 Instance (Core|Ram)": r"a2 \1",
+    r"A3 Instance (Core|Ram)": r"a3 \1",
+    r"G2 Instance (Core|Ram)": r"g2 \1",
+    r"Nvidia Tesla (K80|P4|P100|V100|T4) GPU": r"gpu \1",
+    r"Nvidia L4 GPU": "gpu L4",
+    r"Nvidia Tesla A100 GPU": "gpu A100-40GB",
+    r"Nvidia Tesla A100 80GB GPU": "gpu A100-80GB",
+    r"Nvidia H100 80GB GPU": "gpu H100",
+    r"SSD backed Local Storage(?: attached to)?": "local-ssd",
+}
+_STORAGE = {
+    r"Storage PD Capacity": "pd-standard",
+    r"Balanced PD Capacity": "pd-balanced",
+    r"SSD backed PD Capacity": "pd-ssd",
+    r"Extreme PD Capacity": "pd-extreme",
+    r"SSD backed Local Storage": "local-ssd",
+    r"Storage PD Snapshot": "snapshot(standard)",
+    r"Storage Image": "custom_image",
+    r"Network Internet (?:Egress|Data Transfer Out) from (.+) to \1": "egress_internet_premium_first_1TB",
+    r"Static Ip Charge": "static_ip_unused",
+    r"External IP Charge on a Standard VM": "external_ip_on_standard_vm",
+    r"External IP Charge on a Spot Preemptible VM": "external_ip_on_spot_vm",
+}
+_FAMILIES = {"n1": "n1", "a2-highgpu": "a2", "a2-megagpu": "a2", "a2-ultragpu": "a2", "a3-highgpu": "a3", "g2": "g2"}
+_WITH_DISKS = ("a2-ultragpu", "a3-highgpu")  # come with local SSD, which is charged
+_GPUS = {"V100-16GB": "V100"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One SKU's price: `amount` as it stands there, in `currency`, per `unit`; `note` says what is free before it."""
+
+    name: str
+    regions: tuple[str, ...]
+    unit: str
+    amount: Decimal
+    currency: str
+    note: str
+
+
+def price_list(settings: ProviderSettings) -> PriceList:
+    """Return Google's price list: one part, since its pages are of all regions. Raises as `catalogue.skus` does."""
+    return PriceList("gcp", (part_from(skus(settings.pause), settings.clock()),))
+
+
+def part_from(found: Iterable[Any], asked_at: datetime) -> PricePart:
+    """Return the prices that SKUs stand for; each machine is added up wherever all its parts have a price."""
+    rows = Gathering("all regions", asked_at)
+    parts: dict[tuple[str, str, Market], Fraction] = {}
+    for sku in found:
+        market = _MARKETS.get(sku.category.usage_type)
+        if market is None or sku.category.resource_family not in ("Compute", "Storage", "Network"):
+            continue
+        rate = _rate(sku, rows) if _meant(sku.description) else None
+        if rate is not None:
+            _take(sku.description, market, rate, rows, parts)
+    _add_machines(rows, parts)
+    return rows.part()
+
+
+def _meant(description: str) -> bool:
+    return not _OTHERS.search(description) and bool(_kind(description, _PARTS) or _kind(description, _STORAGE))
+
+
+def _kind(description: str, words: Mapping[str, str]) -> str:
+    plain = description if "External IP" in description else _SPOT.sub("", description)
+    for pattern, kind in words.items():
+        found = re.match(pattern + _PLACE, plain)
+        if found:
+            return found.expand(kind)
+    return ""
+
+
+def _rate(sku: Any, rows: Gathering) -> Rate | None:
+    """Return a SKU's price: of one in steps, the first that is not free. None, and refused, where it has none."""
+    name = f"{sku.sku_id} ({sku.description})"
+    if not sku.pricing_info or not sku.pricing_info[0].pricing_expression.tiered_rates:
+        rows.refuse(name, "has no price")
+        return None
+    expression = sku.pricing_info[0].pricing_expression
+    paid = [(_amount(tier.unit_price), tier.unit_price.currency_code) for tier in expression.tiered_rates]
+    number = next((number for number, one in enumerate(paid) if one[0]), 0)
+    amount, currency = paid[number]
+    free = expression.tiered_rates[number].start_usage_amount
+    unit = _UNITS.get(expression.usage_unit)
+    if unit is None:
+        rows.refuse(name, f"is priced by {expression.usage_unit!r}, which is not known")
+        return None
+    try:
+        listed_usd(amount, currency)
+    except ValueError as error:
+        rows.refuse(name, str(error))
+        return None
+    note = f"first {free:g} {expression.usage_unit.partition('.')[0]} a month free" if free else ""
+    return Rate(name, tuple(sku.service_regions), unit, amount, currency, note)
+
+
+def _amount(price: Any) -> Decimal:
+    return Decimal(price.units) + Decimal(price.nanos) / NANO
+
+
+def _take(
+    description: str, market: Market, rate: Rate, rows: Gathering, parts: dict[tuple[str, str, Market], Fraction]
+) -> None:
+    part, kind = _kind(description, _PARTS), _kind(description, _STORAGE)
+    is_spot = bool(_SPOT.search(description)) and "External IP" not in description
+    if is_spot != (market is Market.SPOT):
+        rows.refuse(rate.name, f"is sold as {market}, and its name says otherwise")
+        return
+    for region in rate.regions:
+        if part:
+            key = (part, region, market)
+            if parts.setdefault(key, Fraction(rate.amount)) != Fraction(rate.amount):
+                rows.refuse(rate.name, f"is a second price of {part} in {region}")
+        if kind and market is Market.ON_DEMAND:
+            where = "*" if region == "global" else region
+            _add_storage(rows, RowKey(kind, where, None), rate)
+
+
+def _add_storage(rows: Gathering, key: RowKey, rate: Rate) -> None:
+    rows.add(key, rate.unit, rate.amount, currency=rate.currency, source=SOURCE, name=rate.name, note=rate.note)
+
+
+def _add_machines(rows: Gathering, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:
+    places = sorted({(region, market) for _, region, market in parts})
+    for shape in types("gcp"):
+        needed = list(_needed(shape))
+        for region, market in places if needed else ():
+            priced = [(amount, parts.get((part, region, market))) for part, amount in needed]
+            if all(price is not None for _, price in priced):
+                total = sum((Fraction(amount) * (price or 0) for amount, price in priced), Fraction(0))
+                note = f"added up: {', '.join(f'{float(amount):g} {part}' for part, amount in needed)}"
+                rows.add(
+                    RowKey(shape.name, region, market),
+                    PER_HOUR,
+                    Decimal(round(total * NANO)) / NANO,
+                    source=SOURCE,
+                    name=shape.name,
+                    basis=Basis.DERIVED,
+                    note=note,
+                )
+
+
+def _needed(shape: InstanceType) -> Iterator[tuple[str, Fraction]]:
+    """Yield the parts of a machine and how much of each; nothing for one whose parts are not known for sure."""
+    series = shape.name.partition("-")[0]
+    sort = "-".join(shape.name.split("-")[:2])
+    family = _FAMILIES.get(sort) or _FAMILIES.get(series)
+    if (
+        family is None
+        or (family == "n1" and not part_of(shape.name))
+        or (sort in _WITH_DISKS and not shape.local_ssd_gb)
+    ):
+        return
+    yield f"{family} Core", Fraction(shape.vcpus)
+    yield f"{family} Ram", Fraction(shape.memory_gib)
+    yield f"gpu {_GPUS.get(shape.gpu.name, shape.gpu.name)}", Fraction(shape.gpu.count)
+    if sort in _WITH_DISKS:
+        yield "local-ssd", round(Fraction(shape.local_ssd_gb or 0) / GB_PER_GIB) / Fraction(MONTH_H)
+
+
+def prices(offers: Sequence[Available]) -> list[Price | None]:
+    """Return one price per offer, in order, on demand or spot, with its basis; None where the list has none. No call.
+
+    Google tells prices part by part and not for one machine, and changes those of spot machines at most once a month
+    ("Spot VMs pricing"): `cloudgpu catalog refresh` adds them up anew.
+    """
+    listed = (listed_price(KIND, item.instance_type, item.region, item.market) for item in offers)
+    return [price or recalled_price(item) for price, item in zip(listed, offers, strict=True)]

@@ -1,0 +1,145 @@
+"""The project's limits on GPUs: in a region by kind and market, and in all regions together. Read, never raised here.
+
+Google tells them with the region and with the project ("Allocation quotas", Compute Engine's guide). The limits on
+newer GPUs (H100 and after) are told by the Cloud Quotas API alone, which is not asked: they are named, without a value.
+No description of an API that raises limits is published with Google's discovery documents: a person asks at the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from cloudgpu.catalog import instance_type, listed_quotas, quotas_of
+from cloudgpu.core.catalog.catalog import ListedQuota
+from cloudgpu.core.model.account import Quota
+from cloudgpu.core.model.offers import Market
+from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.market.availability import check_region
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+ALL_REGIONS = "GPUS_ALL_REGIONS"
+PAGE = "https://console.cloud.google.com/iam-admin/quotas"
+_SPOT = "PREEMPTIBLE_"
+_OF_GPUS = re.compile(rf"(?:{_SPOT})?NVIDIA_[A-Z0-9_]+_GPUS")
+_WORKSTATIONS = "_VWS_GPUS"  # GPUs with a licence for displays, which are not launched here
+_CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
+Told = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
+
+
+def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
+    """Return what could not be checked, as remarks for the plan. Two calls: the region's limits, and the project's.
+
+    Raises QuotaExceeded, with the page where more is asked for, where a limit is below the GPUs of one such machine.
+    What runs already is not counted: that Google does at the launch.
+    """
+    listed = quotas_of(KIND, name, market)
+    if not listed:
+        return [f"it is not known which quota of Google's counts {name}, so none was checked"]
+    try:
+        told = _told(gcp, region)
+    except CloudgpuError as fault:  # Google checks them itself when it launches
+        return [f"the quotas of GPUs in {region} could not be read: {fault.message}"]
+    return [said for one in listed if (said := _checked(gcp, one, region, name, told)) is not None]
+
+
+def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, told: Told) -> str | None:
+    """Return what could not be checked of one limit; raise QuotaExceeded where it is too small."""
+    limit = _limit(quota, told)
+    if limit is None:
+        where = "in all regions together" if quota.is_overall else f"in {region}"
+        return f"Google does not tell here how many {quota.name} may run {where} ({quota.code}): not checked"
+    other = quota.code.removeprefix(_SPOT)
+    if limit[0] == 0 and other != quota.code and told.get(other, (0.0, 0.0))[0]:
+        # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
+        said = _checked(gcp, replace(quota, code=other), region, name, told)
+        return said or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
+    if limit[0] < quota.counts(instance_type(KIND, name)):
+        raise _too_small(gcp, quota, region, name, limit[0])
+    return None
+
+
+def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float) -> QuotaExceeded:
+    where = "in all regions together" if quota.is_overall else f"in {region}"
+    needs = quota.counts(instance_type(KIND, name))
+    return QuotaExceeded(
+        f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {name} has {needs}.",
+        field="quota",
+        value=quota.code,
+        next=f"Ask for more: {page(gcp, region, quota.code)}",
+    )
+
+
+def _limit(quota: ListedQuota, told: Told) -> tuple[float, float] | None:
+    """Return limit and usage of a quota; of one that Cloud Quotas alone has a name for, under the old kind of name."""
+    family = quota.code.partition(":")[2]
+    old = f"{_SPOT if quota.market is Market.SPOT else ''}{family}_GPUS" if family else quota.code
+    return told.get(old)
+
+
+def quotas(gcp: Gcp, region: str) -> list[Quota]:
+    """Return the limits on GPUs in a region, and how many of each anybody in the project uses. Two calls.
+
+    Raises InvalidRequest for a region that the account does not use.
+    """
+    check_region(gcp, region)
+    told = _told(gcp, region)
+    known = {one.code: one for one in reversed(listed_quotas(KIND))}  # one of both markets once, as on demand
+    listed = [_quota(gcp, region, one, _limit(one, told)) for one in reversed(known.values())]
+    others = (code for code in told if code not in known and _is_of_gpus(code))
+    return [*listed, *(_quota(gcp, region, _unlisted(code), told[code]) for code in others)]
+
+
+def _is_of_gpus(code: str) -> bool:
+    return bool(_OF_GPUS.fullmatch(code)) and not code.endswith(_WORKSTATIONS)
+
+
+def _unlisted(code: str) -> ListedQuota:
+    """Return a quota that Google tells and the catalogue does not have."""
+    market = Market.SPOT if code.startswith(_SPOT) else Market.ON_DEMAND
+    kind = code.removeprefix(_SPOT).removeprefix("NVIDIA_").removesuffix("_GPUS")
+    name = f"{'Spot' if market is Market.SPOT else 'Running'} {kind} GPUs"
+    return ListedQuota(KIND, code, name, market, "GPU", (), "the region", "")
+
+
+def _quota(gcp: Gcp, region: str, one: ListedQuota, told: tuple[float, float] | None) -> Quota:
+    limit, used = told or (None, None)
+    return Quota(KIND, gcp.account, region, one.code, one.name, one.market, one.unit, limit, used)
+
+
+def _told(gcp: Gcp, region: str) -> Told:
+    """Return what the region and the project say of their limits, side by side."""
+    with Pool(2) as pool:
+        here = pool.submit(gcp.ask, "compute.regions.get", region, value=region, region=region)
+        everywhere = pool.submit(gcp.ask, "compute.projects.get")
+        return dict([*read(here.result()), *read(everywhere.result())])
+
+
+def read(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield the metrics of a region's or a project's answer, each with its limit and its usage."""
+    told: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
+    return (
+        (one["metric"], (float(one.get("limit", 0)), float(one.get("usage", 0)))) for one in told if "metric" in one
+    )
+
+
+def page(gcp: Gcp, region: str, code: str) -> str:
+    """Return the address of the console's page of quotas, for the project and this metric. Asks nothing.
+
+    That the page takes the metric from its address is unverified: else it shows all of them. Raises InvalidRequest for
+    a region or a code that cannot be one.
+    """
+    if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
+        way = "For example NVIDIA_T4_GPUS in us-central1."
+        raise InvalidRequest(f"{code!r} is no quota of {region!r}.", field="--request", value=code, next=way)
+    where = {} if code == ALL_REGIONS else {"region": region}
+    asked = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
+    return f"{PAGE}?{urlencode(asked, safe=':')}"

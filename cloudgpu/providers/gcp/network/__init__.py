@@ -1,0 +1,1 @@
+"""Networks and firewall rules."""

@@ -1,0 +1,181 @@
+"""Lets addresses in to machines, and out: makes, moves and takes away our own firewall rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import operations
+from cloudgpu.providers.gcp.compute import listing
+from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
+from cloudgpu.providers.gcp.compute.translate import labels_of
+from cloudgpu.providers.gcp.error_codes import NOT_READY, THERE_ALREADY
+from cloudgpu.providers.gcp.errors import code_of, is_gone
+from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.gcp.network.firewall_rules import Rule
+from cloudgpu.providers.gcp.network.network import partial
+from cloudgpu.providers.shared.rules import Opening
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+AT_ONCE = 8  # rules that are changed side by side
+TRIES, SETTLES_S = 10, 2.0  # while a rule is being made or removed it takes no change
+
+
+def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
+    """Return the CIDR per label that may reach SSH; empty where somebody else's rules decide. Two calls.
+
+    Raises InstanceNotFound.
+    """
+    machine = listing.raw(gcp, id)
+    if not is_ours(machine):
+        return {}
+    port = str(gcp.options.ssh_port)
+    return {one.label: one.cidr for one in of_machine(gcp, id, network_of(machine)) if port in one.ports}
+
+
+def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
+    """Let this CIDR in under this label in place of the one before; None takes it out.
+
+    Raises InstanceNotFound, InvalidRequest where somebody else's firewall rules decide.
+    """
+    machine = listing.raw(gcp, id)
+    if not is_ours(machine):
+        raise InvalidRequest(
+            f"Somebody else's firewall rules decide who may connect to {id}: cloudgpu does not change them.",
+            field="--security-group",
+            value=id,
+            next="Ask whoever keeps those rules to let the address in, or launch without --security-group.",
+        )
+    network = network_of(machine)
+    if cidr is None:
+        remove(gcp, project_of(network), rules.allow_name(id, label))
+    else:
+        admit(gcp, network, id, {label: cidr}, labels_of(machine))
+
+
+def is_ours(machine: Mapping[str, Any]) -> bool:
+    """Say whether our own rules decide who may connect to a machine (as Google tells of it)."""
+    return NETWORK_TAG in machine.get("tags", {}).get("items", ())
+
+
+def shut(gcp: Gcp, network: str) -> None:
+    """Make sure that nobody gets in to machines of ours in this network but by a rule of their own.
+
+    One call where it is so already. Raises what Google says where it cannot be made.
+    """
+    wanted = rules.shut(network)
+    found = _found(gcp, project_of(network), wanted["name"])
+    if found is None:
+        _written(gcp, project_of(network), wanted)
+    elif not rules.is_shut(found):
+        _patched(gcp, project_of(network), wanted)
+
+
+def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    """Let each of these in (CIDR per label); a rule that is there already is moved to its new CIDR."""
+    port = gcp.options.ssh_port
+    wanted = [rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
+    with Pool(AT_ONCE) as pool:
+        list(pool.map(lambda one: _written(gcp, project_of(network), one), wanted))
+
+
+def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
+    """Return our rules that let in to a machine (our id), of the network's project: a call per 500 rules there are."""
+    return [one for one in all_rules(gcp, project_of(network)) if one.machine == machine]
+
+
+def all_rules(gcp: Gcp, project: str = "") -> Sequence[Rule]:
+    """Return all rules of ours that let in to machines: a call per 500 rules that the project has."""
+    asked = {"project": project} if project else {}
+    found = [rules.rule(one) for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ())]
+    return [one for one in found if one is not None]
+
+
+def openings(gcp: Gcp, network: str) -> Sequence[Opening]:
+    """Return the rules, made by hand, by which everybody gets in to our machines in a network: a call per 500 rules."""
+    asked = _in(project_of(network))
+    found = [one for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ())]
+    return rules.openings(found, network, project_of(network) or gcp.project, gcp.options.service_account)
+
+
+def remove_all(gcp: Gcp, machine: str, network: str = "") -> None:
+    """Ask to take away all rules that let in to a machine. Does not wait; none is no error."""
+    found = of_machine(gcp, machine, network)
+    if found:
+        with Pool(AT_ONCE) as pool:
+            list(pool.map(lambda one: forget(gcp, project_of(network), one.name), found))
+
+
+def remove(gcp: Gcp, project: str, name: str) -> None:
+    """Take a rule away and wait until it is gone; one that is not there is no error."""
+    operation = forget(gcp, project, name)
+    if operation is not None:
+        operations.finished(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
+
+
+def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+    """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
+    try:
+        return gcp.ask("compute.firewalls.delete", value=name, firewall=name, **_in(project))
+    except InvalidRequest as fault:
+        if is_gone(fault) or code_of(fault) in NOT_READY:
+            return None
+        raise
+
+
+def project_of(network: str) -> str:
+    """Return the project in which a network lies, where its rules are; empty for ours."""
+    return network.split("/")[1] if network.startswith("projects/") else ""
+
+
+def network_of(machine: Mapping[str, Any]) -> str:
+    """Return the whole name of the network that a machine is in; empty where Google does not say."""
+    return next((partial(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), "")
+
+
+def _found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+    try:
+        return gcp.ask("compute.firewalls.get", value=name, firewall=name, **_in(project))
+    except InvalidRequest as fault:
+        if is_gone(fault):
+            return None
+        raise
+
+
+def _written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+    """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
+    for left in reversed(range(TRIES)):
+        try:
+            _made_or_patched(gcp, project, wanted)
+        except InvalidRequest as fault:
+            removed = is_gone(fault) and "/firewalls/" in fault.message
+            if not left or not (removed or code_of(fault) in NOT_READY):
+                raise
+            gcp.pause(SETTLES_S)
+        else:
+            return
+
+
+def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+    name = wanted["name"]
+    try:
+        asked = gcp.ask("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
+        operations.finished(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
+    except InvalidRequest as fault:
+        if code_of(fault) not in THERE_ALREADY:
+            raise
+        _patched(gcp, project, wanted)
+
+
+def _patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+    name = wanted["name"]
+    asked = gcp.ask("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
+    operations.finished(gcp, asked, action="compute.firewalls.patch", value=name, project=project or None)
+
+
+def _in(project: str) -> dict[str, Any]:
+    return {"project": project} if project else {}

@@ -1,0 +1,1 @@
+"""Disks, snapshots, images, and what is left of them."""

@@ -1,0 +1,134 @@
+"""Makes an image of a machine's system disk, or of a disk that was left, at Google: never two of one name.
+
+An image (`images.insert`), not a machine image: that one holds every disk, the data volumes too, and the metadata with
+the old boot data; and not a snapshot: a launch names its image. The image of a disk that is being written is made by
+force, as if the power had gone: to stop the machine for it may end in having none, as GPUs are scarce.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.compute.translate import boot_disk
+from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.errors import code_of
+from cloudgpu.providers.gcp.operations import finished
+from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
+from cloudgpu.providers.gcp.storage.resources import ours, split, unless_gone
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+Raw = Mapping[str, Any]
+LONGEST = 63  # characters of a name at Google
+_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_GET, _MAKE = "compute.images.get", "compute.images.insert"
+
+
+def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+    """Take the next step to the image `name` and return it, `ready` once it is there.
+
+    What an earlier call made is found by its name, also when the source has gone meanwhile. Raises InstanceNotFound for
+    a source that is not there, InvalidRequest for a name that something else bears, or an image that failed.
+    """
+    own = google_name(name)
+    found = _named(gcp, own)
+    if found is None:
+        _begin(gcp, source, own, tags)
+        found = _named(gcp, own)
+    if found is None:  # somebody else has deleted it meanwhile
+        message = f"The image {name} is being made and cannot be seen yet."
+        raise ProviderUnavailable(message, field="image", value=name, next="Run: cloudgpu ls --refresh")
+    return _checked(gcp, found, name, tags)
+
+
+def google_name(name: str) -> str:
+    """Return the name that an image bears at Google: its own, or, where Google takes none such, one that follows."""
+    if _NAME.fullmatch(name):
+        return name
+    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[: LONGEST - 21]
+    return f"{plain}-{digest('image', name)[:20]}"
+
+
+def _named(gcp: Gcp, own: str) -> Raw | None:
+    return unless_gone(lambda: gcp.ask(_GET, image=own, value=own))
+
+
+def _checked(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+    if ours(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
+        message = f"The project has an image called {name} already, and it is not of this ledger."
+        raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
+    made = image(gcp, found)
+    if found.get("status") != "FAILED":
+        return made
+    remove(gcp, made)
+    message = f"The image {name} failed at Google and was removed."
+    raise InvalidRequest(message, field="image", value=name, next="Run it again.")
+
+
+def _begin(gcp: Gcp, source: str, own: str, tags: Mapping[str, str]) -> None:
+    """Begin the image. Google makes one of a name once: what a lost call has begun is there already."""
+    disk, zone = _source(gcp, source)
+    request = {
+        "name": own,
+        "sourceDisk": f"projects/{gcp.project}/zones/{zone}/disks/{disk}",
+        "labels": dict(tags),
+        "storageLocations": [ids.region_of(zone) or ""],
+    }
+    try:
+        begun = gcp.ask(_MAKE, value=source, imageResource=request, forceCreate=True)
+    except CloudgpuError as fault:
+        if code_of(fault) not in THERE_ALREADY:
+            raise
+        return
+    if _named(gcp, own) is None:  # it is shown once Google has looked at the disk, or never
+        finished(gcp, begun, action=_MAKE, value=source)
+
+
+def _source(gcp: Gcp, source: str) -> tuple[str, str]:
+    """Return Google's name and the zone of the disk that is meant: a machine's system disk, or one that was left."""
+    place = split(source, DISKS)
+    if place is not None:
+        return _free_disk(gcp, source, place[0], place[2]), place[0]
+    machine = ids.split(source)
+    if machine is None:
+        raise _unknown(source)
+    zone, name = machine
+    found = gcp.ask("compute.instances.get", zone, value=source, zone=zone, instance=name)
+    disk = boot_disk(found)
+    if disk is None:
+        raise _unknown(source)
+    return ids.last(disk["source"]), zone
+
+
+def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
+    found = unless_gone(lambda: gcp.ask("compute.disks.get", zone, value=source, zone=zone, disk=name))
+    if found is None:
+        raise _unknown(source)
+    if TAG_VOLUME in ours(found):
+        message = f"{source} is a data volume: it holds no system to start from."
+        raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
+    return name
+
+
+def end_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to end the machine while its system disk stays; one that is gone is no error.
+
+    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks
+    for it: every machine of Google's can be stopped, so none is parked, and the documents do not grant it.
+    """
+    from cloudgpu.providers.gcp.compute import power
+
+    power.end(gcp, id, keep_disk=True)
+
+
+def _unknown(source: str) -> InstanceNotFound:
+    message = f"Google has no machine and no disk {source}."
+    return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

@@ -1,0 +1,165 @@
+"""Disks, snapshots and images at Google that go on costing money: all of ours, and how they are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.compute import owner
+from cloudgpu.providers.gcp.storage.resources import (
+    GLOBAL,
+    aggregated,
+    at,
+    changed,
+    checked,
+    joined,
+    lacking,
+    machine_of,
+    missed,
+    ours,
+    place,
+    unless_gone,
+)
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+Raw = Mapping[str, Any]
+Part = tuple[list[Leftover], tuple[Unanswered, ...]]
+DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
+OURS = f"labels.{TAG_LEDGER}:*"
+STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
+_SORTS = {
+    Kind.DISK: (DISKS,),
+    Kind.VOLUME: (DISKS,),
+    Kind.SNAPSHOT: (SNAPSHOTS,),
+    Kind.IMAGE: (IMAGES, MACHINE_IMAGES),
+}
+_NAMES = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES: "machineImage"}
+_GIB = 1024**3
+
+
+def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
+    """Return the disks, snapshots and images with our labels, by four lists side by side, and who did not answer.
+
+    Raises the error of disks and images where neither answered. Snapshots and images of whole machines are none of
+    cloudgpu's own: those that somebody gave its labels are told where Google tells them.
+    """
+    parts: list[Callable[[], Part]] = [
+        lambda: _disks(gcp),
+        lambda: _everywhere(gcp, IMAGES, image),
+        lambda: _everywhere(gcp, SNAPSHOTS, snapshot),
+        lambda: _everywhere(gcp, MACHINE_IMAGES, machine_image),
+    ]
+    with Pool(len(parts)) as pool:
+        disks, images, *others = pool.map(_tried, parts)
+    faults = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
+    if len(faults) > 1:
+        raise faults[0]
+    silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
+    told = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
+    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
+    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
+        owner.emptied(gcp)  # no machine either: each has a disk
+    silent += owner.elsewhere(gcp) if region is None else ()
+    return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
+
+
+def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
+    try:
+        return part()
+    except CloudgpuError as fault:
+        return fault
+
+
+def _disks(gcp: Gcp) -> Part:
+    found, silent = aggregated(gcp, DISKS, filter=OURS)
+    return [disk(gcp, one) for one in found if _is_there(one)], silent
+
+
+def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], Leftover]) -> Part:
+    pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
+    silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
+    found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)]
+    return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
+
+
+def _is_there(found: Raw) -> bool:
+    return TAG_LEDGER in ours(found) and found.get("status") != "DELETING"
+
+
+def disk(gcp: Gcp, found: Raw) -> Leftover:
+    """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
+    tags, zone = ours(found), ids.last(found.get("zone", ""))
+    return _leftover(
+        gcp,
+        found,
+        id=joined(zone, DISKS, found["name"]),
+        kind=Kind.VOLUME if TAG_VOLUME in tags else Kind.DISK,
+        region=ids.region_of(zone) or "",
+        zone=zone,
+        name=tags.get(TAG_VOLUME, ""),
+        size_gb=int(found.get("sizeGb", 0)),
+        stored_as=ids.last(found.get("type", "")) or "pd-standard",
+        ready=found.get("status", "READY") == "READY",
+        attached_to=machine_of(found.get("users", ())),
+    )
+
+
+def image(gcp: Gcp, found: Raw) -> Leftover:
+    """Return an image; what is billed is its archive, at most the size of its disk."""
+    billed = -(-int(found.get("archiveSizeBytes", 0)) // _GIB)
+    size = billed or int(found.get("diskSizeGb", 0))
+    more = {"size_gb": size, "stored_as": STORED_AS_IMAGE, "region": lies_in(found)}
+    return _kept(gcp, found, IMAGES, Kind.IMAGE, **more)
+
+
+def snapshot(gcp: Gcp, found: Raw) -> Leftover:
+    """Return a snapshot; what is billed is what it stores, at most the size of its disk."""
+    billed = -(-int(found.get("storageBytes", 0)) // _GIB)
+    size = billed or int(found.get("diskSizeGb", 0))
+    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(found)}
+    return _kept(gcp, found, SNAPSHOTS, Kind.SNAPSHOT, **more)
+
+
+def machine_image(gcp: Gcp, found: Raw) -> Leftover:
+    """Return an image of a whole machine: cloudgpu makes none, and sees those that bear its labels."""
+    size = -(-int(found.get("totalStorageBytes", 0)) // _GIB)
+    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(found)}
+    return _kept(gcp, found, MACHINE_IMAGES, Kind.IMAGE, **more)
+
+
+def lies_in(found: Raw) -> str:
+    """Return the region in which an image or a snapshot counts as lying: where it is stored, else where its disk lay.
+
+    It can be used everywhere. One that is stored in several regions (`us`) lies where its disk lay.
+    """
+    stored = [place for place in found.get("storageLocations", ()) if ids.REGION.fullmatch(place)]
+    source = found.get("sourceDisk") or found.get("sourceInstance") or ""
+    zone = source.partition("/zones/")[2].partition("/")[0]
+    return next(iter(stored), None) or ids.region_of(zone) or next(iter(found.get("storageLocations", ())), GLOBAL)
+
+
+def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> Leftover:
+    named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": ours(found).get(TAG_IMAGE, "")}
+    return _leftover(gcp, found, **named, ready=found.get("status", "READY") == "READY", **facts)
+
+
+def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> Leftover:
+    usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": ours(found), **facts}
+    return Leftover(provider=KIND, account=gcp.account, **usual)
+
+
+def remove(gcp: Gcp, leftover: Leftover) -> None:
+    """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
+    scope, sort, name = checked(leftover, _SORTS, "cloudgpu ls --refresh")
+    where = {**place(scope), _NAMES[sort]: name}
+    unless_gone(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=leftover.id, **where))

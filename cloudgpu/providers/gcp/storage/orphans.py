@@ -1,0 +1,147 @@
+"""What launches leave at Google beside machines, disks and images: firewall rules of machines, addresses kept by label.
+
+Google's rules bear no labels: the description of ours says whose they are. The one rule of a network that lets nobody
+in to machines of cloudgpu is told nowhere: it is of no ledger, costs nothing, and guards whatever is launched next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.client import KIND
+from cloudgpu.providers.gcp.compute import listing
+from cloudgpu.providers.gcp.network import firewall as access
+from cloudgpu.providers.gcp.storage.disks import OURS
+from cloudgpu.providers.gcp.storage.resources import (
+    GLOBAL,
+    aggregated,
+    at,
+    changed,
+    checked,
+    joined,
+    machine_of,
+    missed,
+    ours,
+    place,
+    unless_gone,
+)
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+    from cloudgpu.providers.gcp.network.firewall_rules import Rule
+
+Raw = Mapping[str, Any]
+Part = tuple[list[Leftover], tuple[Unanswered, ...]]
+FIREWALLS, ADDRESSES = "firewalls", "addresses"
+STORED_AS = "static_ip_unused"  # the catalogue's name
+_SORTS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
+
+
+def orphans(gcp: Gcp, region: str | None) -> Leftovers:
+    """Return these things of ours, in use or not, by three lists side by side, and who did not answer.
+
+    A rule counts as used while its machine is there. Raises the first error where nothing answered.
+    """
+    parts: list[Callable[[], Part]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
+    with Pool(len(parts)) as pool:
+        answers = list(pool.map(_tried, parts))
+    faults = [one for one in answers if isinstance(one, CloudgpuError)]
+    if len(faults) == len(answers):
+        raise faults[0]
+    told = [one for one in answers if not isinstance(one, CloudgpuError)]
+    silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
+    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
+    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
+
+
+def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
+    try:
+        return part()
+    except CloudgpuError as fault:
+        return fault
+
+
+def _rules(gcp: Gcp) -> Part:
+    """Return the rules that let in to machines of ours; the machines are asked for only where there are rules."""
+    found = [one for one in access.all_rules(gcp) if gcp.options.uses_zone(ids.machine(one.machine)[0])]
+    if not found:
+        return [], ()
+    machines, silent = listing.everything(gcp)
+    there = {ids.joined(ids.last(one["zone"]), one["name"]) for one in machines}
+    unheard = {gap.scope for gap in silent}
+    return [_rule(gcp, one, there, unheard) for one in found], silent
+
+
+def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> Leftover:
+    zone, _ = ids.machine(found.machine)
+    in_use = found.machine in there or zone in unheard
+    return Leftover(
+        provider=KIND,
+        account=gcp.account,
+        region=ids.region_of(zone) or "",
+        zone="",
+        id=joined(GLOBAL, FIREWALLS, found.name),
+        kind=Kind.SECURITY_GROUP,
+        name=found.label,
+        size_gb=0,
+        stored_as="",
+        tags=found.tags,
+        made_at=found.made_at,
+        attached_to=found.machine if in_use else None,
+    )
+
+
+def _addresses(gcp: Gcp) -> Part:
+    found, silent = aggregated(gcp, ADDRESSES, filter=OURS)
+    return [_address(gcp, one) for one in found if TAG_LEDGER in ours(one)], silent
+
+
+def _address(gcp: Gcp, found: Raw) -> Leftover:
+    region = ids.last(found.get("region", "")) or GLOBAL
+    return Leftover(
+        provider=KIND,
+        account=gcp.account,
+        region=region,
+        zone="",
+        id=joined(region, ADDRESSES, found["name"]),
+        kind=Kind.ADDRESS,
+        name=found.get("address", ""),
+        size_gb=1,
+        stored_as=STORED_AS,
+        tags=ours(found),
+        made_at=at(found.get("creationTimestamp")),
+        attached_to=_user(found.get("users", ())),
+    )
+
+
+def _user(users: Sequence[str]) -> str | None:
+    """Return our id of the machine that uses an address, else the name of what does; None for none."""
+    return machine_of(users) or next((ids.last(one) for one in users), None)
+
+
+def remove(gcp: Gcp, thing: Leftover) -> None:
+    """Delete it; what is gone already is no error. Raises InvalidRequest while something uses it."""
+    scope, sort, name = checked(thing, _SORTS, "cloudgpu orphans")
+    if sort == FIREWALLS:
+        _remove_rule(gcp, thing, name)
+        return
+    service = ADDRESSES if place(scope) else "globalAddresses"
+    asked = {**place(scope), "address": name}
+    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=thing.id, **asked))
+
+
+def _remove_rule(gcp: Gcp, thing: Leftover, name: str) -> None:
+    """Take a rule away whose machine is gone: Google would take it from a machine that runs, too."""
+    used = next((one for one in orphans(gcp, None).items if one.id == thing.id and one.attached_to), None)
+    if used is not None:
+        message = f"The firewall rule {name} lets somebody in to the machine {used.attached_to}, which is there."
+        raise InvalidRequest(message, field="id", value=thing.id, next="End that machine first: cloudgpu down")
+    access.remove(gcp, "", name)

@@ -1,0 +1,121 @@
+"""Data disks at Google that outlive machines: found by name in a zone, made once, attached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.catalog.disktypes import disk_type
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.naming import digest
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.gcp import ids
+from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
+from cloudgpu.providers.gcp.errors import code_of
+from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
+from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, ours
+from cloudgpu.providers.shared.named_volumes import used
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.gcp.client import Gcp
+
+Raw = Mapping[str, Any]
+DEVICE = "cloudgpu-data"  # on the machine: /dev/disk/by-id/google-cloudgpu-data
+SMALLEST_GB, LARGEST_GB = 10, 65_536  # of a balanced persistent disk (Compute Engine's guide, "Persistent Disk")
+
+
+def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    """Find or make the volume in the machine's zone, and attach it; return it as it is then.
+
+    Raises InstanceNotFound, and InvalidRequest where another machine uses it, it lies in another zone, or its size has
+    to be said.
+    """
+    zone, name = ids.machine(id)
+    machine = gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)
+    named = {**tags, TAG_VOLUME: volume.name}
+    found = _found(gcp, zone, volume, named) or _made(
+        gcp, zone, volume, named, disk_type(ids.last(machine["machineType"]))
+    )
+    user = machine_of(found.get("users", ()))
+    if user not in (None, id):
+        raise used(volume, str(user))
+    if user is None:
+        _attach(gcp, id, found, volume)
+        found = _look(gcp, zone, found["name"])
+    return disk(gcp, found)
+
+
+def listed(gcp: Gcp, ledger: str) -> list[Raw]:
+    """Return the data disks of a ledger in all zones; of anybody for no ledger.
+
+    Raises ProviderUnavailable for a zone that did not answer: nobody would find a second volume of the same name.
+    """
+    found, gaps = aggregated(gcp, DISKS, filter=OURS)
+    silent = missed(gcp, gaps)
+    if silent:
+        message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
+        raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")
+    there = (one for one in found if TAG_VOLUME in ours(one) and one.get("status") not in ("DELETING", "FAILED"))
+    return [one for one in there if ledger in ("", ours(one).get(TAG_LEDGER))]
+
+
+def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
+    """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
+    there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if ours(one)[TAG_VOLUME] == volume.name]
+    here = [one for one in there if ids.last(one["zone"]) == zone]
+    if there and not here:
+        place = ids.last(there[0]["zone"])
+        message = f"The volume {volume.name} lies in {place}, and the machine is in {zone}."
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
+    return min(here, key=lambda one: str(one["name"]), default=None)
+
+
+def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
+    """Make the volume under a name that follows from its own: a zone has one disk of a name."""
+    if volume.size_gb is None:
+        message = f"There is no volume {volume.name} in {zone}, and its size is not said."
+        way = f"Give its size in GB: --volume {volume.name}:100"
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
+    name = own_name(tags.get(TAG_LEDGER, ""), volume.name)
+    request = {
+        "name": name,
+        "sizeGb": str(volume.size_gb),
+        "type": f"projects/{gcp.project}/zones/{zone}/diskTypes/{kind}",
+        "labels": dict(tags),
+    }
+    try:
+        changed(gcp, "compute.disks.insert", zone, value=volume.name, zone=zone, diskResource=request)
+    except CloudgpuError as fault:
+        if code_of(fault) not in THERE_ALREADY:
+            raise
+    return _look(gcp, zone, name)
+
+
+def own_name(ledger: str, volume: str) -> str:
+    """Return how the disk of a volume is called at Google: its name, and what tells ledgers apart."""
+    return f"cg-{volume}-{digest('volume', ledger, volume)[:12]}"
+
+
+def _look(gcp: Gcp, zone: str, name: str) -> Raw:
+    return gcp.ask("compute.disks.get", zone, value=name, zone=zone, disk=name)
+
+
+def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A002
+    """Attach it under the name by which the machine looks for it; it stays when the machine goes."""
+    zone, name = ids.machine(id)
+    source = f"projects/{gcp.project}/zones/{zone}/disks/{found['name']}"
+    asked = {"source": source, "deviceName": DEVICE, "mode": "READ_WRITE", "type": "PERSISTENT", "autoDelete": False}
+    where = {"zone": zone, "instance": name, "attachedDiskResource": asked}
+    changed(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
+
+
+def check_size(wanted: Volume) -> None:
+    """Raise InvalidRequest for a size that Google would refuse only when the machine runs already."""
+    if SMALLEST_GB <= (wanted.size_gb or SMALLEST_GB) <= LARGEST_GB:
+        return
+    message = f"A volume of {wanted.size_gb:,} GB cannot be: Google has {SMALLEST_GB} to {LARGEST_GB:,} GB."
+    nearest = SMALLEST_GB if (wanted.size_gb or 0) < SMALLEST_GB else LARGEST_GB
+    given = f"{wanted.name}:{wanted.size_gb}"
+    raise InvalidRequest(message, field="--volume", value=given, next=f"For example --volume {wanted.name}:{nearest}")

@@ -1,0 +1,97 @@
+"""The boot data of a machine: a MIME multipart for cloud-init, made of an attempt and of what its cloud says. Pure.
+
+The first part is a boot hook: it runs before everything else of cloud-init, at each boot, and starts the timer that
+ends the machine, so that nothing that fails later can keep a machine on. The second is the cloud-config of ours:
+user, keys, host key, files. Parts of the template follow; lists of theirs are added to ours, keys of ours stay.
+Source: cloud-init's documentation, "User data formats" and "Merging user data sections".
+"""
+
+from __future__ import annotations
+
+import json
+import quopri
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.machine.boot_script import boot_hook
+from cloudgpu.providers.machine.files import HERE, File, Given, files, jupyter_command, packages
+from cloudgpu.providers.machine.startup_script import startup_script
+
+__all__ = ["HERE", "Given", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
+
+_LAST_OF_FOUR = 0xFFFF
+_BOUNDARY = "=-cloudgpu-part-="
+_MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
+
+
+def user_data(attempt: Attempt, given: Given) -> str:
+    """Return the user data as ASCII text, the same for the same attempt; how it is packed is the cloud's matter."""
+    templates = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
+    configs = [_config(attempt, given), *templates]
+    return _multipart(
+        [("text/cloud-boothook", boot_hook(attempt, given)), *(("text/cloud-config", one) for one in configs)]
+    )
+
+
+def too_large(attempt: Attempt, size: int, limit: int, who: str) -> InvalidRequest:
+    """Return the refusal of boot data of `size` bytes where `who` takes `limit`."""
+    return InvalidRequest(
+        f"The template {attempt.boot.template} makes {size:,} bytes of boot data; {who} takes {limit:,}.",
+        field="template",
+        value=attempt.boot.template,
+        next="Make its cloud_init or on_start shorter: let it fetch the long part from somewhere.",
+    )
+
+
+def _multipart(parts: Iterable[tuple[str, str]]) -> str:
+    """Return a MIME message by hand: its boundary and order are always the same.
+
+    It is ASCII: cloud-init loses every other character that is not encoded (read in its source, and tried).
+    """
+    lines = [f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"\nMIME-Version: 1.0\n\n']
+    for number, (kind, text) in enumerate(parts):
+        coding = "7bit" if text.isascii() else "quoted-printable"
+        head = f'Content-Type: {kind}; charset="utf-8"\nMerge-Type: {_MERGE}\nContent-Transfer-Encoding: {coding}\n'
+        name = f'Content-Disposition: attachment; filename="part-{number:03}"\n'
+        body = text if text.isascii() else quopri.encodestring(text.encode()).decode()
+        lines.append(f"--{_BOUNDARY}\n{head}{name}\n{body.rstrip()}\n\n")
+    return "".join([*lines, f"--{_BOUNDARY}--\n"])
+
+
+def _config(attempt: Attempt, given: Given) -> str:
+    """Return our cloud-config. JSON is YAML: nothing in it has to be quoted by hand."""
+    boot = attempt.boot
+    user = {
+        "name": given.user,
+        "gecos": "cloudgpu",
+        "shell": "/bin/bash",
+        "sudo": "ALL=(ALL) NOPASSWD:ALL",
+        "lock_passwd": True,
+        "ssh_authorized_keys": [line.strip() for line in boot.client_public_keys],
+    }
+    config: dict[str, Any] = {
+        "users": [user],
+        "disable_root": True,
+        "ssh_pwauth": False,
+        "ssh_deletekeys": True,
+        "ssh_keys": {"ed25519_private": boot.host_private_key, "ed25519_public": boot.host_public_key},
+        "write_files": [_file(one) for one in files(attempt, given)],
+    }
+    wanted = packages(attempt)
+    if wanted:
+        config |= {"package_update": True, "packages": wanted}
+    text = json.dumps(config, ensure_ascii=False)
+    return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return a character as YAML escapes it; JSON's pairs of surrogates mean nothing there."""
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= _LAST_OF_FOUR else f"\\U{code:08x}"
+
+
+def _file(one: File) -> dict[str, str]:
+    return {"path": one.path, "content": one.text, "permissions": one.mode}

@@ -1,0 +1,221 @@
+"""Asks many parts of a cloud side by side; what did not answer is named, and a silent part keeps no other one's answer.
+
+A part that says nothing for too long is waited for no more: its thread is left alone, and sends nothing after that.
+
+Counts what this process sends to clouds, by provider and operation: retries count, for the clouds count them.
+
+Whether this machine's clock is wrong, by the time that an answer of a cloud's bears: credentials fail by it.
+
+Asks for many things in one call, and halves a call that is refused until the one at fault is alone.
+
+A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at
+most 2 x ceil(log2 n) calls more, and the others are stopped.
+
+Tells whoever waits what is waited for: at once or after some seconds, then ever more seldom.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from math import ceil, log2
+from typing import TypeVar
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, Silent
+from cloudgpu.parallel import Pool, go_on
+from cloudgpu.providers.patience import patience_s
+
+AT_ONCE = 32
+GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it says better what was silent
+OF_ACCOUNTS_S = (
+    2 * GRACE_S
+)  # a whole account has more than one of its regions, so that the others' answers are not lost
+MOST = 40  # times as long, in all, for a part that goes on answering: 5 minutes, against one that never comes to an end
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+def each(
+    parts: Sequence[str], ask: Callable[[str], Answer], at_once: int = AT_ONCE, *, patience: float | None = None
+) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
+    """Ask each part (a region, say); return the answers by part, and those that did not answer with why.
+
+    `patience` is how many seconds a read may be silent; None is the usual. Raises the first error when no part
+    answered.
+    """
+    outcomes = dict(zip(parts, heard(parts, lambda part: tried(ask, part), at_once, patience=patience), strict=True))
+    answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
+    faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
+    if faults and not answers:
+        raise next(iter(faults.values()))
+    return answers, tuple(Unanswered(part, fault.message) for part, fault in faults.items())
+
+
+def heard(
+    items: Sequence[Item],
+    ask: Callable[[Item], Answer],
+    at_once: int = AT_ONCE,
+    *,
+    patience: float | None = None,
+    grace: float = GRACE_S,
+) -> list[Answer | Silent]:
+    """Ask about each of these side by side; return the answers in their order, Silent in place of what said nothing.
+
+    For reads alone: nobody knows afterwards what a call that was left has done. Raises what `ask` raises first.
+    """
+    seconds = (patience or patience_s()) + grace
+    with Pool(min(at_once, len(items))) as pool:
+        asked = [pool.submit(ask, item) for item in items]
+        return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in asked]
+
+
+def late(seconds: float) -> Silent:
+    """Return the error for who said nothing for so many seconds."""
+    return Silent(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
+
+
+def tried(ask: Callable[[str], Answer], part: str) -> Answer | CloudgpuError:
+    """Return the answer, or the error of ours in its place."""
+    try:
+        return ask(part)
+    except CloudgpuError as fault:
+        return fault
+
+
+_LOCK = threading.Lock()
+_SENT: Counter[tuple[str, str]] = Counter()
+
+
+def count(provider: str, operation: str) -> None:
+    """Count one request; raise Abandoned where nobody waits for it any more."""
+    go_on()
+    with _LOCK:
+        _SENT[provider, operation] += 1
+
+
+def calls() -> dict[tuple[str, str], int]:
+    """Return how many requests were sent, by (provider, operation)."""
+    with _LOCK:
+        return dict(_SENT)
+
+
+SKEW = timedelta(minutes=4)  # AWS refuses at 5 minutes (InvalidSecurity.RequestHasExpired) or at 15 (RequestExpired)
+
+
+def is_skewed(headers: Mapping[str, str], now: datetime) -> bool:
+    """Say whether an answer's own time is so far from `now` (aware UTC) that credentials are refused for it."""
+    there = _date(headers)
+    return there is not None and abs(there - now) > SKEW
+
+
+def wrong_clock(cloud: str, place: str, headers: Mapping[str, str], now: datetime) -> AuthFailed:
+    """Return the error for a request that a cloud refuses for its time: by the time that its own answer bears.
+
+    Where the two clocks agree, the request came late: this clock is right, and to set it would not help. `place` is
+    where the cloud refuses, empty for nowhere in it.
+    """
+    there, whom = _date(headers), f"{cloud} {place}".rstrip()
+    if there is not None and abs(there - now) <= SKEW:
+        return AuthFailed(
+            f"{whom} refused a request as expired, but the clock of this machine is right ({now:%H:%M:%S} UTC here, "
+            f"{there:%H:%M:%S} UTC at {cloud}): the request came too late.",
+            field="clock",
+            next="Run it again. If it happens again, look for a proxy that holds requests back.",
+        )
+    says = (
+        f"{now:%Y-%m-%d %H:%M} UTC here, {there:%Y-%m-%d %H:%M} UTC at {cloud}"
+        if there
+        else (f"{now:%Y-%m-%d %H:%M} UTC here; {cloud} rejected that without saying its own time")
+    )
+    sentence = f"The clock of this machine is wrong ({says}), so {whom} refuses what it signs."
+    return AuthFailed(sentence, field="clock", next="Set the clock (for example: sudo timedatectl set-ntp true).")
+
+
+def _date(headers: Mapping[str, str]) -> datetime | None:
+    """Return the cloud's own time of an answer, aware UTC."""
+    text = next((text for name, text in headers.items() if name.lower() == "date"), "")
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+Refused = dict[str, CloudgpuError]
+_ABOUT_ONE = (
+    InvalidRequest,
+    InstanceNotFound,
+    AuthFailed,
+    EndRefused,
+)  # others (no answer, throttled) are about the whole call
+
+
+def halved(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refused:
+    """Ask about all of `ids`, in halves where that is refused; return why not, by id, for those that were not asked.
+
+    `ask` raises what the provider says of a whole call. A permission may be missing for one machine (it depends on
+    tags): such a refusal is halved too, until more calls were denied in a row than one machine can be the cause of.
+    """
+    return _Halving(ask, 2 * ceil(log2(max(2, len(ids)))) + 1).asked(list(ids))
+
+
+class _Halving:
+    """One run: the denials since a call was taken, and how many of them are enough."""
+
+    def __init__(self, ask: Callable[[Sequence[str]], None], enough: int) -> None:
+        self._ask = ask
+        self._enough = enough
+        self._denied: list[AuthFailed] = []
+
+    def asked(self, ids: Sequence[str]) -> Refused:
+        """Ask about these; return those that were refused."""
+        if not ids or len(self._denied) >= self._enough:
+            return dict.fromkeys(ids, self._denied[-1]) if ids else {}
+        try:
+            self._ask(ids)
+        except CloudgpuError as fault:
+            return self._parted(ids, fault)
+        self._denied.clear()
+        return {}
+
+    def _parted(self, ids: Sequence[str], fault: CloudgpuError) -> Refused:
+        if isinstance(fault, AuthFailed):
+            self._denied.append(fault)
+        if len(ids) == 1 or not isinstance(fault, _ABOUT_ONE):
+            return dict.fromkeys(ids, fault)
+        half = len(ids) // 2
+        return {**self.asked(ids[:half]), **self.asked(ids[half:])}
+
+
+SOON_S = 10.0  # what takes no longer is not worth a sentence
+
+
+class Waiting:
+    """One wait, until a time (aware UTC). `what` is the beginning of a sentence: "x is not stopped yet"."""
+
+    def __init__(
+        self,
+        tell: Callable[[str], object],
+        clock: Callable[[], datetime],
+        what: str,
+        until: datetime,
+        *,
+        after: float = SOON_S,
+    ) -> None:
+        self._tell, self._clock, self._what, self._until = tell, clock, what, until
+        self._tries = 0
+        self._pause = max(after, SOON_S)
+        self._next = clock() + timedelta(seconds=after)
+
+    def on(self, last: str) -> None:
+        """Say that it goes on, where it is time to; `last` is what was said or seen last."""
+        self._tries += 1
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next, self._pause = now + timedelta(seconds=self._pause), 2 * self._pause
+        tries = "1 try" if self._tries == 1 else f"{self._tries} tries"
+        self._tell(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")

@@ -1,0 +1,184 @@
+"""Who may open SSH at a launch, by the labels that every provider uses. Pure.
+
+Which public image a GPU wants, and how a plain one gets NVIDIA's driver: the same on every cloud. Pure.
+
+Which types of the catalogue a wish means: the same on every cloud. Pure.
+
+The layers that end a machine, in the words of the plan: the same for every cloud whose machines boot our data.
+
+Rules by which everybody gets in, and that are not cloudgpu's: what a plan and `doctor` say of them. Pure.
+
+What of a wish is judged the same on every cloud: how large the system disk is, and in which region it lies. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog import driver_for, public_images
+from cloudgpu.core.catalog.catalog import InstanceType
+from cloudgpu.core.catalog.gpus import PublicImage
+from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.values.network import WIDEST
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.account_abilities import Finding
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Network
+
+CALLER = "caller"
+INSIDE = "inside"  # the network's own addresses, where no address of a caller is known: behind a jump host
+
+
+def callers(network: Network, own_cidr: str) -> dict[str, str]:
+    """Return who may open SSH at a launch, by label: `--ssh-from`, or the network itself where nobody is named.
+
+    Nobody is named for a machine without a public address or behind a jump host: it is reached from the inside.
+    """
+    if not network.ssh_from:
+        return {INSIDE: own_cidr}
+    return {CALLER if number == 1 else f"{CALLER}-{number}": cidr for number, cidr in enumerate(network.ssh_from, 1)}
+
+
+DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
+
+
+def has_driver(item: Available, template: str) -> bool:
+    """Say whether an image with today's driver is what this offer wants."""
+    facts = driver_for(item.accelerators[0].name) if item.accelerators else None
+    return facts is not None and facts.is_current and template != DRIVER_TEMPLATE
+
+
+def wanted_images(kind: str, item: Available, machine: str, template: str) -> Sequence[PublicImage]:
+    """Return the public images of a cloud for an offer, the preferred one first; `machine` is its processor."""
+    if has_driver(item, template):
+        return public_images(kind, "cuda", machine)
+    plain = public_images(kind, "plain", machine)
+    facts = driver_for(item.accelerators[0].name) if item.accelerators else None
+    return tuple(one for one in plain if facts is None or one.system == (facts.system or one.system))
+
+
+def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, str] | None, tuple[str, ...]]:
+    """Return how a plain image (its name) gets its driver, and what has to be said about it.
+
+    The first are settings of the template that installs a driver; None: none is installed.
+    """
+    if not item.accelerators:
+        return None, ()
+    gpu = item.accelerators[0].name
+    facts = driver_for(gpu)
+    if facts is None:
+        return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image}",)
+    wanted = {"driver": facts.driver, "toolkit": facts.toolkit}
+    recalled = f" ({facts.recalled}: recalled, not verified)" if facts.recalled else ""
+    if template == DRIVER_TEMPLATE:
+        said = f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
+        return None, (f"{said}{recalled}",) if facts.system else ()
+    said = (
+        f"today's images with a driver do not support {gpu} ({facts.family}): {image} is used, and cloud-init "
+        f"installs {facts.driver} and {facts.toolkit}, the last for it, in the machine's first minutes{recalled}"
+    )
+    return wanted, (said,)
+
+
+def is_meant(one: InstanceType, want: Want) -> bool:
+    """Say whether a type of the catalogue is what was wanted.
+
+    A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
+    GPU, was asked for: what the cloud offers decides, not the list.
+    """
+    if want.instance_type is not None and want.instance_type != one.name:
+        return False
+    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
+        return False
+    if want.instance_type is None and one.gpu.share < 1:
+        return False
+    return not one.legacy or want.gpu is not None or want.instance_type is not None
+
+
+AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
+TIMER = (
+    "a timer on the machine, apart from the agent, that reads the lease from the machine's own tags and powers it off"
+)
+
+
+def in_the_cloud(what: str, does: str) -> str:
+    """Return the sentence about a timer on the cloud's side: `what` it is, and what it `does` to the machine."""
+    return f"a timer in the cloud, {what}, {does} it at its renew-until when everything else is dead"
+
+
+WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller
+EVERYBODY = ("*", "any", "internet")  # as Azure writes it
+WHAT = "rules made by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A rule that lets everybody in: `says` is a clause about it, `close` the command that takes it away."""
+
+    says: str
+    close: str
+
+    @property
+    def risk(self) -> str:
+        """The sentence for a plan."""
+        return f"RISK: {self.says}. Close it: {self.close}"
+
+
+def is_wide(source: str) -> bool:
+    """Say whether a network is everybody's, or so wide that no one holder has it."""
+    if source.lower() in EVERYBODY:
+        return True
+    try:
+        found = ipaddress.ip_network(source, strict=False)
+    except ValueError:
+        return False
+    return found.prefixlen < (WIDEST if found.version == 4 else WIDEST_6)  # noqa: PLR2004  (IPv4)
+
+
+def finding(found: Sequence[Opening], good: str) -> Finding:
+    """Return what doctor says: what is open and how to close it, or that nothing is."""
+    if not found:
+        return Finding(WHAT, good=True, says=good)
+    says, way = "; ".join(one.says for one in found), "; ".join(one.close for one in found)
+    return Finding(WHAT, good=False, says=says, next=f"If nobody needs it: {way}")
+
+
+def disk_gb(wished: int | None, image: str, least: int, *, usual: int, most: int, whose: str) -> int:
+    """Return how large the system disk is to be, in GB: what is wished for, else the usual.
+
+    `least` is what `image` needs, `most` what `whose` disks have. Raises InvalidRequest for what is not between them.
+    """
+    if wished is None:
+        return max(usual, least)
+    if least <= wished <= most:
+        return wished
+    says = f"{image} needs {least}" if wished < least else f"{whose} has {most:,}"
+    bound = "at least" if wished < least else "at most"
+    raise InvalidRequest(
+        f"A system disk of {wished:,} GB cannot be: {says} GB {bound}.",
+        field="--disk",
+        value=str(wished),
+        next=f"Ask for {max(1, least)} to {most} GB.",
+    )
+
+
+def region(want: Want, region_of: Callable[[str], str | None], no_zone: str, way: str) -> str | None:
+    """Return the region that a wish names, by itself or by its zone; None for no wish. Asks nobody.
+
+    Raises InvalidRequest for a zone that is none (`no_zone` says of whom, `way` how one is written), or that lies in
+    another region than the one that is named.
+    """
+    if want.zone is None:
+        return want.region
+    found = region_of(want.zone)
+    if found is None:
+        raise InvalidRequest(f"{want.zone!r} is {no_zone}.", field="--zone", value=want.zone, next=way)
+    if want.region not in (None, found):
+        message = f"The zone {want.zone} lies in {found}, not in {want.region}."
+        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Leave --region out, or name {found}.")
+    return found
