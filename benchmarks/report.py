@@ -27,7 +27,7 @@ from cloudgpu.control.session import Session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.report.html import to_html
+from cloudgpu.views.report.html import to_html
 
 CHARGES, MACHINES, YEARS = 100_000, 300, 3
 AIM, MOST_BYTES = 3.0, 1_000_000

@@ -124,7 +124,7 @@ def _check_alone(given: dict[str, str]) -> None:
 def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
     from cloudgpu.cli.cost_text import cost_text
     from cloudgpu.control.costs import costs
-    from cloudgpu.report.costs import to_csv
+    from cloudgpu.views.cost import to_csv
 
     document = costs(session, wish)
     if output is CostFormat.JSON:

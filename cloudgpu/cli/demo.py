@@ -172,7 +172,7 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _cost(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.costs import costs
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.views.machines import machine_value
 
     value = costs(session)
     machine = machine_value(session.ledger.machines()[0], session.clock())

@@ -28,7 +28,7 @@ def command(
     from cloudgpu.control.lease import extend, plan_extension
     from cloudgpu.control.words import check_reason
     from cloudgpu.core.values.times import iso
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.views.machines import machine_value
 
     session = open_here()
     span, reason = duration(by, "BY"), check_reason(override)

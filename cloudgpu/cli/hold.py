@@ -30,7 +30,7 @@ def command(
     from cloudgpu.control.limits import check_held
     from cloudgpu.control.policies import limits_of
     from cloudgpu.core.values.times import iso
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.views.machines import machine_value
 
     session = open_here()
     row = session.find(name)

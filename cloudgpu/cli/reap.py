@@ -97,7 +97,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
 def _show(found: Pass, output: Format, *, explain: bool, loud: bool) -> None:
     """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
     from cloudgpu.cli.reap_text import pass_text, wrong_text
-    from cloudgpu.report.passes import explained, pass_value
+    from cloudgpu.views.reaper import explained, pass_value
 
     if output is Format.JSON:
         emit(output, pass_value(found, explain=explain), "")

@@ -115,7 +115,7 @@ def _short(name: str) -> str:
 
 
 def _write_csv(value: dict[str, Any]) -> None:
-    from cloudgpu.report.exports import plain_cells, write_csv
+    from cloudgpu.views.exports.plain import plain_cells, write_csv
 
     names = ("id", "name", "provider", "ours_usd", "ours_low_usd", "ours_high_usd", "theirs_usd", "gap_usd", "likely")
     rows = [{**{name: one[name] for name in names}, "reasons": _plain(one)} for one in value["resources"]]

@@ -54,7 +54,7 @@ def _text(value: dict[str, Any], now: Any) -> str:
 def _history(lines: list[dict[str, Any]]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
     from cloudgpu.cli.render import wrapped
-    from cloudgpu.report.history import told, who
+    from cloudgpu.views.history import told, who
 
     shown = []
     for line, said in zip(lines, told(lines), strict=True):

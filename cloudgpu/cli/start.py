@@ -50,7 +50,7 @@ def command(
     from cloudgpu.control.resume import settled_first
     from cloudgpu.control.words import check_reason
     from cloudgpu.core.model.machine import comes_back
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.views.machines import machine_value
 
     session = open_here()
     asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
@@ -84,7 +84,7 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     from cloudgpu.control.resume import start_stopped
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money
-    from cloudgpu.report.values import machine_value, usd
+    from cloudgpu.views.machines import machine_value, usd
 
     until = new_lease(session, row, asked.lease, asked.renew_until)
     if row["state"] in AWAKE:

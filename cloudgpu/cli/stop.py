@@ -19,7 +19,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     from cloudgpu.control.lifecycle import check_stop, stop
     from cloudgpu.control.outage_found import to_stop
     from cloudgpu.control.still_running import still_running
-    from cloudgpu.report.values import machine_value
+    from cloudgpu.views.machines import machine_value
 
     session = open_here()
     row = to_stop(session, name)

@@ -73,7 +73,7 @@ def _say_asked(session: Session) -> None:
     from cloudgpu.control.accounts import used_accounts
     from cloudgpu.control.asking import asked_of
     from cloudgpu.errors import LedgerUnavailable
-    from cloudgpu.report.asked import asked_value
+    from cloudgpu.views.accounts import asked_value
 
     with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
         for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):

@@ -18,7 +18,7 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.alerts.findings import ended_findings, held_finding, machine_findings, price_leaps, unproved_since
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.guards import reason_of
+from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

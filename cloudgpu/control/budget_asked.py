@@ -26,7 +26,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -14,7 +14,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.calculated import calculated_value
+from cloudgpu.views.advice.rent_or_buy import calculated_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.compare_asked import CompareWish, Rented

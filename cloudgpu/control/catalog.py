@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 FACTOR = 2.0  # a price that moved further is reported and held back
 MOST_FACTOR = 1000.0

@@ -22,8 +22,8 @@ from cloudgpu.core.catalog.gpus import EQUAL, Work
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.ledger.samples.store import Shelf
-from cloudgpu.report.compare import compare_value
-from cloudgpu.report.compare_words import Story
+from cloudgpu.views.advice.compare import compare_value
+from cloudgpu.views.advice.compare_sentences import Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable

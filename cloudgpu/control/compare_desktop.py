@@ -20,7 +20,7 @@ from cloudgpu.core.values.currency import check_code
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.desktops import desktop_value
+from cloudgpu.views.advice.compare_basis import desktop_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.compare_numbers import Rates

@@ -14,8 +14,8 @@ from cloudgpu.core.advice.compare import busy
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.report.compare_words import Shown, desktops
-from cloudgpu.report.values import usd
+from cloudgpu.views.advice.compare_sentences import Shown, desktops
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

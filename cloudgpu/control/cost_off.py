@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.costs import (
+from cloudgpu.views.cost import (
     burn_value,
     group_names,
     groups_value,
@@ -24,7 +24,7 @@ from cloudgpu.report.costs import (
     total_value,
     with_fees,
 )
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -68,7 +68,7 @@ def _command(session: Session, environ: Mapping[str, str]) -> str:
 def inside_value(session: Session) -> Document:
     """Return what the pass of tonight would do and the credentials it has, as seen from this very environment."""
     from cloudgpu.control.reap import ReapWish, reap
-    from cloudgpu.report.passes import pass_value
+    from cloudgpu.views.reaper import pass_value
 
     found = reap(session, ReapWish(dry_run=True, cron=True))
     return {"pass": pass_value(found, explain=True), "credentials": credentials(session)}

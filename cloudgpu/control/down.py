@@ -12,8 +12,8 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.parallel import Pool
-from cloudgpu.report.asked import asked_value
-from cloudgpu.report.values import machine_value
+from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.machines import machine_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.model.machine import comes_back, stays
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.report.values import unpriced_of
+from cloudgpu.views.machines import unpriced_of
 
 if TYPE_CHECKING:
     from datetime import datetime

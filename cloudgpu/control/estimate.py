@@ -37,7 +37,7 @@ from cloudgpu.core.advice.estimate import (
 from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.estimate import Shown, Speeds, estimates_value, rate_value, without_value
+from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, rate_value, without_value
 
 if TYPE_CHECKING:
     from datetime import datetime

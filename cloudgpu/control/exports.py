@@ -18,8 +18,9 @@ from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report import exports, focus
-from cloudgpu.report.values import usd
+from cloudgpu.views.exports import focus
+from cloudgpu.views.exports import plain as exports
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -306,7 +306,7 @@ class Cloudgpu(Policies):
         """
         from cloudgpu.control.reap import ReapWish, reap
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
-        from cloudgpu.report.passes import pass_value
+        from cloudgpu.views.reaper import pass_value
 
         self._session.check_kept(self._environ)
         self._session.ledger.check_in_use()

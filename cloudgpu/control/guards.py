@@ -15,7 +15,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
-from cloudgpu.report.guards import ends_itself, guards_value
+from cloudgpu.views.machines import ends_itself, guards_value
 
 Row = dict[str, Any]
 AT_ONCE = 8  # machines whose timers are asked for side by side

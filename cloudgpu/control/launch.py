@@ -43,7 +43,7 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.providers.abilities import Resolved, Taggable
-from cloudgpu.report.values import plan_value
+from cloudgpu.views.machines import plan_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

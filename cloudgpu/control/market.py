@@ -29,7 +29,7 @@ from cloudgpu.core.catalog.catalog import (
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.values import price_value
+from cloudgpu.views.machines import price_value
 
 
 class Order(StrEnum):

@@ -17,7 +17,7 @@ from cloudgpu.control.lastpass import LastPass, last_pass, runs
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.shared.calls import calls
-from cloudgpu.report.values import machine_value
+from cloudgpu.views.machines import machine_value
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,8 +8,8 @@ from cloudgpu.control.asked import duration
 from cloudgpu.control.orphans_image import name_of, price_of, saves
 from cloudgpu.core.resources.orphan import Wish
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.report.asked import asked_value
-from cloudgpu.report.orphans import orphan_value, orphans_value
+from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

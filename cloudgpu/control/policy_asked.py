@@ -27,7 +27,7 @@ from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -13,7 +13,7 @@ from cloudgpu.control.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.control.view import machine
 from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.values import plan_value, usd
+from cloudgpu.views.machines import plan_value, usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.prepare import Prepared

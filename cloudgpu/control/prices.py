@@ -22,7 +22,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 Document = dict[str, Any]
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"

@@ -20,7 +20,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.providers.shared.calls import Waiting
-from cloudgpu.report.values import cloud_id
+from cloudgpu.views.machines import cloud_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, wh
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.report.recommend import recommendation
+from cloudgpu.views.advice.recommend import recommendation
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -19,7 +19,7 @@ from cloudgpu.core.reconciliation.focus_import import Record, records
 from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.reconciled import reconciled_value
+from cloudgpu.views.reconciliation import reconciled_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -14,7 +14,7 @@ from cloudgpu.core.budgets.enforcement import affordable, longest
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Offer

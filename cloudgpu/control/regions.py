@@ -21,7 +21,7 @@ from cloudgpu.core.model.offers import Market, Offer, Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.base import Provider
-from cloudgpu.report.values import price_value
+from cloudgpu.views.machines import price_value
 
 Document = dict[str, Any]
 PING_GAP = "round trip"

@@ -24,9 +24,9 @@ from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
-from cloudgpu.report import reported as values
-from cloudgpu.report.costs import total_value
-from cloudgpu.report.summary import summary
+from cloudgpu.views.cost import total_value
+from cloudgpu.views.report import document as values
+from cloudgpu.views.report.summary import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -52,7 +52,7 @@ def rendered(document: Document, form: Form) -> str:
 
 def usual_file(document: Document) -> Path:
     """Return where a page goes that nobody named a file for, in the present directory: by its month, else its day."""
-    from cloudgpu.report.letter import file_name
+    from cloudgpu.views.report.html import file_name
 
     return Path(file_name(document, zone_of(document["tz"])))
 
@@ -110,13 +110,13 @@ def _check_ours(to: Path) -> None:
 
 
 def _html(document: Document) -> str:
-    from cloudgpu.report.html import to_html
+    from cloudgpu.views.report.html import to_html
 
     return to_html(document)
 
 
 def _markdown(document: Document) -> str:
-    from cloudgpu.report.markdown import to_markdown
+    from cloudgpu.views.report.markdown import to_markdown
 
     return to_markdown(document)
 

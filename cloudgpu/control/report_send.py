@@ -59,9 +59,8 @@ def _month_of(document: Document) -> Period | None:
 
 def message_of(document: Document) -> Message:
     """Return the report as a message: the summary, the page for a browser, and all of it as text without files."""
-    from cloudgpu.report.html import to_html
-    from cloudgpu.report.letter import letter
-    from cloudgpu.report.markdown import to_markdown
+    from cloudgpu.views.report.html import letter, to_html
+    from cloudgpu.views.report.markdown import to_markdown
 
     said = letter(document, zone_of(document["tz"]))
     whole = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # the mark of a file; what GitHub alone needs

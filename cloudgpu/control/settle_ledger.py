@@ -14,7 +14,7 @@ from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
-from cloudgpu.report.asked import asked_value
+from cloudgpu.views.accounts import asked_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasLeftovers, Imageable
-from cloudgpu.report.values import kept_value
+from cloudgpu.views.machines import kept_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

@@ -19,7 +19,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 Row = dict[str, Any]
 LEASE = timedelta(minutes=30)

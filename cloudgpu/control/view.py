@@ -11,8 +11,8 @@ from cloudgpu.control.session import Session, living, present
 from cloudgpu.control.session_base import is_mine
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.asked import asked_value
-from cloudgpu.report.values import foreign_value, machine_value
+from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.machines import foreign_value, machine_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from cloudgpu.core.reaper.evidence import because, up_since
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf
-from cloudgpu.report.why import why_value
+from cloudgpu.views.activity import why_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session import Session

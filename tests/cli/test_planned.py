@@ -16,9 +16,9 @@ from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Basis, Market, Want
 from cloudgpu.core.policies.policy import Origin
 from cloudgpu.core.values.money import Money
-from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.fake.market import offered
+from cloudgpu.views.machines import plan_value
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()

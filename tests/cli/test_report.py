@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import cloudgpu
-from cloudgpu.report.html import MARK
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
+from cloudgpu.views.report.html import MARK
 from tests.cli.many import QuickProgram
 
 

@@ -15,7 +15,7 @@ from cloudgpu.control.exports import Form, Span, export
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.billing.usage import use_from_json
-from cloudgpu.report.values import machine_value
+from cloudgpu.views.machines import machine_value
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 

@@ -15,7 +15,7 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.preview import asked_of_plan
 from cloudgpu.control.reap import ReapWish, reap
 from cloudgpu.errors import BudgetRefused
-from cloudgpu.report.values import machine_value, plan_value
+from cloudgpu.views.machines import machine_value, plan_value
 from tests.control.conftest import Lab
 
 UNGUARDED = 'agent = "none"\nlacks = ["HasTimer"]\n'

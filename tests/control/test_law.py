@@ -36,7 +36,7 @@ from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.core.team.people import claimed_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
-from cloudgpu.report.history import told
+from cloudgpu.views.history import told
 from tests.control.team import Colleague, know_who_asks, team
 
 __all__ = ["team"]

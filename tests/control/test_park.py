@@ -26,8 +26,8 @@ from cloudgpu.errors import (
     StopUnproved,
     Unreachable,
 )
-from cloudgpu.report.values import machine_value
 from cloudgpu.testing import make_attempt
+from cloudgpu.views.machines import machine_value
 
 DATA = Setup(volume=Volume("data", 100))
 

@@ -20,7 +20,7 @@ from cloudgpu.core.advice.desktop_build import Paid, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.recommend_words import rented
+from cloudgpu.views.advice.recommend_sentences import rented
 from tests.examples import some
 
 RULES = shipped_rules()

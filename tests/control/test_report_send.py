@@ -18,8 +18,8 @@ from cloudgpu.control.report_send import LOCK, report_due, send_monthly, sent_re
 from cloudgpu.control.watch_jobs import LATER, the_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
-from cloudgpu.report.html import to_html
-from cloudgpu.report.markdown import to_markdown
+from cloudgpu.views.report.html import to_html
+from cloudgpu.views.report.markdown import to_markdown
 from tests.receivers.web import WebReceiver
 
 SECRET = "s3cr3tpassword"

@@ -16,8 +16,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.report_file import usual_file
-from cloudgpu.report.html import to_html
-from cloudgpu.report.markdown import to_markdown
+from cloudgpu.views.report.html import to_html
+from cloudgpu.views.report.markdown import to_markdown
 from tests.control.story import Story, lived
 
 # fox: 24 h + 10 h of machine and address; its disk 687 h in August, all of September, 732 h in October.

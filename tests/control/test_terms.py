@@ -16,7 +16,7 @@ from cloudgpu.core.alerts.alerts import told as alerts
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.history import told
+from cloudgpu.views.history import told
 from tests.control.team import team
 
 __all__ = ["team"]

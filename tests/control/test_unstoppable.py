@@ -14,8 +14,8 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.values import plan_value
 from cloudgpu.testing import make_attempt
+from cloudgpu.views.machines import plan_value
 from tests.control.conftest import Lab
 from tests.control.test_reap_proofs import Elsewhere
 

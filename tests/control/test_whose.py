@@ -15,8 +15,8 @@ from cloudgpu.control.opening import open_session
 from cloudgpu.control.report import reported
 from cloudgpu.control.view import listed
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.report.html import to_html as html
-from cloudgpu.report.markdown import to_markdown as markdown
+from cloudgpu.views.report.html import to_html as html
+from cloudgpu.views.report.markdown import to_markdown as markdown
 from tests.control.conftest import OPENED
 
 

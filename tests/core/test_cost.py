@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.cost_groups import CALENDAR, Asked, By, costs
 from cloudgpu.core.billing.usage import Resource
-from cloudgpu.report.costs import group_names, groups_value, total_value
+from cloudgpu.views.cost import group_names, groups_value, total_value
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some
 

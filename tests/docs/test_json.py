@@ -18,7 +18,7 @@ from cloudgpu.control import opening as sessions
 from cloudgpu.control.teams import document
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team
-from cloudgpu.report.passes import pass_value
+from cloudgpu.views.reaper import pass_value
 from tests.cli import gcp_line
 from tests.cli.aws_line import Line
 from tests.cli.conftest import many

@@ -16,8 +16,8 @@ from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
-from cloudgpu.report.compare import compare_value
-from cloudgpu.report.compare_words import Story
+from cloudgpu.views.advice.compare import compare_value
+from cloudgpu.views.advice.compare_sentences import Story
 
 BEGIN = datetime(2026, 10, 1, tzinfo=UTC)
 NOW = BEGIN + timedelta(days=40)

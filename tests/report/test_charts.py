@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
-from cloudgpu.report.svg import dates, figures, levels, tag, words
+from cloudgpu.views.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
+from cloudgpu.views.report.svg import dates, figures, levels, tag, words
 from tests.examples import some
 from tests.report.pages import HOSTILE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.core.events import log as events
-from cloudgpu.report.history import _WORDS, said, told, who
+from cloudgpu.views.history import _WORDS, said, told, who
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"

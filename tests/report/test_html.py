@@ -11,9 +11,9 @@ from itertools import pairwise
 import pytest
 
 from cloudgpu.control.report import reported
-from cloudgpu.report.html import MARK, to_html
-from cloudgpu.report.summary import summary
-from cloudgpu.report.wording import Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.html import MARK, to_html
+from cloudgpu.views.report.summary import summary
 from tests.control.conftest import Lab
 from tests.report import pages
 
@@ -340,7 +340,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_texts_and_marks_stand_out_in_both_schemes(scheme):
-    css = files("cloudgpu.report").joinpath("report.css").read_text()
+    css = files("cloudgpu.views.report").joinpath("report.css").read_text()
     colours = [
         dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", part)) for part in re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     ]

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from cloudgpu.report.html import to_html
+from cloudgpu.views.report.html import to_html
 from tests.browser import Chrome
 from tests.cli.conftest import chromium  # noqa: F401  (a fixture)
 from tests.report import pages

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cloudgpu.report.letter import amount_text, letter
+from cloudgpu.views.report.html import amount_text, letter
 
 UTC = ZoneInfo("UTC")
 KRW = {"code": "KRW", "per_usd": "1385.2", "as_of": "2026-11-20", "source": ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cloudgpu.report.markdown import MARK, MOST_ROWS, escaped, to_markdown
+from cloudgpu.views.report.markdown import MARK, MOST_ROWS, escaped, to_markdown
 from tests.report import pages
 
 

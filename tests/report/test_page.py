@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from cloudgpu.core.reconciliation.reconcile import Part
-from cloudgpu.report import exports, focus
+from cloudgpu.views.exports import focus
+from cloudgpu.views.exports import plain as exports
 from tests.report.test_validator import SLIPS
 
 ROOT = Path(__file__).parents[2]

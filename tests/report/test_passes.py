@@ -9,7 +9,7 @@ from cloudgpu.core.model.identity import Asked
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
-from cloudgpu.report.passes import pass_value
+from cloudgpu.views.reaper import pass_value
 from tests.report.a_pass import NOW, a_pass
 
 

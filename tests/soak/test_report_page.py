@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cloudgpu.report.html import to_html
+from cloudgpu.views.report.html import to_html
 from tests.cli.conftest import chromium  # noqa: F401  (a fixture)
 from tests.report import pages
 from tests.report.test_html_browser import JUDGED, SIZES, axe, browser  # noqa: F401  (fixtures)

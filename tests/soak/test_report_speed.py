@@ -9,7 +9,7 @@ import pytest
 from benchmarks import report as benchmark
 from cloudgpu.control.costs import costs
 from cloudgpu.control.report import reported
-from cloudgpu.report.html import to_html
+from cloudgpu.views.report.html import to_html
 
 pytestmark = pytest.mark.soak
 

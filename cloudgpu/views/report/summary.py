@@ -10,8 +10,8 @@ from typing import Any
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_AFTER
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.report.svg import MONTHS
-from cloudgpu.report.wording import Amounts, Clock, visible
+from cloudgpu.views.report.formatting import Amounts, Clock, visible
+from cloudgpu.views.report.svg import MONTHS
 
 Document = dict[str, Any]
 _MOMENT = "less than a minute"

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.report.svg import day_text
+from cloudgpu.views.report.svg import day_text
 
 Document = dict[str, Any]
 FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does

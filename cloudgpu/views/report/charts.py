@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-from cloudgpu.report.svg import dates, day_text, figures, levels, percent, picture, tag, words
+from cloudgpu.views.report.svg import dates, day_text, figures, levels, percent, picture, tag, words
 
 WIDE = 1000  # units of what is stretched to the page's width
 HIGH = 220  # pixels between the lowest and the highest line

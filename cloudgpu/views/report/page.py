@@ -9,9 +9,9 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cloudgpu.report.charts import Hours, Layer, Meeting, Point, Step, cumulative, hours, spending
-from cloudgpu.report.svg import day_text
-from cloudgpu.report.wording import Amounts, Clock, hours_text, visible
+from cloudgpu.views.report.charts import Hours, Layer, Meeting, Point, Step, cumulative, hours, spending
+from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, visible
+from cloudgpu.views.report.svg import day_text
 
 Document = dict[str, Any]
 NAMED = 8  # projects with a colour of their own; more are one layer

@@ -14,10 +14,10 @@ from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.estimate import rate_value
-from cloudgpu.report.recommend_steps import Step, remarks, steps
-from cloudgpu.report.recommend_words import a_month, sentence
-from cloudgpu.report.values import price_value, usd
+from cloudgpu.views.advice.estimate import rate_value
+from cloudgpu.views.advice.recommend_sentences import a_month, sentence
+from cloudgpu.views.advice.recommend_steps import Step, remarks, steps
+from cloudgpu.views.machines import price_value, usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency

@@ -10,7 +10,7 @@ from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Seen
 from cloudgpu.core.reaper.evidence import Known, known, up_since
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.report.guards import reason_of
+from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged, Signal

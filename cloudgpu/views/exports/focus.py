@@ -19,7 +19,7 @@ from cloudgpu.core.billing.usage import Per, Resource, Use
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.report.numbers import decimal, second
+from cloudgpu.views.cost import decimal, second
 
 COLUMNS = (
     "AvailabilityZone BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd "

@@ -1,22 +1,24 @@
-"""The answer of `cost` as plain values and as CSV: groups that add up to the total, ranges, what is still to come."""
+"""The answer of `cost` as plain values and as CSV: groups that add up to the total, ranges, what is still to come.
+
+Exact amounts and quantities as decimal text for files that other programs read.
+"""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
-from cloudgpu.core.values.money import HOUR, ZERO, Money
+from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.core.billing.cost_groups import Asked, Tally
     from cloudgpu.core.billing.forecast import Burn, More
     from cloudgpu.core.values.currency import Currency
@@ -161,3 +163,19 @@ def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
     whole, rest = divmod(micros * 10**8, HOUR)
     return usd(Money(10 * (whole + (2 * rest > HOUR or (2 * rest == HOUR and whole % 2)))))
+
+
+PLACES = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
+
+
+def decimal(value: Fraction | Money | int) -> str:
+    """Return plain decimal text, always with a point and never with an exponent; quantities to 15 places."""
+    exact = Fraction(value.nanos, NANO) if isinstance(value, Money) else Fraction(value)
+    parts = round(abs(exact) * 10**PLACES)
+    whole, rest = divmod(parts, 10**PLACES)
+    return f"{'-' if exact < 0 and parts else ''}{whole}.{f'{rest:0{PLACES}d}'.rstrip('0') or '0'}"
+
+
+def second(moment: datetime) -> str:
+    """Return a time as `YYYY-MM-DDTHH:mm:ssZ`, as FOCUS writes it; what is less than a second is left out."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moment.year > 999 else moment.isoformat()  # noqa: PLR2004

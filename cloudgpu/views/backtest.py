@@ -12,7 +12,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.backtest import Amount, Ended, Tested, added, off_seconds
 from cloudgpu.core.reaper.replay import Work
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 Value = dict[str, Any]
 LEFT_OUT = (

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.sustained_use import off_a_month
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.values import price_value, usd
+from cloudgpu.views.machines import price_value, usd
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.core.reconciliation.reconcile import Gap, Ours, Side
 from cloudgpu.core.values.money import NANO, Money
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 Row = Mapping[str, Any]
 AGREES = "agrees"

@@ -16,9 +16,17 @@ from cloudgpu.core.catalog.catalog import SpeedBasis, is_old
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.report.recommend_power import power_step
-from cloudgpu.report.recommend_sources import of_memory, of_purchase, of_rent, of_speed
-from cloudgpu.report.recommend_words import gib, number, rented, span_text
+from cloudgpu.views.advice.recommend_power import power_step
+from cloudgpu.views.advice.recommend_sentences import (
+    gib,
+    number,
+    of_memory,
+    of_purchase,
+    of_rent,
+    of_speed,
+    rented,
+    span_text,
+)
 
 _REPORTED = Fraction(93, 100)  # of a board's memory, with error correction on
 

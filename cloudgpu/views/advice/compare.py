@@ -11,17 +11,16 @@ from cloudgpu.core.advice.compare import Case, Machine, Own, Side, work
 from cloudgpu.core.advice.desktop import owned
 from cloudgpu.core.values.money import HOUR, ZERO, Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.compare_rests import assumptions
-from cloudgpu.report.compare_words import Shown, own_sentence, sentence
-from cloudgpu.report.desktops import desktop_value, rate_value
-from cloudgpu.report.values import price_value, usd
+from cloudgpu.views.advice.compare_basis import assumptions, desktop_value, rate_value
+from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
+from cloudgpu.views.machines import price_value, usd
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.report.compare_words import Story
+    from cloudgpu.views.advice.compare_sentences import Story
 
 Document = dict[str, Any]
 MOST_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met

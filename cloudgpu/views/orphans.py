@@ -9,7 +9,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources.orphan import Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.values import usd
+from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.times import iso
-from cloudgpu.report.asked import asked_value
-from cloudgpu.report.why import decision_value, why_value
+from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.activity import decision_value, why_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, Seen

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.report.wording import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
 
 Document = dict[str, Any]
 MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over

@@ -1,0 +1,1 @@
+"""Exports for other programs: CSV, FOCUS."""
