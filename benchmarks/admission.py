@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.control.budgets import counted_prices
+from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.core.budgets.admission import asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.events.log import Draft

@@ -14,8 +14,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import ec2_stub  # noqa: E402  (benchmarks/ is no package)
 
-from cloudgpu.control.opening import open_session  # noqa: E402
-from cloudgpu.control.reap import ReapWish, reap  # noqa: E402
+from cloudgpu.control.outage.opening import open_session  # noqa: E402
+from cloudgpu.control.reaper.reaper import ReapWish, reap  # noqa: E402
 from cloudgpu.core.events.log import Draft  # noqa: E402
 from cloudgpu.core.values.times import iso  # noqa: E402
 

@@ -243,9 +243,9 @@ def _translated(kind: str, region: str, found: Mapping[str, Any]) -> Any:
 
 def _pass(place: Path, home: Path, now: datetime | None = None) -> Any:
     """Make a pass over the canned answers and return it."""
-    from cloudgpu.control.opening import open_session
-    from cloudgpu.control.reap import ReapWish, reap
-    from cloudgpu.control.session_base import utc_now
+    from cloudgpu.control.outage.opening import open_session
+    from cloudgpu.control.reaper.reaper import ReapWish, reap
+    from cloudgpu.control.session.base import utc_now
 
     clock = utc_now if now is None else lambda: now
     session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock)
@@ -257,7 +257,7 @@ def _make(place: Path) -> None:
     """Make the home whose ledger knows them all, and the pass before."""
     import reap_home
 
-    from cloudgpu.control.opening import open_session
+    from cloudgpu.control.outage.opening import open_session
 
     home, now = place / "made", datetime.fromtimestamp(float((place / "now").read_text()), UTC)
     home.mkdir(mode=0o700)

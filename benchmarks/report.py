@@ -21,9 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import ledger_life
 
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.report import reported
-from cloudgpu.control.session import Session
+from cloudgpu.control.cost.report import reported
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from cloudgpu.control.face import Cloudgpu
+    from cloudgpu.control.api.client import Cloudgpu
 
 __version__ = "0.1.0"
 __all__ = [
@@ -83,7 +83,7 @@ def connect(
     returns aware UTC. Makes no network call and no file.
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
-    from cloudgpu.control.face import open_face
+    from cloudgpu.control.api.client import open_face
 
     return open_face(home=home, environ=environ, tell=tell, clock=clock)
 
@@ -95,6 +95,6 @@ if not TYPE_CHECKING:  # a checker reads the import above, and is told of every 
         if name != "Cloudgpu":
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        from cloudgpu.control.face import Cloudgpu
+        from cloudgpu.control.api.client import Cloudgpu
 
         return Cloudgpu

@@ -200,7 +200,7 @@ BAD = [
     ("core/stock.py", "from cloudgpu import ledger"),
     ("errors.py", "from cloudgpu.core.values.money import Money"),
     ("ledger/sqlite.py", "from cloudgpu.providers.base import Provider"),
-    ("ledger/sqlite.py", "import cloudgpu.control.launch"),
+    ("ledger/sqlite.py", "import cloudgpu.control.launch.launch"),
     ("config/settings.py", "from cloudgpu.access.keys import client_key"),
     ("access/tunnel.py", "from cloudgpu.config.files.paths import Home"),
     ("access/tunnel.py", "import asyncssh"),
@@ -219,7 +219,7 @@ BAD = [
     ("providers/aws/client.py", "from cloudgpu.providers.gcp import client"),
     ("providers/local/sshd.py", "import boto3"),
     ("testing/fake.py", "from cloudgpu.providers.registry import load"),
-    ("testing/fake.py", "from cloudgpu.control.launch import up"),
+    ("testing/fake.py", "from cloudgpu.control.launch.launch import up"),
     ("control/launch.py", "print('launched')"),
     ("__init__.py", "from cloudgpu.cli.app import main"),
 ]
@@ -233,7 +233,7 @@ def test_a_broken_rule_is_found(file: str, source: str) -> None:
 GOOD = [
     ("core/stock.py", "from cloudgpu.core.values.money import Money\nimport re"),
     ("core/stock.py", "from .money import Money"),
-    ("cli/up.py", "from cloudgpu.control.launch import up\nprint(up)"),
+    ("cli/up.py", "from cloudgpu.control.launch.launch import up\nprint(up)"),
     ("cli/app.py", "from cloudgpu import __version__"),
     ("control/launch.py", "from cloudgpu.providers import registry\nfrom cloudgpu.providers.base import Provider"),
     ("providers/local/provider.py", "from cloudgpu.access import known_hosts\nimport asyncssh"),

@@ -26,7 +26,9 @@ from cloudgpu.access.ssh import authorized_keys as guests
 from cloudgpu.access.ssh import execute as terminals
 from cloudgpu.access.ssh.connection import Completed
 from cloudgpu.agent import own_source, source
-from cloudgpu.control import on_start, samples, traffic
+from cloudgpu.control.access import on_start
+from cloudgpu.control.activity import agents as samples
+from cloudgpu.control.pricing import traffic
 from cloudgpu.core.model.launch import Part, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source

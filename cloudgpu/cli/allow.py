@@ -22,7 +22,7 @@ def command(
 
     For providers that let nobody connect but from named addresses. What you have shared with others stays.
     """
-    from cloudgpu.control.allow import allow, network_of
+    from cloudgpu.control.access.allowlist import allow, network_of
 
     network = network_of(from_, anywhere=from_anywhere)
     document, fault = allow(open_here(), name, network)

@@ -30,7 +30,7 @@ def command(
     By the samples that passes have kept here and by the ledger: runs, prices, holds, leases. It is judged and decided
     by the same rules as a pass. Saved is only time in which nobody used a machine. Nothing is changed, nobody asked.
     """
-    from cloudgpu.control.backtest import backtested
+    from cloudgpu.control.policies.backtest import backtested
 
     value = backtested(open_here(), policy, since=since, machine=machine, every=every)
     emit(output, value, text(value))

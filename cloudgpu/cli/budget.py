@@ -10,8 +10,8 @@ import typer
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
-    from cloudgpu.control.budget_asked import Asked
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.budgets.commands import Asked
+    from cloudgpu.control.session.session import Session
 
 
 class Action(StrEnum):
@@ -119,7 +119,7 @@ def _named(name: str | None) -> str:
 
 
 def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> Asked:
-    from cloudgpu.control.budget_asked import Asked
+    from cloudgpu.control.budgets.commands import Asked
     from cloudgpu.errors import InvalidRequest
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
@@ -131,7 +131,7 @@ def _asked(name: str | None, amount: str | None, period: str | None, **words: An
 
 def _set(session: Session, asked: Asked, output: Format, *, anew: bool) -> None:
     from cloudgpu.cli.budget_text import set_text
-    from cloudgpu.control.budget_asked import set_value
+    from cloudgpu.control.budgets.commands import set_value
 
     value = set_value(session, asked, anew=anew)
     if value["warning"]:
@@ -141,7 +141,7 @@ def _set(session: Session, asked: Asked, output: Format, *, anew: bool) -> None:
 
 def _ls(session: Session, output: Format) -> None:
     from cloudgpu.cli.budget_text import table_of
-    from cloudgpu.control.budget_asked import listed
+    from cloudgpu.control.budgets.commands import listed
 
     value = listed(session)
     none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
@@ -149,8 +149,8 @@ def _ls(session: Session, output: Format) -> None:
 
 
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.budget_asked import removed
-    from cloudgpu.control.last_role import payers_only
+    from cloudgpu.control.budgets.commands import removed
+    from cloudgpu.control.team.roles import payers_only
 
     payers_only(session, "Removing a budget")
     confirm(f"Remove the budget {name}? Nothing is held against it then.", yes=yes, why="This lets more be spent")
@@ -160,8 +160,8 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
 
 def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
     from cloudgpu.cli.budget_text import check_text
-    from cloudgpu.control.asked import duration
-    from cloudgpu.control.budget_asked import EVERY, checked, is_refused
+    from cloudgpu.control.budgets.commands import EVERY, checked, is_refused
+    from cloudgpu.control.inputs.launch_request import duration
 
     value = checked(session, name, every=duration(every, "--every") or EVERY)
     emit(output, value, check_text(value, every))
@@ -171,7 +171,7 @@ def _judge(session: Session, name: str | None, every: str, output: Format) -> No
 
 def _test(session: Session, output: Format) -> None:
     from cloudgpu.cli.budget_text import sent_text
-    from cloudgpu.control.budget_asked import sent_value
+    from cloudgpu.control.budgets.commands import sent_value
 
     value = sent_value(session)
     emit(output, value, sent_text(value))

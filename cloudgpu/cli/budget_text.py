@@ -56,7 +56,7 @@ def set_text(value: Value) -> str:
 
 def check_text(value: Value, every: str) -> str:
     """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
-    from cloudgpu.control.budget_asked import said_stops
+    from cloudgpu.control.budgets.commands import said_stops
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
     for one in value["budgets"]:

@@ -52,7 +52,7 @@ def command(
     if action is Action.REFRESH:
         _refresh(provider or [], account, factor, accept=accept, output=output)
         return
-    from cloudgpu.control.market import use_refreshed
+    from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
     one = _one(provider)
@@ -86,7 +86,7 @@ def _one(provider: list[str] | None) -> str | None:
 
 def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
     from cloudgpu.cli.prices import overview_text, shown_text
-    from cloudgpu.control.prices import overview, shown
+    from cloudgpu.control.catalog.prices import overview, shown
 
     now = datetime.now(UTC)
     if name is None:
@@ -99,8 +99,8 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
     from cloudgpu.cli.prices import difference_text
-    from cloudgpu.control.catalog import factor_of
-    from cloudgpu.control.prices import difference
+    from cloudgpu.control.catalog.prices import difference
+    from cloudgpu.control.catalog.refresh import factor_of
 
     value = difference(provider, factor_of(factor), last=last)
     emit(output, value, difference_text(value))
@@ -108,7 +108,7 @@ def _diff(provider: str | None, factor: str | None, *, last: bool, output: Forma
 
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
     from cloudgpu.cli.prices import refresh_text
-    from cloudgpu.control.catalog import factor_of, is_whole, refresh
+    from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
 
     value = refresh(open_here(), providers, account, factor=factor_of(factor), accept=accept)
     emit(output, value, refresh_text(value))

@@ -14,7 +14,7 @@ import typer
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 
 class Format(StrEnum):
@@ -44,7 +44,7 @@ def open_here(*, warn: bool = True) -> Session:
 
     So is, unless `warn` is false, that no pass has succeeded for too long: by every verb but those that make passes.
     """
-    from cloudgpu.control.opening import open_session
+    from cloudgpu.control.outage.opening import open_session
 
     session = open_session(os.environ, tell=tell)
     if warn:
@@ -59,7 +59,7 @@ def warn_here() -> None:
 
 
 def _warn_overdue(session: Session) -> None:
-    from cloudgpu.control.lastpass import overdue
+    from cloudgpu.control.session.last_run import overdue
     from cloudgpu.errors import LedgerUnavailable
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself

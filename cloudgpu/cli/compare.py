@@ -9,8 +9,8 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.compare_asked import CompareWish
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.advice.compare_request import CompareWish
+    from cloudgpu.control.session.session import Session
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     date (--desktops lists them); options give others in their place.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.compare_asked import AskedOfCompare, compare_wish
+    from cloudgpu.control.advice.compare_request import AskedOfCompare, compare_wish
 
     session = open_here()
     if desktops:
@@ -62,7 +62,7 @@ def command(
         _from_ledger(session, wish, output)
         return
     from cloudgpu.cli.calculated_text import calculated_text
-    from cloudgpu.control.calculated import calculated
+    from cloudgpu.control.advice.rent_or_buy import calculated
 
     document = calculated(session, wish, wish.rented)
     emit(output, document, calculated_text(document, wish.currency))
@@ -70,7 +70,7 @@ def command(
 
 def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:
     from cloudgpu.cli.compare_text import compare_text
-    from cloudgpu.control.compare import compared
+    from cloudgpu.control.advice.compare import compared
 
     document = compared(session, wish)
     emit(output, document, compare_text(document, wish.currency, wish.zone))
@@ -78,7 +78,7 @@ def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:
     from cloudgpu.cli.calculated_text import desktops_text
-    from cloudgpu.control.compare_desktop import desktops_listed
+    from cloudgpu.control.advice.desktop_choice import desktops_listed
 
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"

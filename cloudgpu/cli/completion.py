@@ -16,8 +16,8 @@ def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
 
 def machine_names(incomplete: str) -> list[str]:
     """Return the names of living machines in the ledger; nothing when it cannot be read."""
-    from cloudgpu.control.opening import open_session
-    from cloudgpu.control.session import living
+    from cloudgpu.control.outage.opening import open_session
+    from cloudgpu.control.session.session import living
     from cloudgpu.errors import CloudgpuError
 
     try:

@@ -13,8 +13,8 @@ import typer
 from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
-    from cloudgpu.control.cost_wish import CostWish
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.inputs.periods import CostWish
+    from cloudgpu.control.session.session import Session
 
 
 class CostFormat(StrEnum):
@@ -77,8 +77,8 @@ def command(
     With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
     an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
     """
-    from cloudgpu.control.collecting import collected_seldom
-    from cloudgpu.control.cost_wish import cost_wish
+    from cloudgpu.control.inputs.periods import cost_wish
+    from cloudgpu.control.reaper.reaper import collected_seldom
 
     alone = {
         "--by": "" if by == "instance" else by,
@@ -123,7 +123,7 @@ def _check_alone(given: dict[str, str]) -> None:
 
 def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
     from cloudgpu.cli.cost_text import cost_text
-    from cloudgpu.control.costs import costs
+    from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
 
     document = costs(session, wish)
@@ -137,7 +137,7 @@ def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
 
 
 def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
-    from cloudgpu.control.settle_ledger import verified
+    from cloudgpu.control.setup.ledger_admin import verified
     from cloudgpu.errors import ProviderUnavailable
 
     def agree(doubt: str) -> None:

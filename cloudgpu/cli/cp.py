@@ -39,7 +39,7 @@ def command(
     Exit code 2 when a path could not be copied; the others are.
     """
     from cloudgpu.access.copy.copy import copied, copy, machine_of
-    from cloudgpu.control.reach import reached
+    from cloudgpu.control.access.reach import reached
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)
         raise InvalidRequest(

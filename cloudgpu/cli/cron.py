@@ -13,8 +13,8 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.cron import Change
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.scheduler.cron import Change
+    from cloudgpu.control.session.session import Session
 
 
 class Action(StrEnum):
@@ -56,13 +56,13 @@ def command(
     session = open_here(warn=False)
     kind = "crontab" if crontab else "systemd" if systemd else None
     if action is Action.INSTALL:
-        from cloudgpu.control.asked import duration
-        from cloudgpu.control.cron import plan_install
+        from cloudgpu.control.inputs.launch_request import duration
+        from cloudgpu.control.scheduler.cron import plan_install
 
         span = duration(every, "--every")
         _change(session, plan_install(session, os.environ, every=span, nightly=nightly, kind=kind), output, yes=yes)
     elif action is Action.REMOVE:
-        from cloudgpu.control.cron import plan_remove
+        from cloudgpu.control.scheduler.cron import plan_remove
 
         _change(session, plan_remove(session, os.environ, kind=kind), output, yes=yes)
     elif action is Action.SHOW:
@@ -89,7 +89,7 @@ def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd
 
 
 def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
-    from cloudgpu.control.cron import carry_out, change_value
+    from cloudgpu.control.scheduler.cron import carry_out, change_value
 
     if change is None:
         emit(output, {"table": None, "changed": False, "lines": [], "replaced": [], "notes": []},
@@ -122,7 +122,7 @@ def _change_text(value: dict[str, Any], change: Change) -> str:
 
 def _show(session: Session, output: Format) -> None:
     from cloudgpu.cli.cron_text import show_text
-    from cloudgpu.control.cron import shown
+    from cloudgpu.control.scheduler.cron import shown
 
     value = shown(session, os.environ)
     emit(output, value, show_text(value, session.clock()))
@@ -131,7 +131,7 @@ def _show(session: Session, output: Format) -> None:
 
 
 def _test(session: Session, output: Format, *, inside: bool) -> None:
-    from cloudgpu.control.cron_trial import exit_code, inside_value, trial_value
+    from cloudgpu.control.scheduler.cron_test import exit_code, inside_value, trial_value
 
     if inside:  # in cron's environment: for the process that asks, not for people
         value = inside_value(session)

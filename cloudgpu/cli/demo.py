@@ -20,7 +20,7 @@ from cloudgpu.errors import CloudgpuError, StopUnproved
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 SPAN = timedelta(minutes=15)  # how long its machine lives at most, whatever becomes of the demo
 CELL = """\
@@ -38,7 +38,7 @@ def command(*, output: Output = Format.TEXT) -> None:
     activity and cost beside an owned desktop, stops it, ends it, and proves that nothing is left. Uses a home of
     its own and touches neither your settings nor your ledger.
     """
-    from cloudgpu.control.opening import open_session
+    from cloudgpu.control.outage.opening import open_session
 
     root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
     environ = {**os.environ, "CLOUDGPU_HOME": str(root)}
@@ -105,7 +105,7 @@ class _Story:
 
 
 def _play(session: Session, story: _Story) -> dict[str, Any]:
-    from cloudgpu.control.lifecycle import end, stop
+    from cloudgpu.control.lifecycle.lifecycle import end, stop
 
     story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
     row = _launch(session, story)
@@ -123,10 +123,10 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
 
 def _launch(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.planned import plan
-    from cloudgpu.control.launch import launch
-    from cloudgpu.control.prepare import prepare
-    from cloudgpu.control.preview import planned
-    from cloudgpu.control.words import Wish
+    from cloudgpu.control.inputs.launch_request import Wish
+    from cloudgpu.control.launch.budget_preview import planned
+    from cloudgpu.control.launch.launch import launch
+    from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Want
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
@@ -143,7 +143,7 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
 
 def _work(session: Session, row: dict[str, Any], story: _Story) -> tuple[str, str]:
     from cloudgpu.access.jupyter.notebook import run_cell
-    from cloudgpu.control.jupyter import JupyterTunnel, agent_status
+    from cloudgpu.control.access.jupyter import JupyterTunnel, agent_status
 
     story.step("Open Jupyter through the tunnel and run one notebook cell.")
     with JupyterTunnel(session, row) as tunnel:
@@ -171,7 +171,7 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _cost(session: Session, story: _Story) -> dict[str, Any]:
     from cloudgpu.cli.render import dollars, price
-    from cloudgpu.control.costs import costs
+    from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.machines import machine_value
 
     value = costs(session)
@@ -220,9 +220,9 @@ def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], Non
 
 def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
-    from cloudgpu.control import underway
-    from cloudgpu.control.lifecycle import end
-    from cloudgpu.control.session import living
+    from cloudgpu.control.lifecycle.lifecycle import end
+    from cloudgpu.control.session import underway
+    from cloudgpu.control.session.session import living
 
     interrupt.take_time()
     _end_in_peace()

@@ -14,8 +14,8 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cloudgpu.control.check import Check
-    from cloudgpu.control.trial import Trial
+    from cloudgpu.control.setup.live_check import Trial
+    from cloudgpu.core.model.checks import Check
 
 MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
 
@@ -38,8 +38,8 @@ def command(
     SSH, stops it, starts it, ends it, proves that nothing of it is left, and says what it cost.
     Exit code 0 when nothing stands in the way, else that of the gravest fault.
     """
-    from cloudgpu.control.check import Verdict, gravest
-    from cloudgpu.control.doctor import examine, examined
+    from cloudgpu.control.setup.doctor import examine, examined
+    from cloudgpu.core.model.checks import Verdict, gravest
 
     if gpu is not None and not live:
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
@@ -61,8 +61,7 @@ def command(
 
 def _live(*, yes: bool, **asked: str | None) -> tuple[dict[str, Any], list[Trial]]:
     """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
-    from cloudgpu.control.live import ceiling, planned
-    from cloudgpu.control.trial import document, tried
+    from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
 
     session = open_here()
     session.check_launchable()

@@ -11,7 +11,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
 
@@ -45,10 +45,9 @@ def command(
     from cloudgpu.cli.kept_things import monthly
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.running_text import running_lines
-    from cloudgpu.control.down import ended, to_end
-    from cloudgpu.control.end_words import end_words
-    from cloudgpu.control.law import others_note
-    from cloudgpu.control.still_running import still_running
+    from cloudgpu.control.api.down import ended, to_end
+    from cloudgpu.control.lifecycle.termination_summary import end_words, still_running
+    from cloudgpu.control.team.law import others_note
 
     session = open_here()
     if all_ and not names:
@@ -83,8 +82,8 @@ def command(
 
 def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
     from cloudgpu.cli.render import spent, without_price
-    from cloudgpu.control.lost import lose
-    from cloudgpu.control.view import machine
+    from cloudgpu.control.inventory.listing import machine
+    from cloudgpu.control.lifecycle.lost import lose
     from cloudgpu.errors import InvalidRequest
 
     if all_ or len(names) != 1:

@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.cli.cost import Currency, Rate, RateDate
 
 if TYPE_CHECKING:
-    from cloudgpu.control.estimate_asked import AskedOfEstimate
+    from cloudgpu.control.advice.estimate_request import AskedOfEstimate
 
 Text = str | None
 
@@ -105,8 +105,8 @@ def _answer(asked: AskedOfEstimate, output: Format) -> None:
     from datetime import UTC, datetime
 
     from cloudgpu.cli.estimate_text import estimate_text
-    from cloudgpu.control.estimate import estimated, estimated_here
-    from cloudgpu.control.estimate_asked import estimate_wish
+    from cloudgpu.control.advice.estimate import estimated, estimated_here
+    from cloudgpu.control.advice.estimate_request import estimate_wish
 
     if asked.get("like") is None:
         document, wish = estimated_here(os.environ, datetime.now(UTC), asked)

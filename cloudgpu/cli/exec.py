@@ -24,7 +24,7 @@ def command(
     Every failure of cloudgpu itself is exit code 255.
     """
     from cloudgpu.access.ssh.execute import run
-    from cloudgpu.control.reach import reached
+    from cloudgpu.control.access.reach import reached
 
     argv = words[1:] if words and words[0] == "--" else list(words or [])
     if not argv:

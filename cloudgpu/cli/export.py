@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
-from cloudgpu.control.exports import Form
+from cloudgpu.control.cost.exports import Form
 from cloudgpu.errors import InvalidRequest
 
 
@@ -31,8 +31,7 @@ def command(
     our own (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The lines add up to the ledger's total of the period.
     Days and times are written as for cost. With --out, `-o json` says what was written.
     """
-    from cloudgpu.control.exports import export
-    from cloudgpu.control.spans import span_asked
+    from cloudgpu.control.cost.exports import export, span_asked
 
     if output is Format.JSON and out is None:
         raise InvalidRequest(

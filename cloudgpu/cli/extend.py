@@ -23,10 +23,9 @@ def command(
     Past renew-until that end moves along, and the question says so. Exit code 3 where a budget does not carry that.
     """
     from cloudgpu.cli.render import when
-    from cloudgpu.control.asked import duration
-    from cloudgpu.control.law import check_override, others_note
-    from cloudgpu.control.lease import extend, plan_extension
-    from cloudgpu.control.words import check_reason
+    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.lifecycle.lease import extend, plan_extension
+    from cloudgpu.control.team.law import check_override, others_note
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 

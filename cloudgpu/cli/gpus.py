@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.control.market import Order, asked_filters, market_value
+from cloudgpu.control.catalog.market import Order, asked_filters, market_value
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
     speed was not measured, the stand-in is named beside the figure. Nothing that fits is no error (exit code 0).
     """
     from cloudgpu.cli.market import offers_text
-    from cloudgpu.control.market import use_refreshed
+    from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
     filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)

@@ -38,7 +38,7 @@ def _timer(found: dict[str, Any]) -> str:
 
 def _has_no_cloud(value: dict[str, Any]) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    from cloudgpu.control.accounts import is_owned
+    from cloudgpu.control.session.accounts import is_owned
 
     return is_owned(value) and value["guards"]["timer_is"] == "none"
 

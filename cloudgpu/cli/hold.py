@@ -22,13 +22,12 @@ def command(
     Budgets, renew-until and schedules are stronger: which of them will end it before that is said at once.
     """
     from cloudgpu.cli.render import when
-    from cloudgpu.control.accounts import is_owned
-    from cloudgpu.control.asked import moment
-    from cloudgpu.control.hold_loses import hold_loses_to
-    from cloudgpu.control.law import others_note
-    from cloudgpu.control.lease import check_hold, set_hold
-    from cloudgpu.control.limits import check_held
-    from cloudgpu.control.policies import limits_of
+    from cloudgpu.control.inputs.launch_request import moment
+    from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
+    from cloudgpu.control.policies.limits import check_held
+    from cloudgpu.control.policies.resolve import limits_of
+    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.control.team.law import others_note
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 

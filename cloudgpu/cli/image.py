@@ -10,7 +10,7 @@ import typer
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 
 class Action(StrEnum):
@@ -60,8 +60,8 @@ _CUT = "The machine goes on running, so what it was just writing may be cut in t
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.control.law import check_may
-    from cloudgpu.control.things import leftover_value, save
+    from cloudgpu.control.resources.named import leftover_value, save
+    from cloudgpu.control.team.law import check_may
 
     row = session.find(name)
     check_may(session, row, "save an image of")

@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from cloudgpu.control.init import Draft, Found, Host
+    from cloudgpu.control.setup.init import Draft, Found, Host
 
 T = TypeVar("T")
 QUESTIONS = {
@@ -134,7 +134,7 @@ def command(
         )  # fmt: skip
         return
     _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, remove or None)
-    from cloudgpu.control.init import checked, draft, login_of, look, read_host
+    from cloudgpu.control.setup.init import checked, draft, login_of, look, read_host
 
     named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
     values = {name: checked(name, text) for name, text in named.items() if text is not None}
@@ -153,7 +153,7 @@ def command(
 
 def _write(made: Draft, *, ask: bool, output: Format) -> None:
     """Show the change, ask, write it, and say what was done."""
-    from cloudgpu.control.init import write
+    from cloudgpu.control.setup.init import write
 
     if made.changed:
         _show(made)
@@ -184,7 +184,7 @@ def _without(option: str, message: str) -> InvalidRequest:
 
 def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
-    from cloudgpu.control.init import checked
+    from cloudgpu.control.setup.init import checked
 
     sys.stderr.write("Enter keeps what stands in brackets.\n")
     for name, question in QUESTIONS.items():
@@ -199,7 +199,7 @@ def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | De
 
 
 def _asked_hosts() -> list[Host]:
-    from cloudgpu.control.init import read_host
+    from cloudgpu.control.setup.init import read_host
 
     hosts: list[Host] = []
     while (one := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
@@ -222,7 +222,7 @@ def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
 def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
     """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
-    from cloudgpu.control.init import confirmed, known_key
+    from cloudgpu.control.setup.init import confirmed, known_key
 
     key, known = shown_host_key(host.host, host.port), known_key(found, host)
     if key == known or confirmed(key, fingerprints, host):
@@ -251,7 +251,7 @@ def _show(made: Draft) -> None:
 
 def _value(made: Draft) -> dict[str, Any]:
     from cloudgpu.config.credentials import find_credentials
-    from cloudgpu.control.init import missing_extras
+    from cloudgpu.control.setup.init import missing_extras
 
     return {
         "file": str(made.found.home.config_file),

@@ -13,7 +13,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cloudgpu.control.cloud_init import Preparation
+    from cloudgpu.control.setup.cloud_account import Preparation
     from cloudgpu.core.model.account import BudgetAlert, RolePart
 
 
@@ -41,8 +41,8 @@ def prepare(
 
     `named` is what --profile, --subscription and --project say, `budget` what --budget and --email do.
     """
-    from cloudgpu.control import cloud_init
-    from cloudgpu.control.init import look
+    from cloudgpu.control.setup import cloud_account as cloud_init
+    from cloudgpu.control.setup.init import look
 
     found, keys = look(os.environ), _named_keys(cloud, named)
     if remove:
@@ -79,7 +79,7 @@ def _named_part(made: Preparation, part: RolePart) -> str:
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
     """Return the wanted budget; raise InvalidRequest where only one half of it was said."""
-    from cloudgpu.control.cloud_init import read_budget
+    from cloudgpu.control.setup.cloud_account import read_budget
 
     if amount is None and email is None:
         return None
@@ -150,7 +150,7 @@ def _show_uses(made: Preparation, name: str) -> None:
         if not one.good and f"cloudgpu init {made.kind}" not in one.next:  # that is being done
             tell(f"{one.what}: {one.says}" + (f" -> {one.next}" if one.next else ""))
     if made.role is None:
-        from cloudgpu.control.permitted import document
+        from cloudgpu.control.setup.permissions import document
 
         tell(f"What a launch has to be allowed: {document(made.kind)} (docs/permissions.md).")
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.cli.common import Format, confirm, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.forget import Farewell
+    from cloudgpu.control.setup.retire_account import Farewell
 
 
 def retire(account: str, *, yes: bool, output: Format) -> None:
     """Show what will be done, ask once, retire the account, and say so."""
-    from cloudgpu.control.forget import document, forget, plan
+    from cloudgpu.control.setup.retire_account import document, forget, plan
 
     session = open_here()
     farewell = plan(session, os.environ, account)

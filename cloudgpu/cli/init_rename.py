@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, confirm, emit, open_here
 
 def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
     """Show what will be done, ask once, write the new name down, and say so."""
-    from cloudgpu.control.rename import document, plan, rename
+    from cloudgpu.control.setup.rename_account import document, plan, rename
 
     session = open_here()
     found = plan(session, os.environ, old, new)

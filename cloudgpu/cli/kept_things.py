@@ -13,14 +13,14 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 Value = dict[str, Any]
 
 
 def listing(session: Session, word: str, output: Format) -> None:
     """Print the images or volumes of this ledger; leave with 8 when a part did not answer."""
-    from cloudgpu.control.things import named, things_value
+    from cloudgpu.control.resources.named import named, things_value
 
     document = things_value(named(session, Kind(word)), Kind(word))
     emit(output, document, _table(document[f"{word}s"], word, session))
@@ -32,8 +32,8 @@ def listing(session: Session, word: str, output: Format) -> None:
 
 def removal(session: Session, word: str, name: str | None, region: str | None, *, yes: bool, output: Format) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
-    from cloudgpu.control.law import named_row, others_note
-    from cloudgpu.control.things import leftover_value, remove, the_one
+    from cloudgpu.control.resources.named import leftover_value, remove, the_one
+    from cloudgpu.control.team.law import named_row, others_note
 
     if name is None:
         raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")

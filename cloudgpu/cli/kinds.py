@@ -26,7 +26,7 @@ def name_installed(params: Sequence[Any]) -> None:
 
 
 def _installed() -> tuple[str, ...]:
-    from cloudgpu.control.accounts import provider_kinds
+    from cloudgpu.control.session.accounts import provider_kinds
 
     return provider_kinds()
 

@@ -11,7 +11,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 
 class Action(StrEnum):
@@ -83,7 +83,7 @@ def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bo
 def _move(session: Session, url: str | None, output: Format, *, follow: bool, yes: bool) -> None:
     from contextlib import closing
 
-    from cloudgpu.control.moving import carry_out, plan
+    from cloudgpu.control.setup.ledger_move import carry_out, plan
 
     with closing(plan(session, url, follow=follow)) as wanted:
         if not wanted.follows:
@@ -107,14 +107,14 @@ def _moved(value: dict[str, Any]) -> list[str]:
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:
-    from cloudgpu.control.ledgers import backed_up
+    from cloudgpu.control.setup.ledger_admin import backed_up
 
     value = backed_up(session, file)
     emit(output, value, f"{value['file']}: {value['lines']} lines, up to {value['recorded_at']}; every hash right.")
 
 
 def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.control.ledgers import restored
+    from cloudgpu.control.setup.ledger_admin import restored
 
     confirm(f"Put {file} in the place of the ledger {session.ledger.place}? The present one is set aside.", yes=yes)
     value = restored(session, file, even_if_older=even_if_older)

@@ -34,7 +34,7 @@ def command(
     Run it as the database user to whom the tables belong, or shall belong. What that user may not do is printed as
     SQL, with who may: let it be run, then run this again (exit code 6 until all is done). It may be run at any time.
     """
-    from cloudgpu.control.teams import shared
+    from cloudgpu.control.setup.team_ledger import shared
 
     if not team:
         raise InvalidRequest(

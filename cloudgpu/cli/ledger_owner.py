@@ -21,7 +21,7 @@ def command(
     A member's first launch records the name that is in their settings. Only payers may say otherwise.
     """
     from cloudgpu.cli.render import table
-    from cloudgpu.control.law import assign_owner, owners
+    from cloudgpu.control.team.law import assign_owner, owners
 
     session = open_here()
     if owner is not None and user is None:

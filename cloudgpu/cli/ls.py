@@ -31,12 +31,12 @@ def command(
     Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
     account did not answer: its machines are shown as last seen.
     """
-    from cloudgpu.control.opening import open_session
-    from cloudgpu.control.view import listed
+    from cloudgpu.control.inventory.listing import listed
+    from cloudgpu.control.outage.opening import open_session
 
     session = open_session(os.environ, tell=tell)
     if not refresh:  # with it, the account is among those that did not answer, and why
-        from cloudgpu.control.tables import table_faults
+        from cloudgpu.control.session.account_settings import table_faults
 
         for sentence in table_faults(session.settings):
             tell(sentence)
@@ -84,7 +84,7 @@ def _text(
         if verbose:
             from cloudgpu.cli.guards_text import guard_lines
             from cloudgpu.cli.render import at_cloud, facts
-            from cloudgpu.control.accounts import is_owned
+            from cloudgpu.control.session.accounts import is_owned
 
             rented = facts((one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one))
             lines += ["\nAt the cloud", rented] if rented else []

@@ -26,7 +26,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
     """Return what `show` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    from cloudgpu.control.accounts import is_owned
+    from cloudgpu.control.session.accounts import is_owned
 
     owned = is_owned(value)
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
@@ -63,7 +63,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
 
 def _market(value: dict[str, Any]) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
-    from cloudgpu.control.accounts import is_owned
+    from cloudgpu.control.session.accounts import is_owned
 
     return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
 

@@ -10,8 +10,8 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, t
 from cloudgpu.core.model.identity import gap_text
 
 if TYPE_CHECKING:
-    from cloudgpu.control.orphans import Survey
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.resources.orphans import Survey
+    from cloudgpu.control.session.session import Session
 
 
 def command(
@@ -38,8 +38,8 @@ def command(
     machine is only ended where --stopped-older-than says so. Exit code 8 when a region did not answer (the others are
     shown, and cleaned), 9 when the removal of something that costs money could not be proved.
     """
-    from cloudgpu.control.orphans import survey
-    from cloudgpu.control.orphans_documents import surveyed, wished
+    from cloudgpu.control.resources.documents import surveyed, wished
+    from cloudgpu.control.resources.orphans import survey
 
     wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
     session = open_here()
@@ -57,8 +57,8 @@ def _clean(
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
     from cloudgpu.cli.orphans_text import going, gone
-    from cloudgpu.control.orphans_clean import clean
-    from cloudgpu.control.orphans_documents import cleaned
+    from cloudgpu.control.resources.cleanup import clean
+    from cloudgpu.control.resources.documents import cleaned
 
     for line in going(document, session.clock()).splitlines():
         tell(line)

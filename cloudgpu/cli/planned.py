@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
-from cloudgpu.control.accounts import is_owned
+from cloudgpu.control.session.accounts import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 
@@ -184,7 +184,7 @@ def _ssh(network: Value) -> str | None:
     if network["security_group"]:
         who = f"as security group {network['security_group']} says"
     elif network["ssh_from"]:
-        from cloudgpu.control.setups import ANYWHERE
+        from cloudgpu.control.inputs.setup import ANYWHERE
 
         allowed = ", ".join(network["ssh_from"])
         who = "from EVERY address (with a key)" if ANYWHERE in network["ssh_from"] else f"from {allowed}"

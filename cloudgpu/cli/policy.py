@@ -10,7 +10,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 
 class Action(StrEnum):
@@ -74,7 +74,7 @@ def command(
 
 def _list(session: Session, output: Format) -> None:
     from cloudgpu.cli.policy_text import list_text
-    from cloudgpu.control.policy_asked import listed
+    from cloudgpu.control.policies.commands import listed
 
     value = listed(session)
     emit(output, value, list_text(value))
@@ -82,7 +82,7 @@ def _list(session: Session, output: Format) -> None:
 
 def _show(session: Session, name: str | None, output: Format) -> None:
     from cloudgpu.cli.policy_text import show_text
-    from cloudgpu.control.policy_asked import shown
+    from cloudgpu.control.policies.commands import shown
 
     value = shown(session, name or session.settings.policy)
     emit(output, value, show_text(value, session.clock()))
@@ -90,14 +90,14 @@ def _show(session: Session, name: str | None, output: Format) -> None:
 
 def _explain(session: Session, name: str | None, output: Format) -> None:
     from cloudgpu.cli.policy_text import explain_text
-    from cloudgpu.control.policy_asked import explained
+    from cloudgpu.control.policies.commands import explained
 
     value = explained(session, name)
     emit(output, value, explain_text(value, session.clock()))
 
 
 def _check(session: Session, files: list[str], output: Format) -> None:
-    from cloudgpu.control.policy_asked import checked
+    from cloudgpu.control.policies.commands import checked
 
     value = checked(session, files)
     read = value["checked"]
@@ -108,8 +108,8 @@ def _check(session: Session, files: list[str], output: Format) -> None:
 
 
 def _publish(session: Session, name: str, output: Format) -> None:
-    from cloudgpu.control.policies import policy_paths
-    from cloudgpu.control.published import publish
+    from cloudgpu.control.policies.resolve import policy_paths
+    from cloudgpu.control.team.published import publish
 
     value = publish(session, name, policy_paths(session.home))
     says = f"{value['published']} is published as it was already"
@@ -119,7 +119,7 @@ def _publish(session: Session, name: str, output: Format) -> None:
 
 
 def _withdraw(session: Session, name: str, output: Format) -> None:
-    from cloudgpu.control.published import withdraw
+    from cloudgpu.control.team.published import withdraw
 
     value = withdraw(session, name)
     stays = "" if name == "limits" else " Machines that are there go by the text of their launch."

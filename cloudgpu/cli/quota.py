@@ -41,11 +41,11 @@ def command(
     A limit counts what runs at once on a market in a region, by everybody in the account. --request shows what it
     will ask for and asks once; the provider decides, in minutes or days. Exit code 8 when a region did not answer.
     """
-    from cloudgpu.control.quotas import quotas_value
+    from cloudgpu.control.catalog.quotas import quotas_value
 
     session = open_here()
     if request is not None:
-        from cloudgpu.control.raising import Asking
+        from cloudgpu.control.catalog.quotas import Asking
         from cloudgpu.core.model.offers import Market
 
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
@@ -67,7 +67,7 @@ def command(
 def _request(
     session: Any, asking: Any, account: str | None, provider: str | None, *, yes: bool, output: Format
 ) -> None:
-    from cloudgpu.control.raising import carry_out, plan_raise
+    from cloudgpu.control.catalog.quotas import carry_out, plan_raise
 
     found = plan_raise(session, asking, account=account, provider=provider)
     if output is Format.TEXT:

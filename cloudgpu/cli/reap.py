@@ -12,7 +12,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
     from cloudgpu.core.reaper.result import Pass
 
 
@@ -50,10 +50,10 @@ def command(
     Says nothing when nothing happened. Exit code 8 when a part did not answer or a policy cannot be resolved (all
     others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
     """
-    from cloudgpu.control.asked import duration
-    from cloudgpu.control.outage_told import told_where_away
-    from cloudgpu.control.reap import INTERVAL, ReapWish, reap
-    from cloudgpu.control.session_base import silent
+    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.outage.notices import told_where_away
+    from cloudgpu.control.reaper.reaper import INTERVAL, ReapWish, reap
+    from cloudgpu.control.session.base import silent
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
     session = open_here(warn=False)
@@ -83,8 +83,8 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
     if not cron:
         return nightly
     from cloudgpu.config.files.zones import zone_of
-    from cloudgpu.control.lastpass import last_pass
-    from cloudgpu.control.watch_due import sweep_due
+    from cloudgpu.control.scheduler.due import sweep_due
+    from cloudgpu.control.session.last_run import last_pass
     from cloudgpu.errors import LedgerUnavailable
 
     try:

@@ -55,7 +55,7 @@ def command(
     dollar; then from how many hours a week on a desktop is cheaper. Prices are the catalogue's, dated; nobody is asked.
     """
     from cloudgpu.cli.recommend_text import text
-    from cloudgpu.control.recommend import recommended
+    from cloudgpu.control.advice.recommend import recommended
 
     value = recommended(
         open_here(),

@@ -36,7 +36,7 @@ def command(
     our tags and by the cloud's ids. Compared is the period of the file. Nothing is changed. A file in another currency
     needs its rate under [currencies] of config.toml.
     """
-    from cloudgpu.control.reconcile import reconcile
+    from cloudgpu.control.cost.reconcile import reconcile
 
     value = reconcile(open_here(), file, provider)
     if output is Form.CSV:

@@ -11,7 +11,7 @@ from cloudgpu.cli.kinds import kind_option
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
-    from cloudgpu.control.regions import Question
+    from cloudgpu.control.catalog.regions import Question
 
 
 def command(
@@ -33,7 +33,7 @@ def command(
     Prices are those of the cheapest machine with that GPU which the provider launches there now: spot prices are
     asked, on-demand prices are a dated list. Exit code 8 when a region did not answer: it is named.
     """
-    from cloudgpu.control.regions import question_of, regions_value
+    from cloudgpu.control.catalog.regions import question_of, regions_value
 
     question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
     document = regions_value(open_here(), question, account=account, provider=provider)
@@ -46,7 +46,7 @@ def command(
 
 def _text(document: dict[str, Any], question: Question) -> str:
     from cloudgpu.cli.render import paragraph, table
-    from cloudgpu.control.regions import sources
+    from cloudgpu.control.catalog.regions import sources
 
     rows = [row for row in document["regions"] if question.gpu is None or row["price"]]
     elsewhere = [row["region"] for row in document["regions"] if row not in rows]

@@ -13,8 +13,8 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.report_file import Form
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.cost.report_files import Form
+    from cloudgpu.control.session.session import Session
 
 
 def command(
@@ -48,9 +48,8 @@ def command(
     does not take it is named, with exit code 8.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.report import reported
-    from cloudgpu.control.report_asked import AskedOfReport, report_wish
-    from cloudgpu.control.report_file import Form, form_of
+    from cloudgpu.control.cost.report import AskedOfReport, report_wish, reported
+    from cloudgpu.control.cost.report_files import Form, form_of
 
     wanted = form_of(form)
     if send:
@@ -70,7 +69,7 @@ def command(
 
 def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
     """Refuse a report and a document for the same standard output."""
-    from cloudgpu.control.report_file import STDOUT, Form
+    from cloudgpu.control.cost.report_files import STDOUT, Form
 
     if output is Format.JSON and form is not Form.JSON and (to == STDOUT or (to is None and form is Form.MARKDOWN)):
         raise InvalidRequest(
@@ -83,7 +82,7 @@ def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
 
 def _check_sent(form: Form, to: str | None) -> None:
     """Refuse what --send would leave out silently."""
-    from cloudgpu.control.report_file import Form
+    from cloudgpu.control.cost.report_files import Form
 
     for option, value in (("--to", to), ("--format", None if form is Form.HTML else str(form))):
         if value is not None:
@@ -97,7 +96,7 @@ def _check_sent(form: Form, to: str | None) -> None:
 
 def _send(session: Session, document: dict[str, Any], output: Format) -> None:
     from cloudgpu.cli.budget_text import sent_text
-    from cloudgpu.control.report_send import sent_report
+    from cloudgpu.control.cost.report_delivery import sent_report
 
     value = sent_report(session, document)
     emit(output, value, sent_text(value))
@@ -107,7 +106,7 @@ def _send(session: Session, document: dict[str, Any], output: Format) -> None:
 
 def _written(document: dict[str, Any], form: Form, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
-    from cloudgpu.control.report_file import STDOUT, Form, rendered, usual_file, write_report
+    from cloudgpu.control.cost.report_files import STDOUT, Form, rendered, usual_file, write_report
 
     if to is None and output is Format.JSON and form is Form.HTML:
         return None

@@ -31,7 +31,7 @@ def command(
     connect but from named addresses, --from says theirs (`same`: the network that you are in); --remove closes it.
     """
     from cloudgpu.access.ssh.authorized_keys import read_guest_key
-    from cloudgpu.control.share import check_from, share, unshare
+    from cloudgpu.control.access.share import check_from, share, unshare
 
     guest = read_guest_key(key) if key else None
     if guest is None and not remove:

@@ -29,7 +29,7 @@ def command(
     a machine counts as in use, idle or unknown: by the samples that the latest pass has kept here, or with --refresh
     by what the machine says now. --history is every line of the ledger about it, oldest first, in words.
     """
-    from cloudgpu.control.show import shown
+    from cloudgpu.control.api.show import shown
 
     session = open_here()
     value = shown(session, name, refresh=refresh, history=history, why=why)

@@ -27,8 +27,8 @@ def command(
 ) -> None:
     """Rehearse a spot interruption: the machine gets its notice and is then taken away, as the market would do it."""
     from cloudgpu.cli.render import when
-    from cloudgpu.control.law import check_may
-    from cloudgpu.control.rehearse import interrupt, interrupted
+    from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
+    from cloudgpu.control.team.law import check_may
     from cloudgpu.core.values.times import iso
 
     del action

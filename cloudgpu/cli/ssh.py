@@ -21,8 +21,8 @@ def command(
     The same works without cloudgpu after adding this to ~/.ssh/config:  Include CLOUDGPU_HOME/ssh_config
     """
     from cloudgpu.access.ssh.ssh_config import ssh_command
-    from cloudgpu.control.reach import find_way
-    from cloudgpu.control.tidy import tidy
+    from cloudgpu.control.access.reach import find_way
+    from cloudgpu.control.inventory.local_files import tidy
 
     session = open_here()
     row = find_way(session, session.find(name))

@@ -12,7 +12,7 @@ from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, o
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 Row = dict[str, Any]
 AWAKE = ("running", "pending")
@@ -45,10 +45,9 @@ def command(
     A parked machine, and one that was interrupted and left its disk, is launched again from its image, under its own
     name; the image is removed when the machine has come up. Exit code 4 where there is no capacity: what is kept stays.
     """
-    from cloudgpu.control.asked import duration
-    from cloudgpu.control.law import check_may, check_override
-    from cloudgpu.control.resume import settled_first
-    from cloudgpu.control.words import check_reason
+    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.launch.restore import settled_first
+    from cloudgpu.control.team.law import check_may, check_override
     from cloudgpu.core.model.machine import comes_back
     from cloudgpu.views.machines import machine_value
 
@@ -70,7 +69,7 @@ def command(
 
 def _next(session: Session, row: Row) -> str:
     from cloudgpu.cli.render import next_steps
-    from cloudgpu.control.templates import opens_jupyter
+    from cloudgpu.control.launch.templates import opens_jupyter
 
     if row["state"] != "running":
         return f" See: cloudgpu show {row['name']} --refresh"
@@ -79,9 +78,9 @@ def _next(session: Session, row: Row) -> str:
 
 def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:
     from cloudgpu.cli.render import dollars, price
-    from cloudgpu.control.lifecycle import new_lease
-    from cloudgpu.control.look import refresh
-    from cloudgpu.control.resume import start_stopped
+    from cloudgpu.control.inventory.sync import refresh
+    from cloudgpu.control.launch.restore import start_stopped
+    from cloudgpu.control.lifecycle.lifecycle import new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.machines import machine_value, usd
@@ -100,8 +99,8 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
 
 def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
-    from cloudgpu.control.lifecycle import new_lease
-    from cloudgpu.control.resume import check_move, move, plan_move
+    from cloudgpu.control.launch.restore import check_move, move, plan_move
+    from cloudgpu.control.lifecycle.lifecycle import new_lease
 
     found = plan_move(session, row)
     check_move(session, found, new_lease(session, row, asked.lease, asked.renew_until), asked.override)
@@ -120,8 +119,8 @@ def _brought_back(
 ) -> Row:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.up import tell_plan
-    from cloudgpu.control.preview import check_budgets, planned
-    from cloudgpu.control.resume import come_back, plan_comeback
+    from cloudgpu.control.launch.budget_preview import check_budgets, planned
+    from cloudgpu.control.launch.restore import come_back, plan_comeback
 
     prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)
 

@@ -15,10 +15,10 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `ls --refresh` or `start` goes on with it.
     """
     from cloudgpu.cli.running_text import running_lines
-    from cloudgpu.control.law import others_note
-    from cloudgpu.control.lifecycle import check_stop, stop
-    from cloudgpu.control.outage_found import to_stop
-    from cloudgpu.control.still_running import still_running
+    from cloudgpu.control.lifecycle.lifecycle import check_stop, stop
+    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.outage.discovery import to_stop
+    from cloudgpu.control.team.law import others_note
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
@@ -37,7 +37,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 def _said(value: dict[str, Any]) -> str:
     from cloudgpu.cli.render import dollars, stays, steps, while_stopped
-    from cloudgpu.control.accounts import is_owned
+    from cloudgpu.control.session.accounts import is_owned
 
     name = value["name"]
     if not stays(value):

@@ -10,8 +10,8 @@ import typer
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
 
 if TYPE_CHECKING:
-    from cloudgpu.control.jupyter import Notebook
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.access.jupyter import Notebook
+    from cloudgpu.control.session.session import Session
 
 
 def command(
@@ -28,7 +28,7 @@ def command(
 
     Survives lost connections: what is opened meanwhile waits, kernels live on. Ctrl-C ends the tunnel, not Jupyter.
     """
-    from cloudgpu.control import tunnels
+    from cloudgpu.control.network import tunnels
 
     tunnels.check_port(port)
     session = open_here()
@@ -40,11 +40,11 @@ def command(
         )
         emit(output, {"name": row["name"], "stopped": ended}, said)
     elif serve:
-        from cloudgpu.control.jupyter import serve_background
+        from cloudgpu.control.access.jupyter import serve_background
 
         serve_background(session, row, first_port=port)
     elif background:
-        from cloudgpu.control.jupyter import start_background, tunnel_value
+        from cloudgpu.control.access.jupyter import start_background, tunnel_value
 
         notebook, pid = start_background(session, row, first_port=port)
         _show(tunnel_value(row, notebook, in_background=True, pid=pid), output)
@@ -55,8 +55,8 @@ def command(
 
 
 def _foreground(session: Session, row: dict[str, Any], port: int, output: Format, *, open_: bool) -> None:
-    from cloudgpu.control.jupyter import JupyterTunnel
-    from cloudgpu.control.tunnels import remove_page
+    from cloudgpu.control.access.jupyter import JupyterTunnel
+    from cloudgpu.control.network.tunnels import remove_page
 
     with JupyterTunnel(session, row, first_port=port) as tunnel:
         _show(tunnel.document(), output)
@@ -82,7 +82,7 @@ def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
     import webbrowser
 
     from cloudgpu.access.jupyter.notebook import open_page
-    from cloudgpu.control.tunnels import page_directory
+    from cloudgpu.control.network.tunnels import page_directory
 
     page = open_page(page_directory(session, row), notebook.port, notebook.token)
     if not webbrowser.open(page.as_uri()):

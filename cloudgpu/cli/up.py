@@ -10,7 +10,7 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 
 def command(
@@ -59,11 +59,11 @@ def command(
     machine goes on.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.asked import Asked, wish_of
-    from cloudgpu.control.launch import launch, launched
-    from cloudgpu.control.prepare import prepare
-    from cloudgpu.control.preview import check_budgets, look_for_budgets, planned
-    from cloudgpu.control.templates import opens_jupyter
+    from cloudgpu.control.inputs.launch_request import Asked, wish_of
+    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
+    from cloudgpu.control.launch.launch import launch, launched
+    from cloudgpu.control.launch.plan import prepare
+    from cloudgpu.control.launch.templates import opens_jupyter
 
     if wait_start and no_wait:
         says = "--wait-start waits for more than --no-wait leaves out."
@@ -97,8 +97,8 @@ def command(
 
 def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
-    from cloudgpu.control.accounts import is_owned
-    from cloudgpu.control.on_start import on_start_of, wait_for_on_start
+    from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
+    from cloudgpu.control.session.accounts import is_owned
 
     if not wait:
         return on_start_of(session, row, template)
@@ -149,7 +149,7 @@ def _result_text(result: dict[str, Any], *, ready: bool, jupyter: bool) -> str:
 
 def _start_text(name: str, on_start: str | None) -> str:
     """Return what has to be said of the template's script beside `ready`; nothing where it has ended well."""
-    from cloudgpu.control.on_start import LOG
+    from cloudgpu.control.access.on_start import LOG
 
     if on_start == "running":
         return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG})"
@@ -164,7 +164,7 @@ def _differs(one: dict[str, str]) -> str:
 def _at_cloud(machine: dict[str, Any]) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
     from cloudgpu.cli.render import at_cloud
-    from cloudgpu.control.accounts import is_owned
+    from cloudgpu.control.session.accounts import is_owned
 
     found = None if is_owned(machine) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

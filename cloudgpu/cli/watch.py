@@ -14,7 +14,7 @@ from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
-    from cloudgpu.control.session import Session
+    from cloudgpu.control.session.session import Session
 
 EVERY = "10m"
 LEAST, MOST = timedelta(seconds=1), timedelta(days=1)
@@ -45,8 +45,8 @@ def command(
 
 
 def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None:
-    from cloudgpu.control.metrics_server import address_of
-    from cloudgpu.control.watch import Watch, announcing, ended_by_signals
+    from cloudgpu.control.scheduler.metrics_server import address_of
+    from cloudgpu.control.scheduler.watch import Watch, announcing, ended_by_signals
 
     if output is Format.JSON:
         raise _not_json()
@@ -70,8 +70,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
 def _say_asked(session: Session) -> None:
     """Say whom passes ask, as far as is known before the first one."""
     from cloudgpu.cli.asked_text import asked_lines
-    from cloudgpu.control.accounts import used_accounts
-    from cloudgpu.control.asking import asked_of
+    from cloudgpu.control.session.accounts import asked_of, used_accounts
     from cloudgpu.errors import LedgerUnavailable
     from cloudgpu.views.accounts import asked_value
 
@@ -81,7 +80,7 @@ def _say_asked(session: Session) -> None:
 
 
 def _span(text: str, option: str) -> timedelta:
-    from cloudgpu.control.asked import duration
+    from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.errors import InvalidRequest
 
     span = duration(text, option)
@@ -101,8 +100,8 @@ def _say(sentence: str) -> None:
 
 
 def _status(session: Session, output: Format) -> None:
-    from cloudgpu.control.asked import duration
-    from cloudgpu.control.watch_status import status_value
+    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.scheduler.status import status_value
 
     value = status_value(session, duration(EVERY, "--every") or MOST)
     emit(output, value, _status_text(value, session))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from cloudgpu.cli.app import run
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 
 
 class Said(NamedTuple):

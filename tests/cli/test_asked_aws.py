@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 

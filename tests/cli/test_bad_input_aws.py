@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from tests.cli import bad_input
 from tests.cli.aws_line import Line
 from tests.cli.bad_input import BARE, COMMON, Case

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.cron_text import trial_text
-from cloudgpu.control.cron import carry_out, plan_install, plan_remove, shown
-from cloudgpu.control.cron_shown import SECRETS
-from cloudgpu.control.cron_trial import exit_code, next_morning, outlives, trial_value, would
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.words import Wish
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler.cron import carry_out, plan_install, plan_remove, shown
+from cloudgpu.control.scheduler.cron_test import exit_code, next_morning, outlives, trial_value, would
+from cloudgpu.control.scheduler.redaction import SECRETS
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
@@ -414,7 +414,7 @@ def test_what_makes_passes_does_not_say_so_of_itself(unwatched):
 
 
 def test_the_module_stands_in_for_a_program_that_has_no_name_of_its_own(monkeypatch):
-    from cloudgpu.control.cron import program
+    from cloudgpu.control.scheduler.cron import program
 
     monkeypatch.setattr(sys, "argv", ["/somewhere/pytest"])
     assert program() == (sys.executable, "-m", "cloudgpu")

@@ -11,8 +11,8 @@ import pytest
 from cloudgpu.catalog.place import use
 from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.control.estimate import estimate
-from cloudgpu.control.estimate_asked import estimate_wish
+from cloudgpu.control.advice.estimate import estimate
+from cloudgpu.control.advice.estimate_request import estimate_wish
 from tests.cli.program import Program
 from tests.cli.test_hot_path import seen
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.model.offers import Market
 from tests.cli.aws_line import CONFIG, REGIONS, Line
 from tests.clouds.aws.checks import zone_of

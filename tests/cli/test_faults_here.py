@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from tests.cli import azure_line, gcp_line
 from tests.cli.line import on_time_of
 from tests.clouds.azure.fixtures import azure_arm, azure_process

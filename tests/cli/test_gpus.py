@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.market import offers_text
-from cloudgpu.control.market import Filters, Order, market_value
+from cloudgpu.control.catalog.market import Filters, Order, market_value
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from tests.cli.program import Program

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.values.naming import lock_name
 from tests.cli.many import QuickProgram, shared
 from tests.cli.program import Program

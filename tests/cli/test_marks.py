@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.cli.ls import _text
 from cloudgpu.cli.machine_text import machine
-from cloudgpu.control.regions import sources
+from cloudgpu.control.catalog.regions import sources
 from cloudgpu.views.machines import machine_value
 from tests.ledger.lines import PRICE
 from tests.report.ledger_of_all import filled, launched, looked

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from tests.cli.aws_line import CONFIG, REGIONS, Line
 from tests.clouds.aws.ec2 import backend
 from tests.clouds.aws.fixtures import aws, aws_process

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from tests.cli import aws_line, azure_line, gcp_line
 from tests.cli.line import on_time_of
 from tests.clouds.aws.fixtures import aws, aws_process

@@ -19,8 +19,8 @@ from botocore.exceptions import UnknownServiceError
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.control import opening as sessions
-from cloudgpu.control.timers import repair
+from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.providers.aws.account.probes import CHANGES, READS, UNASKED
 from tests.address_service import AddressService
 from tests.clouds.aws.calls import Call

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.providers.azure.account.permissions import PROBES
 from tests.cli.azure_line import CONFIG, Line
 from tests.cli.line import on_time_of

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.config.files.paths import data_dir
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.providers.gcp.account.permissions import ACTIONS
 from tests.cli.line import on_time_of
 from tests.clouds.gcp.fixtures import gcp, gcp_process

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from cloudgpu.control.ping import pings
+from cloudgpu.control.catalog.regions import pings
 from cloudgpu.core.model.account import Region
 from tests.cli.aws_line import CONFIG, Line
 from tests.clouds.aws.fixtures import aws, aws_process

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from tests.cli.aws_line import Line
 from tests.clouds.aws.faults import FOREVER
 from tests.clouds.aws.fixtures import aws, aws_process

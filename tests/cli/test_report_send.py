@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.control.alerting_send import label_of
+from cloudgpu.control.alerts.channels import label_of
 from tests.cli.line import Line
 from tests.receivers.web import WebReceiver
 

@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.common import open_here
-from cloudgpu.control.cost_wish import cost_wish
-from cloudgpu.control.costs import costs
-from cloudgpu.control.exports import Form, Span, export
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.exports import Form, Span, export
+from cloudgpu.control.inputs.periods import cost_wish
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.billing.usage import use_from_json

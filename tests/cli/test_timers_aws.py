@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from cloudgpu.cli.common import open_here
-from cloudgpu.control import opening as sessions
-from cloudgpu.control.guards import guard_checks
+from cloudgpu.control.outage import opening as sessions
+from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.values.times import from_iso
 from tests.cli.aws_line import CONFIG, Line
 from tests.clouds.aws.fixtures import aws, aws_process

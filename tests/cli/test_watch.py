@@ -19,12 +19,12 @@ from itertools import pairwise
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cloudgpu.control.lastpass import last_pass
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.watch import Watch
-from cloudgpu.control.words import Wish
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler.watch import Watch
+from cloudgpu.control.session.last_run import last_pass
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
@@ -166,7 +166,7 @@ def test_the_second_watch_goes_on_where_the_first_was_killed_and_no_pass_is_made
 
 
 def running(home):
-    from cloudgpu.control.watch_status import running
+    from cloudgpu.control.scheduler.status import running
 
     return [one.pid for one in running(home.opened())]
 
@@ -223,7 +223,7 @@ def test_settings_that_change_hold_from_the_next_pass_on(inside):
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "192.0.2.7:9464", "metrics.example:9464", "99999", "web"])
 def test_metrics_are_served_to_this_computer_alone(address):
-    from cloudgpu.control.metrics_server import address_of
+    from cloudgpu.control.scheduler.metrics_server import address_of
     from cloudgpu.errors import InvalidRequest
 
     with pytest.raises(InvalidRequest) as fault:
@@ -237,7 +237,7 @@ def test_metrics_are_served_to_this_computer_alone(address):
      ("127.0.0.2:80", ("127.0.0.2", 80))],
 )  # fmt: skip
 def test_an_address_of_loopback_is_taken(text, address):
-    from cloudgpu.control.metrics_server import address_of
+    from cloudgpu.control.scheduler.metrics_server import address_of
 
     assert address_of(text) == address
 

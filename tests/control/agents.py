@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudgpu.access.keys import client_key, new_host_key
-from cloudgpu.control.samples import probe
+from cloudgpu.control.activity.agents import probe
 from tests.forked import Forked, until_closed
 
 USER = ""  # as machines of the fake cloud say it
@@ -21,8 +21,8 @@ HOUR = 60 * MINUTE
 
 def patient(monkeypatch):
     """Let passes wait longer for machines than they usually do: how busy this computer is decides nothing then."""
-    monkeypatch.setattr("cloudgpu.control.reap_seen.probe", partial(probe, timeout=60))
-    monkeypatch.setattr("cloudgpu.control.reap_warn.SAID_WITHIN_S", 60.0)
+    monkeypatch.setattr("cloudgpu.control.reaper.observe.probe", partial(probe, timeout=60))
+    monkeypatch.setattr("cloudgpu.control.reaper.notify.SAID_WITHIN_S", 60.0)
 
 
 class Agents:

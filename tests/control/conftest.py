@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.words import Wish
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.model.offers import Want
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient

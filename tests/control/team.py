@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 
-from cloudgpu.control import opening
-from cloudgpu.control import session as sessions
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.outage import opening
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.session import session as sessions
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.sqlite.connection import SqliteFile
 from tests.control import conftest

@@ -8,16 +8,16 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.asked import wish_of
-from cloudgpu.control.budget_asked import Asked, budget_asked
-from cloudgpu.control.budgets import set_budget, standings, the_budgets
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lease import extend, plan_extension, relet
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.preview import check_budgets, planned
-from cloudgpu.control.resume import come_back, plan_comeback, started
+from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.store import set_budget, standings, the_budgets
+from cloudgpu.control.inputs.launch_request import wish_of
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.budget_preview import check_budgets, planned
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.launch.restore import come_back, plan_comeback, started
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, relet
+from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL

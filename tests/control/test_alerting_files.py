@@ -13,8 +13,8 @@ import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.config.alerts.template import Attached, Message
-from cloudgpu.control import alerting_send
-from cloudgpu.control.alerting_send import send
+from cloudgpu.control.alerts import channels as alerting_send
+from cloudgpu.control.alerts.channels import send
 from tests.receivers.web import HANG, WebReceiver
 
 PAGE = "<!doctype html>\r\n<p>für Ada: 80,5 %</p>\n\n.\n".encode() + bytes(range(256)) + b"x" * 3000

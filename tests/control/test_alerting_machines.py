@@ -9,11 +9,10 @@ import pytest
 from cloudgpu.catalog.refreshed import Stored
 from cloudgpu.catalog.refreshed import write as write_list
 from cloudgpu.cli.budget_text import check_text
-from cloudgpu.control.alerting_deadman import ping
-from cloudgpu.control.alerting_home import topic_here
-from cloudgpu.control.alerts import deliver
-from cloudgpu.control.budget_asked import Asked, checked, set_value
-from cloudgpu.control.look import look_at_all
+from cloudgpu.control.alerts.alerts import deliver, topic_here
+from cloudgpu.control.alerts.health import ping
+from cloudgpu.control.budgets.commands import Asked, checked, set_value
+from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL

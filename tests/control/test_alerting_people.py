@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.config.alerts.alerts import alerts_from
-from cloudgpu.control.alerts import deliver
-from cloudgpu.control.law import assign_owner
-from cloudgpu.control.lifecycle import new_lease, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.outage_told import told_once
-from cloudgpu.control.rehearse import interrupt
+from cloudgpu.control.alerts.alerts import deliver
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.interruption import interrupt
+from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.outage.notices import told_once
+from cloudgpu.control.team.law import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from tests.control.team import team

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
-from cloudgpu.control.alerting_checks import alert_checks
-from cloudgpu.control.alerting_send import label_of, send
-from cloudgpu.control.alerts import LOCK, deliver, sample, undelivered
+from cloudgpu.control.alerts.alerts import LOCK, deliver, sample, undelivered
+from cloudgpu.control.alerts.channels import label_of, send
+from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from tests.receivers.web import DRIP, HANG, WebReceiver
@@ -173,7 +173,7 @@ def test_a_receiver_that_sends_a_byte_now_and_then_holds_nobody_up(web):
 HUNG = """
 import sys
 from cloudgpu.config.alerts.template import Message
-from cloudgpu.control.alerting_send import send
+from cloudgpu.control.alerts.channels import send
 print(send([(sys.stdin.read(), Message("a", "b", urgent=False))], wait_s=0.3))
 """
 
@@ -238,8 +238,8 @@ def test_no_secret_is_in_text_log_ledger_output_or_repr(lab_to, web, mail, caplo
 
 KILLED = """
 import sys
-from cloudgpu.control.alerts import deliver
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.alerts.alerts import deliver
+from cloudgpu.control.outage.opening import open_session
 import os
 from tests.control.test_alerts import LAB80
 deliver(open_session(os.environ), [LAB80])

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.accounts import account_of
-from cloudgpu.control.init import checked
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.market import asked_filters
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.preview import planned
-from cloudgpu.control.words import Wish
+from cloudgpu.control.catalog.market import asked_filters
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.launch.budget_preview import planned
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.session.accounts import account_of
+from cloudgpu.control.setup.init import checked
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market, Want

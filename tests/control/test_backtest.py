@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.backtest import text
-from cloudgpu.control.backtest import backtested
-from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.policies.backtest import backtested
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.budget_text import check_text, set_text
-from cloudgpu.control import admission
-from cloudgpu.control.asked import wish_of
-from cloudgpu.control.budget_asked import Asked, budget_asked, checked, is_refused, listed, removed, set_value
-from cloudgpu.control.budgets import budgets, standings, the_budgets
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.settle_ledger import verified
+from cloudgpu.control.budgets import admission
+from cloudgpu.control.budgets.commands import Asked, budget_asked, checked, is_refused, listed, removed, set_value
+from cloudgpu.control.budgets.store import budgets, standings, the_budgets
+from cloudgpu.control.inputs.launch_request import wish_of
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso

@@ -12,7 +12,7 @@ import pytest
 import cloudgpu
 from cloudgpu import InvalidRequest
 from cloudgpu.cli.calculated_text import calculated_text, desktops_text
-from cloudgpu.control.compare_asked import AskedOfCompare
+from cloudgpu.control.advice.compare_request import AskedOfCompare
 from cloudgpu.core.values.currency import Currency
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

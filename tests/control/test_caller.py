@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from cloudgpu.control import caller
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.network import reachability as caller
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import InvalidRequest
 from tests.address_service import AddressService
 

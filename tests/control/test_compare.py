@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.cli.compare_text import compare_text
-from cloudgpu.control.compare import Read, compared
-from cloudgpu.control.compare_asked import compare_wish
-from cloudgpu.control.compare_rows import clouds_of
-from cloudgpu.control.cost_desktop import desktop_line
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.advice.compare import Read, clouds_of, compared
+from cloudgpu.control.advice.compare_request import compare_wish
+from cloudgpu.control.cost.desktop_line import desktop_line
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import Asked as CostAsked

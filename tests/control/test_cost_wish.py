@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.control.cost_wish import cost_wish
+from cloudgpu.control.inputs.periods import cost_wish
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.errors import InvalidRequest
 

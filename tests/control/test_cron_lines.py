@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.control.cron_lines import (
+from cloudgpu.control.scheduler.crontab_text import (
     LONGEST,
     Job,
     block,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control import cron_stale
+from cloudgpu.control.scheduler import stale_lines as cron_stale
 
 PROGRAM = "/opt/cloudgpu reap"
 SHOWN = "CLOUDGPU_LEDGER=postgresql://"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.lifecycle import start
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import start
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest

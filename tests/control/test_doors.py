@@ -11,17 +11,17 @@ from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.target import Barred
 from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
-from cloudgpu.control import reach
-from cloudgpu.control.allow import allow, network_of
-from cloudgpu.control.check import Verdict
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.doors import checks
-from cloudgpu.control.jupyter import JupyterTunnel
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.reach import find_way, reached, wait_until_ready
-from cloudgpu.control.resume import plan_comeback
-from cloudgpu.control.share import check_from, share, unshare
+from cloudgpu.control.access import reach
+from cloudgpu.control.access.allowlist import allow, network_of
+from cloudgpu.control.access.jupyter import JupyterTunnel
+from cloudgpu.control.access.reach import find_way, reached, wait_until_ready
+from cloudgpu.control.access.share import check_from, share, unshare
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.restore import plan_comeback
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.network.reachability import checks
+from cloudgpu.control.setup.doctor import examine
+from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.values.network import cidr_wish

@@ -19,10 +19,10 @@ from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, StoredPart
 from cloudgpu.cli.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.control.estimate import estimate
-from cloudgpu.control.estimate_asked import estimate_wish
-from cloudgpu.control.estimate_like import Past
-from cloudgpu.control.lifecycle import stop
+from cloudgpu.control.advice.estimate import estimate
+from cloudgpu.control.advice.estimate_inputs import Past
+from cloudgpu.control.advice.estimate_request import estimate_wish
+from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.check import Verdict
-from cloudgpu.control.doctor import examine
+from cloudgpu.control.setup.doctor import examine
+from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed
 

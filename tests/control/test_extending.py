@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.control.lease import extend, plan_extension
-from cloudgpu.control.look import look_at_all
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.core.values.times import from_iso
 
 HOUR = timedelta(hours=1)

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.accounts import cloud_accounts, used_accounts
-from cloudgpu.control.check import Verdict
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.forget import document, forget, plan
-from cloudgpu.control.lifecycle import end, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.view import listed
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
+from cloudgpu.control.setup.doctor import examine
+from cloudgpu.control.setup.retire_account import document, forget, plan
 from cloudgpu.core.events.account_names import forgetting
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, NotReachableHere, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab

@@ -11,14 +11,14 @@ import pytest
 
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
-from cloudgpu.control import opening as sessions
-from cloudgpu.control.face import Cloudgpu
-from cloudgpu.control.launch import launch
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.reach import find_way
-from cloudgpu.control.reap_renew import renew
-from cloudgpu.control.words import Wish
+from cloudgpu.control.access.reach import find_way
+from cloudgpu.control.api.client import Cloudgpu
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage import opening as sessions
+from cloudgpu.control.reaper.notify import renew
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Market, Want

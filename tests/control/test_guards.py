@@ -8,12 +8,12 @@ import pytest
 
 from cloudgpu.cli.guards_text import guards
 from cloudgpu.cli.planned import plan
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.preview import asked_of_plan
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.launch.budget_preview import asked_of_plan
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.errors import BudgetRefused
 from cloudgpu.views.machines import machine_value, plan_value
 from tests.control.conftest import Lab
@@ -119,7 +119,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     session = open_session(environ)
     found = session.provider("local").guards
     assert json.loads(json.dumps(found.to_json())) == {"agent": "ends", "timer": "own", "follows": True}
-    from cloudgpu.control.prepare import _guards
+    from cloudgpu.control.launch.plan import _guards
 
     assert _guards(found)[1] == "its own timer, a process beside it on the same computer (renew-until)"
     lab = Lab(tmp_path, monkeypatch)
@@ -130,7 +130,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
 
 
 def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
-    from cloudgpu.control.policy_asked import explained
+    from cloudgpu.control.policies.commands import explained
 
     lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
     row = lab.up(name="fox").row

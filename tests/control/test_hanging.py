@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu import parallel
-from cloudgpu.control import lifecycle
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle import lifecycle
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
 from cloudgpu.testing.fake.store import Fault
 

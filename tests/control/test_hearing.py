@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.control.lease import set_hold
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.why import why
+from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.reaper.explain import why
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN
 from cloudgpu.core.values.times import from_iso

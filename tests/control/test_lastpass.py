@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.lastpass import carried, last_pass, overdue
-from cloudgpu.control.lifecycle import end
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.session.last_run import carried, last_pass, overdue
 from cloudgpu.core.events.log import Draft
 
 

@@ -7,11 +7,11 @@ import stat
 
 import pytest
 
-from cloudgpu.control import saved
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.settle_ledger import settle_ledger
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_SEQ
 from cloudgpu.errors import (
     AuthFailed,

@@ -10,24 +10,24 @@ import pytest
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import new_host_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey
-from cloudgpu.control.allow import allow
-from cloudgpu.control.budget_asked import Asked, removed, set_value
-from cloudgpu.control.down import ended, to_end
-from cloudgpu.control.guest import own_key
-from cloudgpu.control.law import assign_owner, others_note
-from cloudgpu.control.lease import plan_extension, set_hold
-from cloudgpu.control.lifecycle import end, new_lease, start, stop
-from cloudgpu.control.orphans_clean import clean
-from cloudgpu.control.policies import limits_of, policies_of
-from cloudgpu.control.policy_asked import listed, shown
-from cloudgpu.control.published import publish, withdraw
-from cloudgpu.control.reap_foreign import overdue
-from cloudgpu.control.rehearse import interrupt
-from cloudgpu.control.resume import plan_comeback, started
-from cloudgpu.control.share import share, unshare
-from cloudgpu.control.show import shown as shown_machine
-from cloudgpu.control.things import remove, save, the_one
-from cloudgpu.control.tidy import put_in_order
+from cloudgpu.control.access.allowlist import allow
+from cloudgpu.control.access.share import share, unshare
+from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.api.show import shown as shown_machine
+from cloudgpu.control.budgets.commands import Asked, removed, set_value
+from cloudgpu.control.inventory.local_files import put_in_order
+from cloudgpu.control.launch.restore import plan_comeback, started
+from cloudgpu.control.lifecycle.interruption import interrupt
+from cloudgpu.control.lifecycle.lease import plan_extension, set_hold
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.network.authorized_keys import own_key
+from cloudgpu.control.policies.commands import listed, shown
+from cloudgpu.control.policies.resolve import limits_of, policies_of
+from cloudgpu.control.reaper.foreign import overdue
+from cloudgpu.control.resources.cleanup import clean
+from cloudgpu.control.resources.named import remove, save, the_one
+from cloudgpu.control.team.law import assign_owner, others_note
+from cloudgpu.control.team.published import publish, withdraw
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume

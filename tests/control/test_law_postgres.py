@@ -10,13 +10,13 @@ import pytest
 from psycopg import sql
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.down import ended, to_end
-from cloudgpu.control.law import assign_owner
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.policies import limits_of
-from cloudgpu.control.published import publish
+from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.policies.resolve import limits_of
+from cloudgpu.control.team.law import assign_owner
+from cloudgpu.control.team.published import publish
 from cloudgpu.core.budgets.budget import budget_from, set_line
 from cloudgpu.core.team.people import claimed_line
 from cloudgpu.core.team.rights import published_line

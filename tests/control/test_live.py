@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.check import gravest
-from cloudgpu.control.live import ceiling, planned
-from cloudgpu.control.trial import tried
+from cloudgpu.control.setup.live_check import ceiling, planned, tried
 from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.admission import FRESH_FOR
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.launch import launch
-from cloudgpu.control.look import look_at_all
+from cloudgpu.control.budgets.admission import FRESH_FOR
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
 
 
 @pytest.fixture

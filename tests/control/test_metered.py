@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.alerts import deliver
-from cloudgpu.control.costs import costs
-from cloudgpu.control.lifecycle import new_lease, start, stop
-from cloudgpu.control.look import look_at_all
+from cloudgpu.control.alerts.alerts import deliver
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.ledger.samples.store import Shelf
 from tests.control.conftest import Lab
 

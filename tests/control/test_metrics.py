@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.lastpass import carried
-from cloudgpu.control.metrics import Family, _text, exposition
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.scheduler.metrics import Family, _text, exposition
+from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.providers.shared.calls import calls, count

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from cloudgpu.control import moving
-from cloudgpu.control.moving import carry_out, plan
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.setup import ledger_move as moving
+from cloudgpu.control.setup.ledger_move import carry_out, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.book import Book

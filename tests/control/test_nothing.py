@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu import errors
-from cloudgpu.control.offering import offers_or_known
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.launch.offers import offers_or_known
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.core.values.money import Money

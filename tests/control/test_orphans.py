@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import underway
-from cloudgpu.control.kept_look import leftovers_of
-from cloudgpu.control.lifecycle import end, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.orphans import survey
-from cloudgpu.control.orphans_clean import clean
-from cloudgpu.control.orphans_documents import cleaned, surveyed
-from cloudgpu.control.things import save
+from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import end, start, stop
+from cloudgpu.control.resources.cleanup import clean
+from cloudgpu.control.resources.documents import cleaned, surveyed
+from cloudgpu.control.resources.named import save
+from cloudgpu.control.resources.orphans import survey
+from cloudgpu.control.session import underway
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
@@ -425,9 +425,9 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
 
 
 def up(session):
-    from cloudgpu.control.launch import launch
-    from cloudgpu.control.prepare import prepare
-    from cloudgpu.control.words import Wish as Words
+    from cloudgpu.control.inputs.launch_request import Wish as Words
+    from cloudgpu.control.launch.launch import launch
+    from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Want
 
     return launch(session, prepare(session, Words(Want(gpu="v100"), name="two")), wait=False)

@@ -8,25 +8,25 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.budget_asked import Asked, budget_asked
-from cloudgpu.control.budgets import set_budget
-from cloudgpu.control.forget import forget, plan
-from cloudgpu.control.identity import judged_here
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end_all_of, stop
-from cloudgpu.control.look import look_at_all, refresh
-from cloudgpu.control.lost import lose
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.orphans import survey
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.settle import settle, settle_others
-from cloudgpu.control.settle_ledger import verified
-from cloudgpu.control.things import remove_named, save, the_one
-from cloudgpu.control.timers import repair
-from cloudgpu.control.view import age_of_view, listed
-from cloudgpu.control.watch_jobs import make_pass
-from cloudgpu.control.words import Wish
+from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.store import set_budget
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.listing import age_of_view, listed
+from cloudgpu.control.inventory.settle import settle, settle_others
+from cloudgpu.control.inventory.sync import look_at_all, refresh
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
+from cloudgpu.control.lifecycle.lost import lose
+from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.resources.named import remove_named, save, the_one
+from cloudgpu.control.resources.orphans import survey
+from cloudgpu.control.scheduler.jobs import make_pass
+from cloudgpu.control.session.identity import judged_here
+from cloudgpu.control.setup.ledger_admin import verified
+from cloudgpu.control.setup.retire_account import forget, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.model.resources import Kind
@@ -354,7 +354,7 @@ def test_an_account_found_here_where_a_colleague_alone_launched_can_be_forgotten
     two.later()
     (two.root / "bob" / "config.toml").write_text('provider = "local"\n')
     environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "CLOUDGPU_LEDGER": two.url, "USER": "bob"}
-    monkeypatch.setattr("cloudgpu.control.forget.found_here", lambda session: {"lab"})
+    monkeypatch.setattr("cloudgpu.control.setup.retire_account.found_here", lambda session: {"lab"})
     made = plan(two.bob, environ, "lab")
     assert (made.provider, made.machines) == ("fake", ())
     two.check_untouched()
@@ -366,7 +366,7 @@ def test_an_account_whose_identity_is_lost_after_the_look_is_not_forgotten(two, 
     environ = {"CLOUDGPU_HOME": str(two.root / "ada"), "CLOUDGPU_LEDGER": two.url, "USER": "ada"}
     (two.root / "ada" / "config.toml").open("a").write('[accounts.local]\nprovider = "local"\n')
     again = two.home("ada", more='[accounts.local]\nprovider = "local"\n')
-    monkeypatch.setattr("cloudgpu.control.forget._look", lambda *_, **__: [])
+    monkeypatch.setattr("cloudgpu.control.setup.retire_account._look", lambda *_, **__: [])
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=9)
     with pytest.raises(ProviderUnavailable, match="STS is down"):
         plan(again, environ, "lab")

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.down import ended, to_end
-from cloudgpu.control.law import law_of
-from cloudgpu.control.lifecycle import new_lease, start, stop
-from cloudgpu.control.outage_found import to_stop
-from cloudgpu.control.outage_told import told_where_away
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.unrecorded import Unrecorded
+from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.outage.discovery import to_stop
+from cloudgpu.control.outage.notices import told_where_away
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.setup.doctor import examine
+from cloudgpu.control.team.law import law_of
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerDenied, LedgerUnavailable
 from cloudgpu.ledger.log import outbox

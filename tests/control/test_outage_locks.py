@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.outage import going_on
-from cloudgpu.control.outage_found import to_stop
-from cloudgpu.control.session import Session
-from cloudgpu.control.unrecorded import Unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.outage.discovery import to_stop
+from cloudgpu.control.outage.outage import going_on
+from cloudgpu.control.session.session import Session
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log import head
 from cloudgpu.ledger.log import locks as patience

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.observe import asked, observed
+from cloudgpu.control.records.observations import asked, observed
+from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash

@@ -9,10 +9,18 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.render import machines
-from cloudgpu.control.lifecycle import alone, end, end_all_of, new_lease, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.park import park
-from cloudgpu.control.resume import come_back, move, offer_to_move, plan_comeback, plan_move, settled_first, started
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.restore import (
+    come_back,
+    move,
+    offer_to_move,
+    plan_comeback,
+    plan_move,
+    settled_first,
+    started,
+)
+from cloudgpu.control.lifecycle.lifecycle import alone, end, end_all_of, new_lease, start, stop
+from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import comes_back
 from cloudgpu.core.model.offers import Market, Want
@@ -167,7 +175,7 @@ def test_a_start_brings_the_machine_back_with_its_id_key_and_name_and_removes_th
 
 
 def test_the_image_goes_at_once_when_the_machine_was_seen_to_come_up(lab, monkeypatch):
-    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", lambda _session, row: row)
+    monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", lambda _session, row: row)
     row = parked(lab)
     again = come_back(lab.session, plan_comeback(lab.session, row, None))
     assert (again["state"], again["kept"], things(lab)) == ("running", [], [])
@@ -178,7 +186,7 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
         raise Unreachable("it does not answer")
 
     row = parked(lab)
-    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", dead)
+    monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", dead)
     with pytest.raises(Unreachable) as caught:
         come_back(lab.session, plan_comeback(lab.session, row, None))
     assert "its image is kept" in caught.value.message
@@ -456,7 +464,7 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
 @pytest.mark.parametrize("then", ["look", "start", "down"])
 @every_death(2)
 def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, monkeypatch, count, after, then):
-    monkeypatch.setattr("cloudgpu.control.launch.wait_until_ready", lambda _session, row: row)
+    monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", lambda _session, row: row)
     row = parked(lab)
     work = lambda: come_back(lab.session, plan_comeback(lab.session, row, None))  # noqa: E731
     assert cut_short(lab, monkeypatch, work, count, after=after)

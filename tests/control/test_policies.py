@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.lifecycle import end, new_lease, stop
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, stop
+from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest

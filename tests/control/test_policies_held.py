@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.hold_loses import hold_loses_to
-from cloudgpu.control.lease import plan_extension, set_hold
-from cloudgpu.control.lifecycle import new_lease, start, stop
-from cloudgpu.control.policies import limits_of, policies_of, policy_of
-from cloudgpu.control.policy_asked import explained
+from cloudgpu.control.lifecycle.lease import hold_loses_to, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.policies.commands import explained
+from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
 from cloudgpu.core.policies.policy import Act, for_agent
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.values.times import from_iso

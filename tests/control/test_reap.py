@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.lease import set_hold
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.things import save
+from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import stop
+from cloudgpu.control.resources.named import save
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind
@@ -161,7 +161,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     agents.says(fleet.clock())
-    from cloudgpu.control.reap_carry import lock_of
+    from cloudgpu.control.reaper.recheck import lock_of
 
     with locks.hold(fleet.session.home.locks, lock_of(fleet.row()), wait=False):
         found = fleet.pass_()

@@ -13,9 +13,9 @@ from math import ceil, log2
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.values.times import epoch
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, image

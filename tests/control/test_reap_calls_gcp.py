@@ -11,9 +11,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.values.times import epoch
 from tests.cli.gcp_line import CONFIG
 from tests.clouds.gcp.fixtures import gcp, gcp_process

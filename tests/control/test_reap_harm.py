@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control import reap_single
-from cloudgpu.control.lease import set_hold
-from cloudgpu.control.lifecycle import end, new_lease, start, stop
-from cloudgpu.control.reap_carry import lock_of
+from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.reaper import single_stop as reap_single
+from cloudgpu.control.reaper.recheck import lock_of
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.lease import set_hold
+from cloudgpu.control.lifecycle.lease import set_hold
 from tests.soak.idleness import MINUTE, TEN, World
 
 HOURS = 13

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.errors import LedgerUnavailable
 from tests.control.conftest import Fleet
 from tests.control.test_hanging import SILENT, let_all_be_over

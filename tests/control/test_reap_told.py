@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from cloudgpu.cli.ls import _text
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.lease import set_hold
-from cloudgpu.control.view import listed
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest
 from tests.access.sshserver import wait_for

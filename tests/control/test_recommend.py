@@ -14,8 +14,8 @@ import cloudgpu
 from cloudgpu import catalog
 from cloudgpu.config.desktops.desktops import load_desktop
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.control.recommend import answer
-from cloudgpu.control.recommend_asked import wish_of
+from cloudgpu.control.advice.recommend import answer
+from cloudgpu.control.advice.recommend_request import wish_of
 from cloudgpu.core.advice.desktop_build import Paid, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.look import look_at_all, refresh
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.words import Wish
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.sync import look_at_all, refresh
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Market, Want
@@ -243,7 +243,7 @@ def test_an_end_that_we_asked_is_exact(lab):
 
 
 def test_a_machine_that_never_came_up_says_so(lab):
-    from cloudgpu.control.lifecycle import remove_unfit
+    from cloudgpu.control.lifecycle.lifecycle import remove_unfit
     from cloudgpu.errors import Unreachable
 
     row, well = lab.up().row, lab.up(new=True).row
@@ -334,7 +334,7 @@ def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_v
 
 
 def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
-    from cloudgpu.control.things import remove, the_one
+    from cloudgpu.control.resources.named import remove, the_one
     from cloudgpu.core.model.resources import Kind
 
     end(lab.session, with_volume, why="test")

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from tests.cli.aws_line import Line

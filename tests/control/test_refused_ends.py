@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.lifecycle import end_all_of, remove_unfit, stop
-from cloudgpu.control.unrecorded import ended_unrecorded
+from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.lifecycle.lifecycle import end_all_of, remove_unfit, stop
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable

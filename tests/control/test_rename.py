@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.accounts import used_accounts
-from cloudgpu.control.budget_asked import Asked, budget_asked
-from cloudgpu.control.budgets import set_budget
-from cloudgpu.control.check import Verdict
-from cloudgpu.control.doctor import examine
-from cloudgpu.control.forget import plan as farewell
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.rename import document, plan, rename
-from cloudgpu.control.view import listed
+from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.store import set_budget
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.session.accounts import used_accounts
+from cloudgpu.control.setup.doctor import examine
+from cloudgpu.control.setup.rename_account import document, plan, rename
+from cloudgpu.control.setup.retire_account import plan as farewell
 from cloudgpu.core.events.account_names import Names, names_now, renaming
 from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, NotReachableHere, ProviderUnavailable
 from tests.control.test_forget import Two

@@ -9,12 +9,11 @@ from decimal import Decimal
 import pytest
 
 import cloudgpu
-from cloudgpu.control.cost_wish import cost_wish
-from cloudgpu.control.costs import costs
-from cloudgpu.control.lifecycle import end, stop
-from cloudgpu.control.report import reported
-from cloudgpu.control.report_asked import report_wish
-from cloudgpu.control.report_file import rendered, write_report
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.report import report_wish, reported
+from cloudgpu.control.cost.report_files import rendered, write_report
+from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf
 

@@ -10,12 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.alerting_send import label_of
-from cloudgpu.control.months import month_asked
-from cloudgpu.control.report import reported
-from cloudgpu.control.report_asked import report_wish
-from cloudgpu.control.report_send import LOCK, report_due, send_monthly, sent_report
-from cloudgpu.control.watch_jobs import LATER, the_jobs
+from cloudgpu.control.alerts.channels import label_of
+from cloudgpu.control.cost.report import report_wish, reported
+from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, sent_report
+from cloudgpu.control.inputs.periods import month_asked
+from cloudgpu.control.scheduler.jobs import LATER, the_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.views.report.html import to_html

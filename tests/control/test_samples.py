@@ -8,9 +8,9 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.reap_seen import gather
-from cloudgpu.control.samples import AT_MOST, Report, probe
+from cloudgpu.control.activity.agents import AT_MOST, Report, probe
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.observe import gather
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.ledger.samples.store import Shelf
 from tests.access.sshserver import USER, Server

@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end, new_lease, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.settle_ledger import verified
-from cloudgpu.control.view import age_of_view
+from cloudgpu.control.inventory.listing import age_of_view
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (

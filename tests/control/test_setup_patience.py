@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cloudgpu.access.jupyter.client import NotYet
-from cloudgpu.control.jupyter import SETUP_WITHIN, setup_patience
+from cloudgpu.control.access.jupyter import SETUP_WITHIN, setup_patience
 
 FAULT = NotYet("otter has no cloudgpu agent, or not yet.")
 

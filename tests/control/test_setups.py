@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.asked import Asked, wish_of
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.setups import MOST_GB, size_wish, volume_wish
+from cloudgpu.control.inputs.launch_request import Asked, wish_of
+from cloudgpu.control.inputs.setup import MOST_GB, size_wish, volume_wish
+from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.errors import InvalidRequest
 

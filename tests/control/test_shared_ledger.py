@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from cloudgpu.access import known_hosts
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.settle import settle_others
+from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import LedgerUnavailable
 from tests.control.conftest import Lab
 from tests.postgres import Server
@@ -130,7 +130,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
 
 
 def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
-    from cloudgpu.control.lifecycle import end
+    from cloudgpu.control.lifecycle.lifecycle import end
 
     row = laptop("ada").up(name="shared").row
     bob = laptop("bob")

@@ -12,13 +12,13 @@ import pytest
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
-from cloudgpu.control.allow import allow
-from cloudgpu.control.guest import explained, own_key
-from cloudgpu.control.look import refresh
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.reach import find_way, reached
-from cloudgpu.control.share import share, unshare
-from cloudgpu.control.tidy import put_in_order
+from cloudgpu.control.access.allowlist import allow
+from cloudgpu.control.access.reach import find_way, reached
+from cloudgpu.control.access.share import share, unshare
+from cloudgpu.control.inventory.local_files import put_in_order
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.network.authorized_keys import explained, own_key
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable, WrongHostKey
 from tests.control.conftest import OPENED

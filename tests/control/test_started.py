@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.look import look_at_all
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.values.times import iso
 
 

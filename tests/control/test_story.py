@@ -15,7 +15,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.report_file import usual_file
+from cloudgpu.control.cost.report_files import usual_file
 from cloudgpu.views.report.html import to_html
 from cloudgpu.views.report.markdown import to_markdown
 from tests.control.story import Story, lived

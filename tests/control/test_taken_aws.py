@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.values.times import from_iso

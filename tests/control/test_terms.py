@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.alerts import deliver
-from cloudgpu.control.lifecycle import new_lease
-from cloudgpu.control.policies import policy_of
-from cloudgpu.control.policy_asked import explained
-from cloudgpu.control.published import publish, withdraw
-from cloudgpu.control.show import shown
+from cloudgpu.control.alerts.alerts import deliver
+from cloudgpu.control.api.show import shown
+from cloudgpu.control.lifecycle.lifecycle import new_lease
+from cloudgpu.control.policies.commands import explained
+from cloudgpu.control.policies.resolve import policy_of
+from cloudgpu.control.team.published import publish, withdraw
 from cloudgpu.core.alerts.alerts import told as alerts
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.policies.policy import Rule

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.guards import guard_checks
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lease import extend, plan_extension
-from cloudgpu.control.lifecycle import end, new_lease, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.resume import started
-from cloudgpu.control.timers import repair
-from cloudgpu.control.words import Wish
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.launch.restore import started
+from cloudgpu.control.lifecycle.lease import extend, plan_extension
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Setup

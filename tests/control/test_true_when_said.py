@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.control import opening as sessions
-from cloudgpu.control.face import Cloudgpu
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.view import listed
+from cloudgpu.control.api.client import Cloudgpu
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.values.times import iso
 
 

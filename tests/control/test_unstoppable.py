@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from cloudgpu.control.hold_loses import hold_loses_to
-from cloudgpu.control.lifecycle import check_stop, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.reap import ReapWish, reap
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lease import hold_loses_to
+from cloudgpu.control.lifecycle.lifecycle import check_stop, stop
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.core.values.times import from_iso
@@ -76,7 +76,7 @@ def test_passes_end_every_machine_by_its_renew_until_and_never_fail(lacking, abl
 
 
 def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
-    from cloudgpu.control.budget_asked import Asked, checked, set_value
+    from cloudgpu.control.budgets.commands import Asked, checked, set_value
 
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own", name="fox")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.control.lastpass import LastPass
-from cloudgpu.control.watch_due import last_night, pass_due, prices_due, slept, sweep_due
+from cloudgpu.control.scheduler.due import last_night, pass_due, prices_due, slept, sweep_due
+from cloudgpu.control.session.last_run import LastPass
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.moving import carry_out, plan
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.watch import Watch, ended_by_signals
-from cloudgpu.control.watch_jobs import Job
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler.jobs import Job
+from cloudgpu.control.scheduler.watch import Watch, ended_by_signals
+from cloudgpu.control.setup.ledger_move import carry_out, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 

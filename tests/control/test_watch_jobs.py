@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.catalog.place import use
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.watch_jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.scheduler.jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS

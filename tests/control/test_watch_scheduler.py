@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.watch import USUAL, scheduler
+from cloudgpu.control.scheduler.watch import USUAL, scheduler
 from tests.cli.program import until
 
 HOUR = timedelta(hours=1)

@@ -8,12 +8,12 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.cli.ls import _text
-from cloudgpu.control.cost_wish import cost_wish
-from cloudgpu.control.costs import costs
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.report import reported
-from cloudgpu.control.view import listed
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.report import reported
+from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.report.html import to_html as html
 from cloudgpu.views.report.markdown import to_markdown as markdown

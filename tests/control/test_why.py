@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.why_text import text
-from cloudgpu.control.lifecycle import new_lease, start, stop
-from cloudgpu.control.observe import told_itself
-from cloudgpu.control.show import shown
-from cloudgpu.control.view import listed
-from cloudgpu.control.why import why as ask_why
+from cloudgpu.control.api.show import shown
+from cloudgpu.control.inventory.listing import listed
+from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
+from cloudgpu.control.reaper.explain import why as ask_why
+from cloudgpu.control.records.observations import told_itself
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest

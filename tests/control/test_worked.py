@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.control.hearing import heard_of
-from cloudgpu.control.lifecycle import end, new_lease, start, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.worked import OwnMachine, own_machines, worked
+from cloudgpu.control.activity.agents import heard_of
+from cloudgpu.control.activity.utilization import OwnMachine, own_machines, worked
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.ledger.samples.store import Shelf, sweep

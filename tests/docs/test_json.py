@@ -14,8 +14,8 @@ import pytest
 
 import cloudgpu
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control import opening as sessions
-from cloudgpu.control.teams import document
+from cloudgpu.control.outage import opening as sessions
+from cloudgpu.control.setup.team_ledger import document
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team
 from cloudgpu.views.reaper import pass_value

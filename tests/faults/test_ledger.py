@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.lifecycle import end
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.settle_ledger import settle_ledger
+from cloudgpu.control.lifecycle.lifecycle import end
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.errors import LedgerUnavailable
 from tests.cli.program import Program
 from tests.faults.said import check_document, check_said

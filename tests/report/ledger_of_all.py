@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import from_iso
 from tests.ledger.lines import PRICE, intended, seen

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.exports import Form, Span, export
+from cloudgpu.control.cost.exports import Form, Span, export
 from cloudgpu.core.billing.charges import money, total
 from cloudgpu.core.billing.totals import billed
 from tests.report.ledger_of_all import NOW, filled

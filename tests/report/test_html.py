@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloudgpu.control.report import reported
+from cloudgpu.control.cost.report import reported
 from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, number_text, visible
 from cloudgpu.views.report.html import MARK, to_html
 from cloudgpu.views.report.summary import summary

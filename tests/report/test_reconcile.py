@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.exports import Form, Span, export
-from cloudgpu.control.reconcile import reconcile
+from cloudgpu.control.cost.exports import Form, Span, export
+from cloudgpu.control.cost.reconcile import reconcile
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest

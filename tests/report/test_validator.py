@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.exports import Form, Span, export
+from cloudgpu.control.cost.exports import Form, Span, export
 from tests.report.ledger_of_all import NOW, filled
 
 PYTHON = Path(sys.prefix) / "focus" / "bin" / "python"

@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.lease import extend, plan_extension, set_hold
-from cloudgpu.control.lifecycle import stop
-from cloudgpu.control.resume import started
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.launch.restore import started
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_hold
+from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.billing.totals import spent as bill_spent
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.values.times import from_epoch, from_iso

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.control.launch import launch
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.samples import Report
-from cloudgpu.control.words import Wish
+from cloudgpu.control.activity.agents import Report
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.core.values.times import from_iso
@@ -201,7 +201,7 @@ class World:
     @contextmanager
     def answering(self):
         """Let these agents answer whoever asks over SSH."""
-        from cloudgpu.control import reap_seen
+        from cloudgpu.control.reaper import observe as reap_seen
 
         kept, reap_seen.probe = reap_seen.probe, self.probe
         try:

@@ -162,7 +162,7 @@ def become(uid: int) -> None:
 
 
 def _on_time(clock: SharedClock, strike: int) -> None:
-    from cloudgpu.control import opening as sessions
+    from cloudgpu.control.outage import opening as sessions
     from tests.soak.striking import struck
 
     left = [strike]

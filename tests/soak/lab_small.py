@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from cloudgpu.cli.app import run
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from tests.soak.lab import ACCOUNTS, CONFIG, START, Lab

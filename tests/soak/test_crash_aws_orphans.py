@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.opening import open_session
+from cloudgpu.control.outage.opening import open_session
 from tests.clouds.aws.ec2 import backend
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client

@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.control.lease import set_hold
-from cloudgpu.control.lifecycle import end, stop
-from cloudgpu.control.resume import started
-from cloudgpu.control.watch_jobs import _pass_due, make_pass
+from cloudgpu.control.launch.restore import started
+from cloudgpu.control.lifecycle.lease import set_hold
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.scheduler.jobs import _pass_due, make_pass
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from benchmarks import report as benchmark
-from cloudgpu.control.costs import costs
-from cloudgpu.control.report import reported
+from cloudgpu.control.cost.cost import costs
+from cloudgpu.control.cost.report import reported
 from cloudgpu.views.report.html import to_html
 
 pytestmark = pytest.mark.soak

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.cli.common import open_here
-from cloudgpu.control import opening as sessions
+from cloudgpu.control.outage import opening as sessions
 from tests.cli.line import Line, on_time_of
 from tests.clouds import clock as clock_of_models
 from tests.clouds.aws import model as model_of_aws

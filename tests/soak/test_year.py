@@ -14,14 +14,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.control.budget_asked import Asked, set_value
-from cloudgpu.control.launch import launch
-from cloudgpu.control.lifecycle import end, stop
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.resume import started
-from cloudgpu.control.words import Wish
+from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.launch.restore import started
+from cloudgpu.control.lifecycle.lifecycle import end, stop
+from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.instances import State

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.control.down import ended, to_end
-from cloudgpu.control.identity import Whose, by_account
-from cloudgpu.control.launch import launch
-from cloudgpu.control.look import look_at_all
-from cloudgpu.control.look_again import look_again
-from cloudgpu.control.look_asked import listed_all
-from cloudgpu.control.opening import open_session
-from cloudgpu.control.prepare import prepare
-from cloudgpu.control.reap import ReapWish, reap
-from cloudgpu.control.words import Wish
+from cloudgpu.control.api.down import ended, to_end
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import prepare
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.session.identity import Whose, by_account
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.patience import Patience

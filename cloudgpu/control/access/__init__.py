@@ -1,0 +1,1 @@
+"""Gets a user onto a machine: SSH, Jupyter, colleagues' keys."""

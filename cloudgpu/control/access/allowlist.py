@@ -1,0 +1,161 @@
+"""Moves the rule that lets this client in to where it is now, on one machine or on all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync_some import told_if_gone
+from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
+from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
+from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.team.law import check_may, law_of
+from cloudgpu.core.model.checks import gravest
+from cloudgpu.core.values.network import ANYWHERE, cidr_wish, is_behind
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from cloudgpu.providers.abilities import Reachable
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+CALLER = "caller"
+WITHIN_S = 60
+
+
+def network_of(typed: str | None, *, anywhere: bool = False) -> str | None:
+    """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
+
+    Raises InvalidRequest for one that cannot be, or that is as wide as to be everybody's.
+    """
+    if typed is None:
+        return ANYWHERE if anywhere else None
+    if anywhere:
+        raise InvalidRequest(
+            f"--from {typed} and --from-anywhere contradict each other.",
+            field="--from-anywhere",
+            value=typed,
+            next="Leave one of them out.",
+        )
+    return cidr_wish(typed, "--from")
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What became of each machine so far."""
+
+    machines: list[Document] = field(default_factory=list)
+    skipped: list[Document] = field(default_factory=list)
+    faults: list[CloudgpuError] = field(default_factory=list)
+
+
+def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Document, CloudgpuError | None]:
+    """Open SSH to `cidr` (None: this client's public address) instead of where the caller came from before.
+
+    For the machine called `name`, else for every living one whose provider has such rules; the others are skipped and
+    named, as those of others are in a team. Returns the answer of `allow` and the gravest fault where one of several
+    machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
+    else's; RoleNeeded for one that is not theirs.
+    """
+    rows = [_named(session, name, cidr)] if name else living(session.ledger.machines())
+    if not rows:
+        raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
+    moves = _Moves()
+    known = {row["id"]: row for row in session.ledger.machines()}
+    if not name:
+        rows, others = _told_apart(session, rows)
+        moves.skipped += others
+    for row, keeper in _kept(session, rows, cidr, moves):
+        try:
+            with told_if_gone(session, row), alone(session, row):
+                before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
+                cidr = cidr or caller_cidr(session, option="--from")
+                with changing(f"Who may reach {row['name']} may have changed already. Run the same command again."):
+                    moves.machines.append(_moved(row, keeper, _label(session, row), cidr, before, known))
+        except CallerUnknown:
+            raise
+        except (InvalidRequest, InstanceNotFound) as fault:
+            if name:
+                raise
+            moves.skipped.append({"name": row["name"], "why": fault.message})
+        except CloudgpuError as fault:
+            if name:
+                raise
+            moves.faults.append(fault)
+    code = gravest(fault.exit_code for fault in moves.faults)
+    failed = [fault.as_dict() for fault in moves.faults]
+    document = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
+    return document, next((fault for fault in moves.faults if fault.exit_code == code), None)
+
+
+def _told_apart(session: Session, rows: Sequence[Row]) -> tuple[list[Row], list[Document]]:
+    """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
+    law = law_of(session)
+    ours = [row for row in rows if law.owns(row) or let_in(session, row) is not None]
+    return ours, [{"name": row["name"], "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
+
+
+def alone(session: Session, row: Row) -> AbstractContextManager[None]:
+    """Hold the rules of an account alone: two who change them at once would lose one's label."""
+    return session.hold(f"doors-{row['account']}", wait=WITHIN_S)
+
+
+def _named(session: Session, name: str, cidr: str | None) -> Row:
+    row = session.find(name)
+    if let_in(session, row) is None:  # a colleague it is shared with moves their own address, and no other
+        check_may(session, row, "let anybody in to")
+    if doorkeeper(session, row) is None:
+        raise refuse_unkept(session, row, "name")
+    if is_behind(row) and cidr is None:
+        raise InvalidRequest(
+            f"{row['name']} is reached from inside its network, so your public address has no part in it.",
+            field="--from",
+            value=None,
+            next="Name the address that it sees: --from 10.0.0.5/32",
+        )
+    return row
+
+
+def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves) -> list[tuple[Row, Reachable]]:
+    """Return the machines that have a rule to be moved, and write down why the others have none."""
+    found: list[tuple[Row, Reachable]] = []
+    for row in rows:
+        try:
+            keeper = doorkeeper(session, row)
+        except CloudgpuError as fault:
+            moves.faults.append(fault)
+            continue
+        if keeper is None:
+            moves.skipped.append({"name": row["name"], "why": f"{row['provider']} has no rules about who may connect"})
+        elif is_behind(row) and cidr is None:
+            moves.skipped.append({"name": row["name"], "why": "it is reached from inside its network"})
+        else:
+            found.append((row, keeper))
+    return found
+
+
+def _label(session: Session, row: Row) -> str:
+    """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
+    return label_of(row, own_key(session)) if let_in(session, row) else CALLER
+
+
+def _moved(
+    row: Row, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Row]
+) -> Document:
+    machine = row["provider_id"]
+    keeper.allow(machine, label, cidr)  # also where it seems so: a crash may have left the old rule beside it
+    for other in before:
+        if _is_of_the_dead(other, known):
+            keeper.allow(machine, other, None)
+    was = before.get(label)
+    return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
+
+
+def _is_of_the_dead(label: str, known: dict[str, Row]) -> bool:
+    """Say whether a colleague's address was let in for a machine of this ledger that has ended."""
+    owner = known.get(label.partition(".")[0])
+    return owner is not None and owner["ended"] is not None

@@ -1,0 +1,260 @@
+"""Opens Jupyter on a machine through the tunnel, and asks the agent there what it sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from cloudgpu.access.jupyter import client as jupyter
+from cloudgpu.access.tunnel import background
+from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
+from cloudgpu.control.access.reach import check_reachable, moved, reached
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.network.host_keys import pin_confirmed, pin_told
+from cloudgpu.control.network.reachability import closed
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    ProviderUnavailable,
+    Unreachable,
+)
+from cloudgpu.providers.abilities import Resolves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from types import TracebackType
+
+    from cloudgpu.access.jupyter.client import JupyterServer, NotYet
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.access.ssh.target import Target
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+STATUS_WITHIN = 20.0
+SETUP_WITHIN = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
+SETUP_PAUSE_S = 5.0
+DOOR_AFTER_TRIES = 2  # tries to reconnect, from then on it is looked whether the machine is open to us at all
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """Where a notebook can be opened here. The token is the machine's, read over the verified connection."""
+
+    port: int
+    token: str
+    started: bool
+
+    def __repr__(self) -> str:
+        return f"Notebook(port={self.port}, started={self.started})"
+
+    @property
+    def url(self) -> str:
+        """The address with its token: for the user's terminal, never for a log or an argument list."""
+        return f"http://127.0.0.1:{self.port}/lab?token={self.token}"
+
+
+class JupyterTunnel:
+    """A tunnel to a machine's JupyterLab, which is started there when it is not running.
+
+    Survives lost connections and a machine that comes back at another address; ends by itself when the machine is
+    gone, shows a wrong host key or refuses the login.
+    """
+
+    def __init__(self, session: Session, row: Row, *, first_port: int = FIRST_PORT) -> None:
+        self._session = session
+        self._row = row
+        self._first_port = first_port
+        self._server: JupyterServer | None = None
+        self._opened = False
+        self._tries = 0
+        self._tunnel = self._new_tunnel()
+
+    def __enter__(self) -> Self:
+        check_reachable(self._session, self._row)
+        pin_told(self._session, self._row)
+        try:
+            self._tunnel.open()
+        except Unreachable as fault:
+            # Only the first connection may find that the ledger's address is out of date.
+            self._row = moved(self._session, self._row, fault)
+            self._tunnel = self._new_tunnel()
+            self._tunnel.open()
+        self._opened = True
+        return self
+
+    def _new_tunnel(self) -> Tunnel:
+        return Tunnel(self._target, self._ask_jupyter, first_port=self._first_port, tell=self._told)
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self._tunnel.close()
+
+    @property
+    def port(self) -> int:
+        """The local port."""
+        return self._tunnel.port
+
+    @property
+    def url(self) -> str:
+        """The address of JupyterLab with its token: for the user's own eyes, never for a log."""
+        return self.notebook.url
+
+    @property
+    def token(self) -> str:
+        """Jupyter's token."""
+        return self.notebook.token
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer of `tunnel`, as of now."""
+        return tunnel_value(self._row, self.notebook, in_background=False, pid=os.getpid())
+
+    @property
+    def notebook(self) -> Notebook:
+        """Where the notebook is now."""
+        if self._server is None:
+            raise Unreachable("Jupyter was never reached through this tunnel.", field="tunnel")
+        return Notebook(self._tunnel.port, self._server.token, self._server.started)
+
+    def wait(self, timeout: float | None = None) -> CloudgpuError | None:
+        """Wait until the tunnel ends by itself and return why; None after `timeout` seconds."""
+        return self._tunnel.wait(timeout)
+
+    def _target(self) -> Target:
+        """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
+        if not self._opened:
+            return self._session.target(self._row)
+        with self._session.beside() as session:
+            row = session.ledger.machine(self._row["id"]) or self._row
+            try:
+                row = refresh(session, row)
+            except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
+                return session.target(row)
+            check_reachable(session, row)
+            pin_confirmed(session, row)
+            return session.target(row)
+
+    def _ask_jupyter(self, connection: Connection) -> int:
+        self._server = jupyter.ensure(connection, go_on=setup_patience(self._session, self._row))
+        return self._server.port
+
+    def _told(self, event: TunnelEvent) -> None:
+        name, why = self._row["name"], event.fault.message if event.fault else ""
+        if event.kind is Happening.LOST:
+            self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
+            self._tries = 0
+        elif event.kind is Happening.TRIED:
+            self._tries += 1
+            if self._tries == DOOR_AFTER_TRIES:
+                self._tell_closed()
+        elif event.kind is Happening.RECONNECTED:
+            self._session.tell(f"{name}: connected again")
+
+    def _tell_closed(self) -> None:
+        """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
+        with self._session.beside() as session:
+            fault = closed(session, self._row)
+        if fault:
+            self._session.tell(f"{fault.message} {fault.next} (the tunnel goes on when that is done)")
+
+
+def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
+    """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
+
+    Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
+    JupyterLab says itself that it is installing it.
+    """
+    made = row["launched_at"] and from_iso(row["launched_at"])
+    until = made and made + SETUP_WITHIN
+    told: list[str] = []
+    begun: list[datetime] = []
+
+    def go_on(fault: NotYet) -> bool:
+        now = session.clock()
+        begun.append(now)
+        last = begun[0] + SETUP_WITHIN if fault.surely else until
+        if last is None or now >= last or not (fault.surely or _is_set_up(session, row)):
+            return False
+        if not told:
+            told.append(fault.message)
+            session.tell(f"{row['name']}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+        session.pause(SETUP_PAUSE_S)
+        return True
+
+    return go_on
+
+
+def _is_set_up(session: Session, row: Row) -> bool:
+    """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
+    try:
+        return isinstance(session.provider_of(row), Resolves)
+    except CloudgpuError:
+        return bool(row["setup"])
+
+
+def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:
+    """Return the answer of `tunnel`; `pid` is the process that holds it."""
+    where = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started}
+    return {**where, "background": in_background, "pid": pid}
+
+
+def start_background(session: Session, row: Row, *, first_port: int) -> tuple[Notebook, int]:
+    """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
+
+    Raises what kept the tunnel from coming up, in its own class.
+    """
+    with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
+        server = jupyter.ensure(connection, go_on=setup_patience(session, row))
+    running = background.find(session.home.tunnels, row["id"])
+    if running is None:
+        words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]
+        command = [sys.executable, "-P", "-m", "cloudgpu", *words]
+        try:
+            running = background.spawn(command, session.home.tunnels, row["id"])
+        except InvalidRequest:  # somebody else was quicker
+            running = background.find(session.home.tunnels, row["id"])
+            if running is None:
+                raise
+    return Notebook(running.port, server.token, server.started), running.pid
+
+
+def serve_background(session: Session, row: Row, *, first_port: int) -> None:
+    """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    try:
+        with (
+            JupyterTunnel(session, row, first_port=first_port) as tunnel,
+            background.serving(session.home.tunnels, row["id"], row["name"], tunnel.port),
+        ):
+            ended = tunnel.wait()
+    except CloudgpuError as fault:
+        background.report(fault)
+        raise
+    if ended is not None:
+        raise ended
+
+
+def agent_status(session: Session, row: Row) -> dict[str, Any]:
+    """Return what the agent on the machine says of itself: activity and why, last active, lease.
+
+    Raises Unreachable when the machine or its agent does not answer.
+    """
+    with reached(session, row) as connection:
+        done = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_WITHIN)
+    try:
+        status: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.decode(errors="replace").strip()[-200:]
+        raise Unreachable(
+            f"The agent on {row['name']} does not answer: {said or 'nothing was said'}.",
+            field="name",
+            value=row["name"],
+            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {row['name']}",
+        ) from None
+    return status

@@ -1,0 +1,91 @@
+"""What `on_start` of a template is doing on a machine: it goes on after the machine is ready, and says so in a file.
+
+Each provider's boot writes `running` to that file before the script and its status after it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.session.session import Session
+
+LOG = ".cloudgpu/on_start.log"  # below the user's home there
+WITHIN = timedelta(hours=1)
+POLL_S, ANSWER_S = 1.0, 30.0
+_LOOK = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # not begun is not ended
+
+
+class OnStart(StrEnum):
+    """How far the script is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+def on_start_of(session: Session, row: dict[str, Any], template: Template) -> OnStart | None:
+    """Return how far the script of a machine is that was just reached; None where there is none, or nobody knows."""
+    from cloudgpu.control.access.reach import reached
+
+    if not template.on_start.strip():
+        return None
+    with suppress(CloudgpuError), reached(session, row) as connection:
+        return _said(connection)[0]
+    return None
+
+
+def wait_for_on_start(session: Session, row: dict[str, Any], template: Template) -> OnStart | None:
+    """Wait until the script has ended; return None where the template has none.
+
+    Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `WITHIN`, and what `reached`
+    raises. The machine goes on in each case.
+    """
+    from cloudgpu.control.access.reach import reached
+
+    if not template.on_start.strip():
+        return None
+    session.tell(f"{row['name']}: waiting for on_start of the template {template.name} to end")
+    deadline = session.clock() + WITHIN
+    with reached(session, row) as connection:
+        while (found := _said(connection))[0] is OnStart.RUNNING:
+            if session.clock() >= deadline:
+                raise _still_running(row)
+            session.pause(POLL_S)
+    if found[0] is OnStart.FAILED:
+        raise _failed(row, template, found[1])
+    return found[0]
+
+
+def _said(connection: Connection) -> tuple[OnStart, str]:
+    """Return how far it is, and the status it ended with."""
+    text = connection.capture(_LOOK, timeout=ANSWER_S, at_most=100).stdout.decode(errors="replace").strip()
+    if not text.isdecimal():
+        return OnStart.RUNNING, text
+    return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text
+
+
+def _failed(row: dict[str, Any], template: Template, status: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{row['name']} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
+        field="template",
+        value=template.name,
+        next=f"Read its log: cloudgpu exec {row['name']} -- cat {LOG}. To end the machine: cloudgpu down {row['name']}",
+    )
+
+
+def _still_running(row: dict[str, Any]) -> ProviderUnavailable:
+    hours = int(WITHIN.total_seconds() // 3600)
+    return ProviderUnavailable(
+        f"on_start still runs on {row['name']} after {hours} hour; the machine is ready and billed.",
+        field="template",
+        value=row["template"],
+        next=f"Follow its log: cloudgpu exec {row['name']} -- tail -f {LOG}",
+    )

@@ -1,0 +1,146 @@
+"""Lets colleagues in to a running machine, and out again: their keys there, their addresses, a line in the ledger."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
+from cloudgpu.control.access.allowlist import alone
+from cloudgpu.control.access.reach import reached
+from cloudgpu.control.inventory.sync_some import told_if_gone
+from cloudgpu.control.network.authorized_keys import label_of
+from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.team.law import by, check_may
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.network import cidr_wish, is_behind
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cloudgpu.access.ssh.target import Target
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+SAME = "same"  # the word for a colleague who sits in the network that this client calls from
+
+
+def check_from(typed: str | None, *, remove: bool) -> None:
+    """Raise InvalidRequest for a `--from` that cannot be, before anybody is asked."""
+    if typed is not None and remove:
+        raise InvalidRequest(
+            "--from and --remove contradict each other: what was let in for a key is taken out with it.",
+            field="--from",
+            value=typed,
+            next="Leave --from out.",
+        )
+    if typed not in (None, SAME):
+        cidr_wish(str(typed), "--from")
+
+
+def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None) -> dict[str, Any]:
+    """Let this key log in until the machine ends; return what its owner needs to do so.
+
+    It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
+    (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
+    missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable, RoleNeeded where it is not theirs.
+    """
+    check_may(session, row, "share")
+    keeper = doorkeeper(session, row)
+    if keeper is None and from_ is not None:
+        raise refuse_unkept(session, row, "--from")
+    kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
+    with told_if_gone(session, row):
+        before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
+    network = _network(session, row, from_, before) if kept else None
+    with changing(_half_done(row)):
+        with reached(session, row) as connection:
+            changed = let_in(connection, key)
+            target = connection.target
+        if network is not None and keeper is not None:
+            changed |= before.get(label_of(row, key)) != network
+            with told_if_gone(session, row), alone(session, row):
+                keeper.allow(row["provider_id"], label_of(row, key), network)
+        host_key = known_hosts.pinned(session.home.known_hosts, target.id)
+        _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
+    return {
+        "name": row["name"],
+        "shared": True,
+        "changed": changed,
+        "key": key.fingerprint,
+        "from": network,
+        "ssh": _command(target),
+        "host_key": host_key,
+    }
+
+
+def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
+    """Take this key (every shared one, for None) and its address out again; return as `share` does.
+
+    The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
+    """
+    check_may(session, row, "share")
+    with changing(_half_done(row)):
+        with told_if_gone(session, row):
+            closed = _closed(session, row, key)
+        with reached(session, row) as connection:
+            changed = let_out(connection, key)
+        fingerprint = key.fingerprint if key else None
+        if row.get("shared") and (fingerprint is None or fingerprint in row["shared"]):
+            now = session.clock()
+            body = {"key": fingerprint, "host": platform.node(), **by(session, row, "share")}
+            dedupe = f"unshared:{row['id']}:{fingerprint}:{iso(now)}"
+            session.ledger.append([Draft("machine_unshared", row["id"], body, now, dedupe)])
+    value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
+    return {**value, "from": None, "ssh": None, "host_key": None}
+
+
+def _hand_over(session: Session, row: Row, key: GuestKey, said: dict[str, Any]) -> None:
+    """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
+    now, known = session.clock(), row.get("shared", {}).get(key.fingerprint, {})
+    if any(known.get(name) != value for name, value in said.items()) or not known:
+        body = {"key": key.fingerprint, **said, "host": platform.node(), **by(session, row, "share")}
+        dedupe = f"shared:{row['id']}:{key.fingerprint}:{iso(now)}"
+        session.ledger.append([Draft("machine_shared", row["id"], body, now, dedupe)])
+
+
+def _network(session: Session, row: Row, typed: str | None, before: Mapping[str, str]) -> str | None:
+    """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
+    if typed is not None:
+        return caller_cidr(session, option="--from") if typed == SAME else cidr_wish(typed, "--from")
+    if not before:
+        return None
+    raise InvalidRequest(
+        f"{row['name']} lets nobody connect but from addresses that were named: where does this key's owner come from?",
+        field="--from",
+        value=None,
+        next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",
+    )
+
+
+def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
+    """Take the address of a key (of every shared one, for None) out; return whether there was one."""
+    keeper = doorkeeper(session, row)
+    if keeper is None:
+        return False
+    with alone(session, row):
+        labels = [label for label in keeper.allowed(row["provider_id"]) if label.startswith(f"{row['id']}.")]
+        gone = [label for label in labels if key is None or label == label_of(row, key)]
+        for label in gone:
+            keeper.allow(row["provider_id"], label, None)
+    return bool(gone)
+
+
+def _half_done(row: Row) -> str:
+    return f"Who may log in to {row['name']} may be changed in part. Run the same command again to finish it."
+
+
+def _command(target: Target) -> str:
+    """Return what the key's owner types."""
+    address = target.address
+    through = f"-J {target.jump} " if target.jump else ""
+    return f"ssh {through}-p {address.port} {address.user}@{address.host}"

@@ -1,0 +1,1 @@
+"""What the machines' agents say, gathered and kept."""

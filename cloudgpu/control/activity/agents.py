@@ -1,0 +1,200 @@
+"""Asks for machines' own word of when they were last in use, where a listing does not tell it: no SSH is needed.
+
+Asks many machines at once what their agents have seen: samples over SSH, each machine for itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cloudgpu.control.records.observations import has_moved_on, not_before, told_itself
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, Sample, heard, unheard
+from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.reaper.evidence import AHEAD
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError, ProviderUnavailable
+from cloudgpu.ledger.samples.store import Shelf, sweep_daily
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import TellsActivity
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.access.ssh.target import Target
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
+
+
+def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Word]:
+    """Return what these machines say of their use, by id: one call for each; without those whose listing tells it.
+
+    What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
+    """
+    accounts, _ = by_account(session, rows)  # the look has named the others
+    askers = [(session.provider(name), some) for name, some in accounts.items()]
+    groups = [(asker, some) for asker, some in askers if isinstance(asker, TellsActivity)]
+    if not groups:
+        return {}
+    with Pool(len(groups)) as pool:
+        answers = pool.map(lambda group: _words(*group), groups)
+    words = {machine: _plausible(session, word) for answer in answers for machine, word in answer.items()}
+    if keep:
+        _write(session, rows, words)
+    return words
+
+
+def _words(asker: TellsActivity, rows: Sequence[Row]) -> dict[str, Word]:
+    answers = _answers(asker, [row["provider_id"] for row in rows])
+    return {row["id"]: answers.get(row["provider_id"]) for row in rows}
+
+
+def _answers(asker: TellsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
+    try:
+        return asker.activity(ids)
+    except CloudgpuError as fault:
+        return dict.fromkeys(ids, fault)
+    except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
+        why = f"it could not be asked ({type(bug).__name__}: {bug})"
+        return dict.fromkeys(ids, ProviderUnavailable(why, field="provider"))
+
+
+def _plausible(session: Session, word: Word) -> Word:
+    """Return the word; none where the machine's clock is so far ahead that it says nothing."""
+    return None if isinstance(word, datetime) and word - session.clock() > AHEAD else word
+
+
+def _write(session: Session, rows: Sequence[Row], words: Mapping[str, Word]) -> None:
+    drafts = []
+    for row in rows:
+        word, known = words.get(row["id"]), row["last_active"]
+        if isinstance(word, datetime) and has_moved_on(from_iso(known) if known else None, word):
+            drafts.append(told_itself(row, word, not_before(row, session.clock())))
+    if drafts:
+        session.ledger.append(drafts)
+
+
+ASK = '"$HOME"/.cloudgpu/agent status --since {since}'
+AT_MOST = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
+MINUTE = 60.0
+USAGE = 2  # how argparse ends for words that it does not know
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one machine's agent said, or why nothing is known of it (`fault`, a clause; empty where it spoke).
+
+    `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
+    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
+    erases and that are not empty.
+    """
+
+    row_id: str
+    asked_at: datetime
+    answer: dict[str, Any] | None
+    fault: str = ""
+    samples: tuple[Sample, ...] = ()
+    machine_now: float | None = None
+    up_since: float | None = None
+    scratch: tuple[tuple[str, int], ...] = ()
+
+    def judged(self, thresholds: Thresholds) -> Judged:
+        """Return whether the machine was in use when it was asked; UNKNOWN, with the fault, where it said nothing."""
+        if self.machine_now is None or self.up_since is None:
+            return Judged(UNKNOWN, -1, self.fault, ())
+        return judge(self.samples, thresholds, self.machine_now, self.up_since)
+
+
+def probe(
+    session: Session,
+    rows: Sequence[Row],
+    *,
+    timeout: float = 10,
+    at_once: int = 16,
+    back: float = DAY,
+    keep: bool = True,
+) -> dict[str, Report]:
+    """Ask each machine's agent over SSH, `at_once` side by side; return a report for every one, by its id.
+
+    `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
+    seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
+    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples,
+    unless `keep` is false.
+    """
+    with suppress(OSError):
+        if keep:
+            sweep_daily(session.home.samples, session.clock())
+    asks = [_ask_of(session, row, _How(timeout, min(back, DAY), keep)) for row in rows]
+    with Pool(at_once) as pool:
+        reports = list(pool.map(lambda ask: ask(), asks))
+    return {one.row_id: one for one in reports}
+
+
+class _How(NamedTuple):
+    """How machines are asked: within how many seconds, for how many seconds of samples, and whether those are kept."""
+
+    timeout: float
+    back: float
+    keep: bool
+
+
+def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
+    """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
+    shelf, clock = Shelf(session.home.samples, row["id"]), session.clock
+    try:
+        target = session.target(row)
+    except CloudgpuError as fault:
+        missing = Report(row["id"], clock(), None, fault.message.removesuffix("."))
+        return lambda: missing
+
+    def ask() -> Report:
+        at = clock()
+        try:
+            found = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
+        except CloudgpuError as fault:
+            found = unheard(fault.message.removesuffix("."))
+        except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
+            found = unheard(f"{target.name} could not be asked ({type(bug).__name__}: {bug})")
+        return _report(shelf, found, at, keep=how.keep)
+
+    return ask
+
+
+def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
+    """Ask one machine. Raises what `connect` and `capture` raise."""
+    from cloudgpu.access.ssh.connection import connect
+
+    deadline = time.monotonic() + how.timeout
+    since = min(now - how.back, max(last, now - RING))  # what nobody has asked for yet is wanted, too
+    with connect(target, timeout=how.timeout) as connection:
+        found = _answer(connection, since, deadline)
+        if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours
+            found = _answer(connection, found.now - (now - since), deadline)
+    return found
+
+
+def _answer(connection: Connection, since: float, deadline: float) -> Heard:
+    left = max(1.0, deadline - time.monotonic())
+    done = connection.capture(ASK.format(since=int(max(0, since))), timeout=left, at_most=AT_MOST)
+    if done.status == USAGE and not done.stdout:
+        return unheard(EARLIER)
+    if done.status and not done.stdout:
+        return unheard(f"its agent does not answer (status {done.status})")
+    return heard(done.stdout)
+
+
+def _report(shelf: Shelf, found: Heard, at: datetime, *, keep: bool) -> Report:
+    """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
+    answer = None if found.answer is None else dict(found.answer)
+    if found.now is None:
+        return Report(shelf.id, at, answer, found.fault)
+    with suppress(OSError):
+        if keep:
+            shelf.keep(found.samples, found.now, at)
+    return Report(shelf.id, at, answer, found.fault, found.samples, found.now, found.up_since, found.scratch)

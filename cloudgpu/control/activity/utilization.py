@@ -1,0 +1,146 @@
+"""Reads how long machines worked in each hour that they were billed for, and what one's own machines drew.
+
+By the samples that this home has: in a team each home has those of the machines that its own passes asked. What nobody
+here asked for is not known, and not idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.records.observations import NEWS_OF_ACTIVITY
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.core.activity.utilization import HOUR, Hour, Word, hours
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.providers.abilities import TellsActivity
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+
+Row = Mapping[str, Any]
+Run = tuple[float, float]
+OWN = "ssh"  # the provider whose machines are the user's; `local` plays on this very computer and owns nothing
+JOULES_OF_A_KWH = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMachine:
+    """One machine of the user's own, in the hours that were asked for.
+
+    `hours` it was in use, `gpu_hours` of them its GPUs were at work; `card_hours` are those of each GPU that was, in
+    the `counted_hours` in which they were counted. `kwh` is what its GPUs drew while it used them,
+    `watts` their mean in the `measured_hours` in which they did: of the GPUs alone, not of the computer around them.
+    None where nobody measured.
+    """
+
+    id: str
+    name: str | None
+    hours: float
+    gpu_hours: float
+    unknown_hours: float
+    kwh: float | None
+    watts: float | None
+    measured_hours: float
+    card_hours: float = 0.0
+    counted_hours: float = 0.0
+
+
+def worked(
+    session: Session,
+    rows: Iterable[Row],
+    uses: Iterable[tuple[str, Mapping[str, Any]]],
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> dict[str, tuple[Hour, ...]]:
+    """Return the billed hours of each machine that ran in [since, until), by the id of its row, oldest first.
+
+    `uses` are what has ended, as the ledger's `uses` gives it; what still runs stands in the rows, and runs until now.
+    By the usual thresholds, whatever a machine's policy says. Asks nobody.
+    """
+    now, rows = session.clock(), list(rows)
+    begin, end = 0.0 if since is None else since.timestamp(), min(now, until or now).timestamp()
+    runs, hears = _runs(rows, uses, now.timestamp()), _Hears(session)
+    found: dict[str, tuple[Hour, ...]] = {}
+    for row in rows:
+        inside = [
+            (max(first, begin), min(last, end)) for first, last in runs[row["id"]] if first < end and last > begin
+        ]
+        if inside:
+            spans = Shelf(session.home.samples, row["id"]).worked(min(inside)[0], end)
+            latest = max(runs[row["id"]])
+            word = hears.word(row, latest) if latest[0] < end and row["last_active"] else None
+            found[row["id"]] = hours(spans, inside, word)
+    return found
+
+
+def own_machines(rows: Iterable[Row], worked_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
+    """Return the user's own machines (provider `ssh`) that ran in these hours (of `worked`), in the rows' order.
+
+    Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
+    """
+    mine = (row for row in rows if row["provider"] == OWN and row["id"] in worked_hours)
+    return tuple(_own(row, worked_hours[row["id"]]) for row in mine)
+
+
+def _own(row: Row, found: Sequence[Hour]) -> OwnMachine:
+    measured = [one.joules for one in found if one.joules is not None]
+    joules, drawing = sum(measured), sum(one.drawing for one in found)
+    return OwnMachine(
+        id=row["id"],
+        name=row["name"],
+        hours=sum(one.gpu + one.used for one in found) / HOUR,
+        gpu_hours=sum(one.gpu for one in found) / HOUR,
+        unknown_hours=sum(one.unknown for one in found) / HOUR,
+        kwh=joules / JOULES_OF_A_KWH if measured else None,
+        watts=joules / drawing if drawing else None,
+        measured_hours=drawing / HOUR,
+        card_hours=sum(one.cards for one in found) / HOUR,
+        counted_hours=sum(one.counted for one in found) / HOUR,
+    )
+
+
+def _runs(rows: Iterable[Row], uses: Iterable[tuple[str, Mapping[str, Any]]], now: float) -> dict[str, list[Run]]:
+    """Return when each machine was billed, by its row's id; what still runs, until now."""
+    found: dict[str, list[Run]] = {row["id"]: [] for row in rows}
+    open_uses = ((row["id"], use) for row in rows for use in row["uses"])
+    for subject, use in (*uses, *open_uses):
+        if subject in found and use["resource"] == Resource.INSTANCE:
+            end = now if use["end"] is None else from_iso(use["end"]).timestamp()
+            found[subject].append((from_iso(use["begin"]).timestamp(), end))
+    return found
+
+
+@dataclass(slots=True)
+class _Hears:
+    """Knows what the ledger heard from machines themselves, and until when that held."""
+
+    session: Session
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def word(self, row: Row, run: Run) -> Word | None:
+        """Return a machine's word of its latest run; None where a look does not bring it, or it is of another run.
+
+        The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
+        That its agent lived to say more is taken for granted: use after an agent's death is idle here.
+        """
+        active = from_iso(row["last_active"])
+        if active.timestamp() < run[0] or not self._in_a_look(row["account"]):
+            return None
+        seen = alive_at(self.session.ledger, dict(row)) if row["billed"] else None
+        at = run[1] if seen is None else from_iso(seen).timestamp()
+        return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
+
+    def _in_a_look(self, account: str) -> bool:
+        if account not in self.known:
+            try:
+                self.known[account] = not isinstance(self.session.provider(account), TellsActivity)
+            except CloudgpuError:  # it is configured no more
+                self.known[account] = False
+        return self.known[account]

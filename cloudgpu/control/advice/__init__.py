@@ -1,0 +1,1 @@
+"""Gathers what compare, estimate and recommend are made of."""

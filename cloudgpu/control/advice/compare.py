@@ -1,0 +1,204 @@
+"""Which of the ledger's rows were rented, and which are of machines that are the user's own.
+
+What the cloud has cost, by this ledger, beside a desktop that would have done the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.catalog.place import use as use_prices
+from cloudgpu.control.activity.utilization import OWN, own_machines, worked
+from cloudgpu.control.advice.compare_gpus import gpu_of, knows_gpus, own, speeds
+from cloudgpu.control.advice.desktop_choice import gpu_named
+from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.advice.compare import Case, History, Machine, by_day
+from cloudgpu.core.advice.compare import compared as sides_of
+from cloudgpu.core.advice.desktop import Depreciation, counted_by, owned
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.daily import added, daily
+from cloudgpu.core.catalog.gpus import EQUAL, Work
+from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.views.advice.compare import compare_value
+from cloudgpu.views.advice.compare_sentences import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.activity.utilization import OwnMachine
+    from cloudgpu.control.advice.compare_request import CompareWish
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.compare import Own
+    from cloudgpu.core.billing.cost_groups import Ended
+    from cloudgpu.core.billing.daily import Daily
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.model.offers import Accelerator
+    from cloudgpu.core.values.money import Money
+
+Row = dict[str, Any]
+HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
+
+
+def clouds_of(rows: Sequence[Row]) -> tuple[list[Row], bool]:
+    """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
+    clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
+    here = [row for row in rows if row["provider"] == HERE]
+    return (clouds, False) if clouds or not here else (here, True)
+
+
+LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
+NOTHING = timedelta(0)
+NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the ledger and the samples say: rows, the uses that ended, and each machine's hours (`control.worked`).
+
+    `cost` is what all of these rows cost by day, for whoever has added that up already.
+    """
+
+    rows: Sequence[Row]
+    ended: Sequence[Ended]
+    hours: Mapping[str, Sequence[Hour]]
+    cost: Daily | None = None
+
+
+def read(session: Session, since: datetime | None, until: datetime | None) -> Read:
+    """Return what both say of a period, the ledger as of one line of it."""
+    text = "" if since is None else iso(since)
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(text))))
+    return Read(rows, ended, worked(session, rows, ended, since, until))
+
+
+def compared(session: Session, asked: CompareWish, found: Read | None = None) -> dict[str, Any]:
+    """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
+
+    `found` is what was read already of the very period of `asked`.
+    """
+    use_prices(session.home.price_lists)
+    known = found or read(session, asked.since, asked.until)
+    return compare_value(_story(session, asked, known), asked.tz, asked.currency, asked.changed)
+
+
+def _story(session: Session, asked: CompareWish, found: Read) -> Story:
+    now, desktop = session.clock(), asked.desktop
+    its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
+    counted, rehearsed = clouds_of(found.rows)
+    last = _ahead(session, now)
+    within, known = asked, found
+    if last is not None:  # what is still to come did not happen yet
+        within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
+    history, unpriced = _history(session, within, known, counted, now)
+    ran, ids = [row for row in found.rows if row["id"] in found.hours], {row["id"] for row in counted}
+    straight = counted_by(desktop, Depreciation.STRAIGHT)
+    worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
+    sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
+    number = sides[Case.EXPECTED].owned.number if sides else 1
+    here = [] if rehearsed else [row["name"] or row["id"] for row in ran if row["provider"] == HERE]
+    return Story(
+        now=now,
+        desktop=desktop,
+        desktop_memory=None if its is None else its.memory_gib,
+        work=asked.work or Work.TRAINING,
+        history=history,
+        sides=sides,
+        own=_own(session, asked, found),
+        unpriced=unpriced,
+        since=asked.since,
+        until=asked.until,
+        goes_on=goes_on,
+        worth=ZERO if history is None else owned(worth_of, history.elapsed, NOTHING, number).worth,
+        worth_by=worth_of.depreciation,
+        last=last,
+        rehearsed=rehearsed,
+        left_out=here,
+        unknown_gpus=[row["name"] or row["id"] for row in ran if row["id"] in ids and not knows_gpus(row)],
+    )
+
+
+def _history(
+    session: Session, asked: CompareWish, found: Read, counted: Sequence[Row], now: datetime
+) -> tuple[History | None, tuple[str, ...]]:
+    """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
+    ids, of_all = {row["id"] for row in counted}, len(counted) == len(found.rows)
+    ended = found.ended if of_all else [one for one in found.ended if one[0] in ids]
+    begins = [use["begin"] for _, use in ended] + [use["begin"] for row in counted for use in row["uses"]]
+    cost = found.cost if of_all else None
+    if cost is None:
+        cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
+    if not begins or not (cost.days or cost.without_price or ids & found.hours.keys()):
+        return None, ()
+    begin = max(filter(None, (from_iso(min(begins)), asked.since)))
+    end = now if asked.until is None else min(now, asked.until)
+    by_days = {day: added(projects.values()) for day, projects in cost.days.items()}
+    machines = _machines(session, asked, found, counted)
+    return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
+
+
+def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequence[Row]) -> list[Machine]:
+    ran = [row for row in counted if row["id"] in found.hours]
+    begins = {one.at for row in ran for one in found.hours[row["id"]]}
+    days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
+    speed = speeds(asked.desktop, asked.work or Work.TRAINING)
+    return [_machine(session, row, found.hours[row["id"]], days, speed) for row in ran]
+
+
+def _machine(
+    session: Session,
+    row: Row,
+    hours: Sequence[Hour],
+    days: Mapping[datetime, Any],
+    speed: Callable[[Accelerator], Faster],
+) -> Machine:
+    gpu = gpu_of(row)
+    return Machine(
+        name=row["name"] or row["id"],
+        gpu="" if gpu is None else gpu.name,
+        gpus=0.0 if gpu is None else gpu.count * gpu.share,
+        memory_gib=None if gpu is None else gpu.memory_gib,
+        speed=EQUAL if gpu is None else speed(gpu),
+        read=gpu is None or _is_read(session, row, hours),
+        days=by_day(hours, days),
+    )
+
+
+def _is_read(session: Session, row: Row, hours: Sequence[Hour]) -> bool:
+    """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
+    if any(one.gpu for one in hours) or not any(one.used for one in hours):
+        return True
+    shelf = Shelf(session.home.samples, row["id"])
+    last = shelf.last()
+    return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
+
+
+def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
+    rows = {row["id"]: row for row in found.rows}
+    mine = own_machines(found.rows, found.hours)
+    work = asked.work or Work.TRAINING
+
+    def of(one: OwnMachine) -> Own:
+        row = rows[one.id]
+        cost = _cost_of(row, found.ended, session.clock(), asked)
+        return own(row, one, work, cost, read=_is_read(session, row, found.hours[one.id]))
+
+    return [of(one) for one in mine]
+
+
+def _cost_of(row: Row, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
+    """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
+    its = [one for one in ended if one[0] == row["id"]]
+    found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)
+    return None if found.without_price else money(found.total.amount)
+
+
+def _ahead(session: Session, now: datetime) -> datetime | None:
+    """Return when the ledger's last line was written, where that is still to come by this computer's clock."""
+    _, _, recorded = session.ledger.head()
+    last = from_iso(recorded) if recorded else None
+    return last if last is not None and last > now + NO_TIME else None

@@ -1,0 +1,198 @@
+"""Reads what `compare` was asked for, typed or passed by a program: the desktop, a period, or a price and a use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.advice.desktop_choice import asked_desktop, rate_known
+from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
+from cloudgpu.control.inputs.periods import Moment, check_order, currency_wish, moment_of
+from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.core.advice.desktop import years
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from typing import Unpack
+
+    from cloudgpu.control.inputs.numbers import Rates
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.advice.rent_or_buy import Use
+    from cloudgpu.core.values.currency import Currency
+    from cloudgpu.core.values.money import Money
+
+MOST_YEARS = 100
+_RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
+_CALCULATOR = ("gpu", "spot", "years")  # of no use without
+_LEDGER = ("since", "until", "tz")
+_TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
+
+
+class AskedOfCompare(TypedDict, total=False):
+    """What `compare` takes. Text is read as the command line reads it; with a price or a use no ledger is read."""
+
+    desktop: str | Path | None  # a name, or a file's path; None: the setting
+    work: str | None  # "training", "inference"
+    depreciation: str | None  # "none", "straight-line", "declining"; None: as the desktop's file has it
+    currency: str | None  # "KRW"; None: US dollars
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
+    since: Moment | None
+    until: Moment | None
+    tz: str | None
+    gpu: str | None  # "v100", "a100:8"
+    price: Number | None  # dollars an hour, of the whole machine; "2 EUR" at a known rate
+    spot: bool
+    utilization: Number | Fraction | None  # "15%", 0.15, "phd-desktop"
+    hours_per_day: Number | None
+    years: Number | None
+    purchase: Number | None  # the desktop's figures in place of its file's
+    watts: Number | None
+    rest_watts: Number | None
+    idle_watts: Number | None
+    tariff: Number | None  # dollars a kilowatt-hour
+    pue: Number | None
+    maintenance: Number | None  # dollars a year
+    resale: Number | None
+    life: Number | None  # years
+    yearly_loss: Number | Fraction | None  # "20%", 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    """What is rented, without a ledger. `model` and `price` are None where they were not said; one of them was."""
+
+    model: str | None
+    count: int
+    price: Money | None
+    spot: bool
+    use: Use
+    horizon: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class CompareWish:
+    """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
+
+    `work` is None where it was not said, `currency` for dollars, `rented` where the ledger is to be compared.
+    """
+
+    desktop: Desktop
+    changed: tuple[str, ...]
+    work: Work | None
+    currency: Currency | None
+    zone: tzinfo
+    tz: str
+    since: datetime | None = None
+    until: datetime | None = None
+    rented: Rented | None = None
+
+
+def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfCompare.__annotations__
+    if unknown:
+        raise TypeError(f"compare() got an unexpected keyword argument {min(unknown)!r}")
+    _check_texts(given)
+    _check_mode(given)
+    now, name = session.clock(), given.get("tz") or session.settings.tz
+    zone = zone_of(name)
+    since, until = given.get("since"), given.get("until")
+    begin = None if since is None else moment_of(since, "--since", now, zone)
+    end = None if until is None else moment_of(until, "--until", now, zone)
+    check_order(begin, end, now)
+    today = now.astimezone(zone).date()
+    rates = given.get("currency"), given.get("rate"), given.get("rate_date")
+    currency = currency_wish(session.settings, today, *rates)
+    desktop, changed = asked_desktop(session, currency, given)
+    work = _word(given.get("work"), "--work", Work)
+    return CompareWish(
+        desktop=desktop,
+        changed=changed,
+        work=work,
+        currency=currency,
+        zone=zone,
+        tz=name,
+        since=begin,
+        until=end,
+        rented=_rented(given, desktop, work, partial(rate_known, session, currency)) if _is_calculator(given) else None,
+    )
+
+
+def _is_calculator(given: AskedOfCompare) -> bool:
+    return any(given.get(name) is not None for name in _RENTED)
+
+
+def _check_texts(given: AskedOfCompare) -> None:
+    """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
+    moments = dict.fromkeys(("since", "until"), "2026-11-20")
+    for name, example in {**_TEXTS, **moments}.items():
+        value = given.get(name)
+        if value is None or isinstance(value, str | date | timedelta if name in moments else str):
+            continue
+        option = f"--{name}"
+        raise InvalidRequest(
+            f"{value!r} is no text, and {option} takes text.",
+            field=option,
+            value=str(value),
+            next=f"Pass {name}={example!r}.",
+        )
+
+
+def _check_mode(given: AskedOfCompare) -> None:
+    """Refuse an option that the other way to compare would leave out silently."""
+    calculator = _is_calculator(given)
+    for name in _LEDGER if calculator else _CALCULATOR:
+        value = given.get(name)
+        if value is None or value is False:
+            continue
+        option = f"--{name}"
+        way = "Leave it out, or --price and --utilization." if calculator else "Add --utilization 15%, or leave it out."
+        about = "a ledger, and this is computed from a price and a use" if calculator else "a machine at a stated use"
+        raise InvalidRequest(f"{option} is about {about}.", field=option, value=str(value), next=way)
+
+
+def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
+    gpu, price = given.get("gpu"), given.get("price")
+    if gpu is None and price is None:
+        raise _missing("--gpu", "Neither a GPU nor a price was said.", "Add --gpu v100, or --price 2.14, or both.")
+    if work is not None and gpu is None:
+        raise _missing("--gpu", f"How fast a GPU is at {work} depends on which one it is.", "Add --gpu v100.")
+    if price is not None and given.get("spot"):
+        message = "--spot asks the catalogue for a spot price, and --price says one."
+        raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
+    model, count = gpu_wish(gpu)
+    horizon = given.get("years")
+    return Rented(
+        model=model,
+        count=count or 1,
+        price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True, rates=rates),
+        spot=bool(given.get("spot")),
+        use=use_of(given.get("utilization"), given.get("hours_per_day")),
+        horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MOST_YEARS)),
+    )
+
+
+def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
+    return InvalidRequest(message, field=field, value=None, next=way_out)
+
+
+def _word(text: str | None, option: str, kind: type[Work]) -> Work | None:
+    if text is None or text in list(kind):
+        return None if text is None else kind(text)
+    meant = near(text, [str(one) for one in kind])
+    raise InvalidRequest(
+        f"{text!r} is no kind of work that decides about speed" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=option,
+        value=text,
+        next=f"Use one of: {', '.join(kind)}.",
+    )

@@ -1,0 +1,181 @@
+"""The desktop to compare with: its file's figures, and those that were typed in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu import catalog
+from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
+from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
+from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
+from cloudgpu.core.catalog.catalog import GpuSpec
+from cloudgpu.core.values.currency import check_code
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Power, Tariff
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.advice.compare_basis import desktop_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.inputs.numbers import Rates
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.values.currency import Currency
+
+FACTS = (
+    "depreciation",
+    "purchase",
+    "watts",
+    "rest_watts",
+    "idle_watts",
+    "tariff",
+    "pue",
+    "maintenance",
+    "resale",
+    "life",
+    "yearly_loss",
+)
+
+
+def desktop_named(session: Session, name: str | Path | None = None, currency: Currency | None = None) -> Desktop:
+    """Return the desktop of this name or file (None: the setting), as every verb reads it; raise InvalidRequest.
+
+    `currency` is one whose rate was asked for: a file in it that has no rate of its own takes this one.
+    """
+    if not isinstance(name, str | Path | None):
+        raise InvalidRequest(
+            f"{name!r} is no desktop: that is text, its name or its file's path.",
+            field="desktop",
+            value=str(name),
+            next=f"Use one of: {', '.join(desktop_names([session.home.root / 'desktops']))}; or a file: ./mine.yaml",
+        )
+    settings = session.settings
+    if currency is not None:
+        settings = replace(settings, currencies={**settings.currencies, currency.code: currency})
+    return load_desktop(
+        settings.desktop if name is None else name,
+        search=[session.home.root / "desktops"],
+        settings=settings,
+        watts=_board_power,
+        today=session.clock().date(),
+    )
+
+
+def all_desktops(session: Session) -> list[Desktop]:
+    """Return every desktop that can be named, the user's own and the shipped ones, by name."""
+    return [desktop_named(session, name) for name in desktop_names([session.home.root / "desktops"])]
+
+
+def desktops_listed(session: Session) -> dict[str, Any]:
+    """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
+    return {"desktops": [desktop_value(one) for one in all_desktops(session)]}
+
+
+def gpu_named(name: str) -> GpuSpec | None:
+    """Return what the catalogue knows of the one GPU that a desktop's file means; None where it knows none."""
+    try:
+        return catalog.gpu(name)
+    except InvalidRequest:
+        return None
+
+
+def _board_power(name: str) -> Power | None:
+    spec = gpu_named(name)
+    return None if spec is None or spec.watts is None else Power.of(str(spec.watts))
+
+
+def asked_desktop(
+    session: Session, currency: Currency | None, given: Mapping[str, Any]
+) -> tuple[Desktop, tuple[str, ...]]:
+    """Return the desktop that was asked for, and the options that gave it other figures than its file."""
+    desktop = desktop_named(session, given.get("desktop"), currency)
+    typed = {name: given[name] for name in FACTS if given.get(name) is not None}
+    rates = partial(rate_known, session, currency)
+    for name, value in typed.items():
+        desktop = replace(desktop, **_fact(name, value, rates))
+    _check(desktop, typed)
+    return desktop, tuple(_option(name) for name in typed)
+
+
+def rate_known(session: Session, currency: Currency | None, code: str) -> Currency:
+    """Return the rate of --currency where it is that one, else the configured one."""
+    known = check_code(code, "--currency")
+    if currency is not None and currency.code == known:
+        return currency
+    today = session.clock().date()
+    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings.currencies, known)
+
+
+def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
+    """Return the desktop's fields that a typed figure stands for."""
+    option = _option(name)
+    if name == "purchase":
+        return dict(zip(("purchase", "quoted"), amount_of(value, option, rates=rates), strict=True))
+    field, read = _READERS[name]
+    return {field: read(value, option, rates)}
+
+
+def _watts(value: object, option: str, _rates: Rates) -> Power:
+    return Power.of(number_of(value, option, most=MOST_WATTS, unit="watts"))
+
+
+def _depreciation(word: str) -> Depreciation:
+    if word in list(Depreciation):
+        return Depreciation(word)
+    meant = near(word, [str(one) for one in Depreciation])
+    raise InvalidRequest(
+        f"{word!r} is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--depreciation",
+        value=word,
+        next=f"Use one of: {', '.join(Depreciation)}.",
+    )
+
+
+def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
+    """Refuse figures that cannot go together, of which one was typed."""
+    if desktop.resale > desktop.purchase:
+        name = "resale" if "resale" in typed else "purchase"
+        says = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
+        raise _refused(name, typed, says, "Write what it is sold for after its life: --resale 300")
+    at_work = desktop.gpu_power.times(desktop.gpus) + desktop.rest_power
+    if desktop.idle_power > at_work:
+        name = next(one for one in ("idle_watts", "watts", "rest_watts") if one in typed)
+        says = f"It would take {desktop.idle_power.watts} W while it waits, and {at_work.watts} W at work."
+        raise _refused(name, typed, says, "Write what all of it takes while it waits: --idle-watts 60")
+    if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:
+        says = f"What part of its worth {desktop.name} loses a year is not in its file."
+        raise InvalidRequest(says, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
+    if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
+        says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_way(desktop)}."
+        raise _refused("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
+
+
+def _way(desktop: Desktop) -> str:
+    return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
+
+
+def _refused(name: str, typed: Mapping[str, object], says: str, way_out: str) -> InvalidRequest:
+    return InvalidRequest(says, field=_option(name), value=str(typed[name]), next=way_out)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+_READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
+    "watts": ("gpu_power", _watts),
+    "rest_watts": ("rest_power", _watts),
+    "idle_watts": ("idle_power", _watts),
+    "tariff": ("tariff", lambda value, option, rates: Tariff(money_of(value, option, most=100, rates=rates))),
+    "maintenance": ("maintenance", lambda value, option, rates: money_of(value, option, rates=rates)),
+    "resale": ("resale", lambda value, option, rates: money_of(value, option, rates=rates)),
+    "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MOST_PUE))),
+    "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MOST_YEARS))),
+    "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
+    "depreciation": ("depreciation", lambda value, _option, _rates: _depreciation(str(value))),
+}

@@ -1,0 +1,218 @@
+"""What machines would cost on every provider side by side: joins offers, rates, work and the rules of the bill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu import catalog
+from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.settings import load_settings
+from cloudgpu.control.advice.estimate_inputs import (
+    Rates,
+    beside,
+    offers_of,
+    precisions,
+    typed,
+    wished_disks,
+    withheld,
+    without,
+)
+from cloudgpu.control.advice.estimate_notes import assumptions
+from cloudgpu.control.advice.estimate_request import estimate_wish
+from cloudgpu.control.catalog.market import use_refreshed
+from cloudgpu.core.advice.desktop import percent_off
+from cloudgpu.core.advice.estimate import (
+    DAY,
+    MONTH,
+    YEAR,
+    Buy,
+    Estimate,
+    Job,
+    Precision,
+    best,
+    finite,
+    has_bf16,
+    hours_for,
+    is_recalled,
+    peak_tflops,
+    split,
+    steady,
+    whole_first,
+)
+from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by
+from cloudgpu.core.catalog.gpus import faster
+from cloudgpu.core.values.times import iso
+from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, rate_value, without_value
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.control.advice.estimate_inputs import Past
+    from cloudgpu.control.advice.estimate_request import AskedOfEstimate, Flops, Wish
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.estimate import Span
+    from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+
+Document = dict[str, Any]
+PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
+
+
+def estimated(session: Session, wish: Wish) -> Document:
+    """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone."""
+    past = None
+    if wish.like is not None:
+        from cloudgpu.control.advice.estimate_inputs import past_run
+
+        past = past_run(session, wish.like)
+    return estimate(session.settings, session.clock(), wish, past)
+
+
+def estimated_here(environ: Mapping[str, str], now: datetime, asked: AskedOfEstimate) -> tuple[Document, Wish]:
+    """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.
+
+    Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
+    """
+    use_refreshed(environ)
+    settings = load_settings(find_home(environ), environ)
+    wish = estimate_wish(settings, now, **asked)
+    return estimate(settings, now, wish, None), wish
+
+
+def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -> Document:
+    """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
+
+    Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
+    """
+    from cloudgpu.control.advice.estimate_inputs import past_value
+
+    wish, wished = typed(wish), wished_disks(wish.disks)
+    offers, speeds = offers_of(wish), Speeds()
+    found = best(list(_estimates(wish, past, offers, wished, speeds)), each_type=wish.each_type or bool(wish.type))
+    if wish.filters.gpu_count is not None:
+        found = whole_first(found)
+    whole = [replace(one, splits=_splits(wish, one.buy, one.job)) for one in found]
+    named = wish.filters.gpu
+    return {
+        "as_of": iso(now),
+        "asked": _asked(wish),
+        "past": None if past is None else past_value(past),
+        "currency": rate_value(wish.currency),
+        "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
+        "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
+        "means": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
+        "without": [] if offers else without_value(without(wish)),
+        "precisions": [] if whole or wish.flops is None else precisions(offers),
+        "withheld": withheld(wish, offers),
+        "old_after_days": OLD_AFTER.days,
+        "assumptions": list(assumptions(wish, wished, whole, past, settings)),
+        "fees": settings.fees.said,
+    }
+
+
+def _factor(settings: Settings) -> Fraction | None:
+    fees = settings.fees
+    return None if fees.tax_percent is None and fees.support_percent is None else fees.factor
+
+
+def _estimates(
+    wish: Wish, past: Past | None, offers: Iterable[CatalogOffer], wished: dict[str, str], speeds: Speeds
+) -> Iterator[Estimate]:
+    """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
+    rates, rank = Rates(), "in_all" if wish.is_finite else "month"
+    for offer in offers:
+        job = _job(wish, past, offer, speeds)
+        if wish.is_finite and job is None:
+            continue
+        buy = _buy(wish, offer, wished, rates)
+        span = finite(wish.hours, job.hours) if job else steady(wish.hours, MONTH)
+        fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
+        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits)
+
+
+def _buy(wish: Wish, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
+    listed = offer.listed.price.per_hour
+    off = percent_off(wish.committed, offer) if wish.committed else None
+    paid = listed if off is None else listed.scaled(1 - off / 100)
+    things = tuple(beside(wish, offer, wished, rates))
+    return Buy(offer, paid, things, wish.number, committed=off is not None)
+
+
+def _splits(wish: Wish, buy: Buy, job: Job | None) -> dict[str, Any]:
+    return {name: split(buy, span) for name, span in _spans(wish, job)}
+
+
+def _spans(wish: Wish, job: Job | None) -> Iterator[tuple[str, Span]]:
+    if job is None:
+        yield from ((name, steady(wish.hours, length)) for name, length in PERIODS.items())
+    else:
+        yield from (
+            (name, finite(wish.hours, hours))
+            for name, hours in (("low", job.low), ("in_all", job.hours), ("high", job.high))
+        )
+
+
+def _job(wish: Wish, past: Past | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
+    """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
+    gpu = offer.type.gpu
+    if wish.flops is None and past is None:
+        return None
+    spec = catalog.named_gpu(gpu.name)
+    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * wish.number
+    if spec is None:
+        speeds.left_out[gpu.name] = "no figures in the catalogue"
+        return None
+    return _of_flops(wish.flops, spec, gpus, speeds) if wish.flops else _of_past(wish, past, spec, gpus, speeds)
+
+
+def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
+    peak = peak_tflops(spec, flops.precision)
+    if peak is None:
+        cannot = flops.precision is Precision.BF16 and not has_bf16(spec)
+        why = "no bf16" if cannot else f"no known peak in {flops.precision}"
+        speeds.left_out[spec.name] = why
+        return None
+    speeds.peaks[spec.name] = peak
+    if is_recalled(spec, flops.precision):
+        speeds.recalled.add(spec.name)
+    return Job(*(hours_for(flops.number, peak, gpus, one) for one in flops.efficiency))
+
+
+def _of_past(wish: Wish, past: Past | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
+    from cloudgpu.control.advice.estimate_inputs import on_other
+
+    if past is None:
+        return None
+    ratio = faster(spec, past.gpu, wish.work)
+    if ratio is None:
+        speeds.left_out[spec.name] = f"no figure that {past.gpu.name} has, too"
+        return None
+    speeds.ratios[spec.name] = ratio
+    return on_other(past, ratio, gpus)
+
+
+def _asked(wish: Wish) -> Document:
+    it = wish.filters
+    flops = wish.flops
+    return {
+        "gpu": it.gpu,
+        "gpu_count": it.gpu_count,
+        "type": wish.type,
+        "number": wish.number,
+        "market": str(it.market),
+        "provider": it.provider,
+        "region": it.region,
+        "disk_gb": wish.disk_gb,
+        "address": str(wish.address),
+        "committed": wish.committed.text if wish.committed else None,
+        "hours_per_day": float(wish.hours.a_day),
+        "days_per_week": float(wish.hours.days),
+        "flops": None if flops is None else float(flops.number),
+        "precision": None if flops is None else str(flops.precision),
+        "efficiency": None if flops is None else [float(one) for one in flops.efficiency],
+        "like": wish.like,
+        "work": str(wish.work) if wish.like else None,
+    }

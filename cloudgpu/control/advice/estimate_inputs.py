@@ -1,0 +1,339 @@
+"""What stands beside a machine in an estimate: its disk by the cloud's own kinds, its address, each with its rate.
+
+Reads a past run from the ledger, as work that another machine could do: its hours of use, and its GPUs.
+
+Which offers of the catalogue an estimate is about, and which wish is in the way where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu import catalog
+from cloudgpu.catalog.disktypes import disk_type, takes, tier
+from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
+from cloudgpu.control.activity.utilization import worked
+from cloudgpu.control.advice.estimate_request import Address
+from cloudgpu.control.pricing.attached_costs import address_kind, rate
+from cloudgpu.control.session.session import find_machine
+from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tflops
+from cloudgpu.core.catalog.catalog import by_price, meant_by
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.advice.estimate_request import Wish
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.billing.rates import Rate
+    from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+    from cloudgpu.core.catalog.gpus import Faster
+    from cloudgpu.core.values.money import Money
+
+AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
+_USUAL = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
+_NO_DISKS = ("local-ssd",)  # comes with the machine, and goes with it
+_KEPT_FREE = "static_ip_unused"  # an address of Google's while no machine uses it
+
+
+@dataclass
+class Rates:
+    """The rates of one estimate, each looked up once."""
+
+    _known: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
+
+    def of(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
+        """Return what so much of a kind costs there, as `extras.rate` says."""
+        key = (provider, region, kind, quantity)
+        if key not in self._known:
+            self._known[key] = rate(provider, region, kind, quantity)
+        return self._known[key]
+
+
+def disk_kinds(provider: str) -> tuple[str, ...]:
+    """Return the kinds of disk that a machine there can have, as `--disk` takes them."""
+    if provider == "azure":
+        return tuple(AZURE)
+    return tuple(kind for kind in storage_kinds(provider) if sort_of(kind) is Sort.DISK and kind not in _NO_DISKS)
+
+
+def wished_disks(asked: Sequence[str]) -> dict[str, str]:
+    """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
+    found: dict[str, str] = {}
+    known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
+    known |= {sku.lower(): "azure" for sku in AZURE.values()}
+    skus = {sku.lower(): name for name, sku in AZURE.items()}
+    for name in asked:
+        kind = name.lower()
+        if kind not in known:
+            raise _unknown(name, known)
+        provider = known[kind]
+        if provider in found:
+            raise InvalidRequest(
+                f"{found[provider]} and {name} are both disks of {provider}; a machine here has one.",
+                field="--disk",
+                value=name,
+                next="Name one kind for each cloud, and their sizes together with --disk-gb.",
+            )
+        found[provider] = skus.get(kind, kind)
+    return found
+
+
+def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
+    meant = near(name, known)
+    kinds = "; ".join(f"{provider}: {', '.join(disk_kinds(provider))}" for provider in PROVIDERS)
+    return InvalidRequest(
+        f"No cloud has a disk {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--disk",
+        value=name,
+        next=f"Use one of {kinds}.",
+    )
+
+
+def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
+    """Return which kind of disk a machine gets: the wished one where its type takes it, else what `up` takes."""
+    shape = offer.type
+    name = wished.get(shape.provider)
+    if shape.provider != "gcp":
+        return name or _USUAL[shape.provider]
+    machine = shape.name.partition("+")[0]
+    return name if name and takes(machine, name) else disk_type(machine)
+
+
+def beside(wish: Wish, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Iterator[Beside]:
+    """Yield what is paid beside a machine: its disk and its address."""
+    provider, region = offer.type.provider, offer.listed.region
+    if wish.disk_gb:
+        kind = disk_at(offer, wished)
+        stored_as = tier(AZURE[kind], wish.disk_gb) if provider == "azure" else kind
+        yield Beside("disk", rates.of(provider, region, stored_as, wish.disk_gb), While.KEPT)
+    for name, paid in address_parts(provider, offer.listed.market, wish.address):
+        yield Beside("address", rates.of(provider, region, name, 1), paid)
+
+
+def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, While]]:
+    """Yield each price that an address has, and when it is paid.
+
+    Azure's are static whatever is asked for: a Standard address stays until it is removed.
+    """
+    kind = address_kind(provider, market)
+    if address is Address.NONE or kind is None:
+        return
+    if provider == "azure" or (provider == "aws" and address is Address.STATIC):
+        yield kind, While.KEPT
+        return
+    yield kind, While.RUNNING
+    if address is Address.STATIC:
+        yield _KEPT_FREE, While.IDLE
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a machine of the ledger did: its GPU, how many (a share is a part of one), and its billed hours by kind."""
+
+    id: str
+    name: str
+    gpu: GpuSpec
+    gpus: Fraction
+    memory_gib: float
+    gpu_hours: Fraction
+    used_hours: Fraction
+    idle_hours: Fraction
+    unknown_hours: Fraction
+
+    @property
+    def work(self) -> Job:
+        """The hours that count: in use; at least while the GPU was busy, at most with all that is not known.
+
+        Where nothing is known of its use, every hour counts; where no GPU was read, all use is the GPU's.
+        """
+        known = self.gpu_hours + self.used_hours
+        most = known + self.unknown_hours
+        return Job(self.gpu_hours or known or most, known or most, most)
+
+
+def past_run(session: Session, name: str) -> Past:
+    """Return the run of the machine that is called so, an ended one too: the latest of that name.
+
+    Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
+    never in use.
+    """
+    rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
+    row = find_machine([one for one in rows if not one["thing"]], name, session.clock(), ended=True)
+    spec, accelerator = _gpu_of(row)
+    mine = [(subject, use) for subject, use in uses if subject == row["id"]]
+    hours = worked(session, [row], mine).get(row["id"], ())
+    sums = [
+        Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
+        for kind in ("gpu", "used", "idle", "unknown")
+    ]
+    found = Past(
+        row["id"],
+        row["name"],
+        spec,
+        Fraction(str(accelerator["count"])) * Fraction(accelerator["share"]).limit_denominator(8),
+        accelerator["memory_gib"] or spec.memory_gib,
+        *sums,
+    )
+    if not found.work.hours:
+        raise _never_used(found)
+    return found
+
+
+def past_value(past: Past) -> Row:
+    """Return a past run as plain values; hours are those that it was billed for."""
+    hours = ("gpu_hours", "used_hours", "idle_hours", "unknown_hours")
+    return {
+        "id": past.id,
+        "name": past.name,
+        "gpu": past.gpu.name,
+        "gpus": float(past.gpus),
+        "gpu_memory_gib": past.memory_gib,
+        **{name: round(float(getattr(past, name)), 6) for name in hours},
+    }
+
+
+def _gpu_of(row: Row) -> tuple[GpuSpec, Row]:
+    found: list[Row] = row["accelerators"] or []
+    if len(found) != 1:
+        has = f"{len(found)} kinds of GPU" if found else "no GPU"
+        raise _no_gpu(row, f"{row['name']} has {has}, so its work says nothing of another GPU's hours.")
+    (one,) = found
+    spec = _spec(one)
+    if spec is None:
+        raise _no_gpu(row, f"The GPU of {row['name']} is {one['name']!r}, of which the catalogue knows no speed.")
+    return spec, one
+
+
+def _spec(gpu: Row) -> GpuSpec | None:
+    """Return what is known of a machine's GPU; its memory says which, where its name means several."""
+    known = catalog.named_gpu(gpu["name"])
+    if known is not None:
+        return known
+    try:
+        meant = meant_by(gpu["name"], catalog.gpus())
+    except InvalidRequest:
+        return None
+    alike = [spec for spec in meant if gpu["memory_gib"] in (None, spec.memory_gib)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _no_gpu(row: Row, says: str) -> InvalidRequest:
+    way = "Say how much work it is instead: --flops, or --hours-per-day."
+    return InvalidRequest(says, field="--like", value=row["name"], next=way)
+
+
+def _never_used(past: Past) -> InvalidRequest:
+    why = (
+        f"all of its {float(past.idle_hours):.2f} billed hours were idle" if past.idle_hours else "it was never billed"
+    )
+    return InvalidRequest(
+        f"{past.name} did no work that could be repeated: {why}.",
+        field="--like",
+        value=past.name,
+        next=f"Run: cloudgpu show {past.name} --why",
+    )
+
+
+def on_other(past: Past, ratio: Faster, gpus: Fraction) -> Job:
+    """Return the hours of the same work on so many GPUs, of which one is so many times as fast; linear in their number.
+
+    At least: the GPU's hours alone, and the best reading of the speeds; at most: all that is not known, and the worst.
+    """
+    work = past.work
+    low, hours, high = ((work.low, ratio.high), (work.hours, ratio.ratio), (work.high, ratio.low))
+    return Job(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
+
+
+def typed(wish: Wish) -> Wish:
+    """Return the wish with its type as the catalogue writes it, and the provider whose that is."""
+    if wish.type is None:
+        return wish
+    names = {
+        _plain(shape.name): (shape.provider, shape.name)
+        for shape in catalog.types(wish.filters.provider)
+        if wish.filters.provider in (None, shape.provider)
+    }
+    if _plain(wish.type) not in names:
+        raise _unknown_type(wish.type, [name for _, name in names.values()])
+    provider, name = names[_plain(wish.type)]
+    return replace(wish, type=name, filters=replace(wish.filters, provider=provider, legacy=True))
+
+
+def _plain(name: str) -> str:
+    return name.lower().removeprefix("standard_")
+
+
+def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
+    alone = [one for one in known if _plain(one).startswith(f"{_plain(name)}+")]
+    if name and alone:
+        says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(alone)}."
+        return InvalidRequest(says, field="--type", value=name, next=way)
+    meant = near(name, known)
+    owner = next((shape for shape in catalog.types() if _plain(shape.name) == _plain(name)), None)
+    if owner is not None:
+        says, way = f"{name!r} is a type of {owner.provider}.", f"Leave out --provider, or write {owner.provider}."
+        return InvalidRequest(says, field="--type", value=name, next=way)
+    return InvalidRequest(
+        f"The catalogue has no type {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--type",
+        value=name,
+        next=f"Use {meant}." if meant else "See all: cloudgpu gpus --all",
+    )
+
+
+def offers_of(wish: Wish) -> list[CatalogOffer]:
+    """Return every offer that passes, in every region."""
+    it = wish.filters
+    found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy)
+    return [
+        offer
+        for offer in found
+        if wish.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
+    ]
+
+
+def withheld(wish: Wish, offers: list[CatalogOffer]) -> list[str]:
+    """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
+    if wish.filters.gpu is None or wish.filters.legacy:
+        return []
+    every = offers_of(replace(wish, filters=replace(wish.filters, legacy=True)))
+    shown = {(offer.type.provider, offer.type.name) for offer in offers}
+    named = {(offer.type.provider, offer.type.name) for offer in every}
+    return sorted(f"{provider} {name}" for provider, name in named - shown)
+
+
+_NOTHING: dict[str, Any] = {
+    "gpu": None,
+    "gpu_count": None,
+    "provider": None,
+    "region": None,
+    "market": Market.ON_DEMAND,
+    "legacy": True,
+}
+
+
+def without(wish: Wish) -> dict[str, tuple[int, Money]]:
+    """Return for every single wish that, left out, leaves something to buy: how many types, and from what price."""
+    ways = {name: replace(wish, filters=replace(wish.filters, **{name: none})) for name, none in _NOTHING.items()}
+    ways["type"] = replace(wish, type=None)
+    found = {}
+    for name, other in ways.items():
+        offers = [] if other == wish or (wish.type and name in ("provider", "legacy")) else offers_of(other)
+        if offers:
+            types = len({one.type.name for one in offers})
+            found[name] = (types, by_price(offers)[0].listed.price.per_hour)
+    return found
+
+
+def precisions(offers: Iterable[CatalogOffer]) -> list[str]:
+    """Return in what the GPUs of these offers have a peak that is known."""
+    specs = {spec.name: spec for offer in offers if (spec := catalog.named_gpu(offer.type.gpu.name))}
+    return [str(one) for one in Precision if any(peak_tflops(spec, one) for spec in specs.values())]

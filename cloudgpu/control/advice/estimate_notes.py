@@ -1,0 +1,168 @@
+"""What an estimate rests on, in sentences: hours, month, disks, addresses, work, and what is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.advice.estimate_inputs import AZURE, disk_at
+from cloudgpu.control.advice.estimate_request import Address
+from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
+from cloudgpu.core.advice.estimate import MONTH, WEEK, Precision, steady
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import HOUR
+
+if TYPE_CHECKING:
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.control.advice.estimate_inputs import Past
+    from cloudgpu.control.advice.estimate_request import Flops, Wish
+    from cloudgpu.core.advice.estimate import Estimate
+
+
+def assumptions(
+    wish: Wish, wished: dict[str, str], found: Sequence[Estimate], past: Past | None, settings: Settings
+) -> Iterator[str]:
+    """Yield what the figures rest on, one sentence or two each."""
+    yield _time(wish)
+    if wish.filters.gpu_count is not None:
+        yield from _shares({one.buy.offer.type.gpu.share for one in found})
+    if wish.flops:
+        yield _of_flops(wish.flops, wish.number)
+    if past:
+        yield _of_past(past, wish)
+    if found:
+        yield _disk(wish, wished, found)
+        yield _address(wish, found)
+    if wish.committed:
+        yield _commitment(wish, found)
+    yield _not_counted(wish, settings)
+
+
+def _shares(shares: Collection[float]) -> Iterator[str]:
+    """Say that a share of a GPU is none, where GPUs were counted."""
+    names = ", ".join(str(Fraction(share).limit_denominator(8)) for share in sorted(shares) if share < 1)
+    if names:
+        yield f"{names} of a GPU is a share of one" + (", and stands after the whole ones." if 1 in shares else ".")
+
+
+def _time(wish: Wish) -> str:
+    """Say when the machines run, and how long a month is."""
+    hours = wish.hours
+    many = "The machine runs" if wish.number == 1 else f"{wish.number} machines run"
+    if hours.share == 1:
+        often = "all the time"
+    else:
+        often = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
+    billed = "started seconds, minutes and hours are billed by the rules of each cloud"
+    if wish.is_finite:
+        return f"{many} {often} until the work is done; {billed}."
+    span = steady(hours, MONTH)
+    month = sum(float(often * run) for run, often in span.runs) / HOUR
+    day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
+    lengths = "A month is 365/12 days (730 hours), a year 365 days."
+    return f"{lengths} {many} {often}: {month:.5g} hours a month; {billed}.{day}"
+
+
+def _of_flops(flops: Flops, number: int) -> str:
+    best, usual, worst = flops.efficiency
+    kind = "" if flops.precision is Precision.FP32 else ", of dense matrices"
+    share = f"{float(usual):g} of it is reached"
+    if best != worst:
+        share += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"
+    elif not 0.2 <= usual <= 0.5:  # noqa: PLR2004  (what real training reaches)
+        share += ", though real training mostly reaches 0.2 to 0.5"
+    several = "several GPUs count as so many times one" + (", and so do machines" if number > 1 else "")
+    return (
+        f"{float(flops.number):g} operations by each GPU's peak in {flops.precision}{kind}: {share}; {several}, which "
+        "no real training reaches."
+    )
+
+
+def _of_past(past: Past, wish: Wish) -> str:
+    known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
+    rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
+    counted = "the first two count; at least the first, at most all but the idle ones"
+    if not past.gpu_hours + past.used_hours:
+        counted = "as nothing is known of its use, every one of these hours counts"
+    elif not past.gpu_hours:
+        counted = "no GPU was read, so all of its use counts; at most all but the idle ones"
+    many = f"{float(past.gpus):g} {past.gpu.name}"
+    fewer = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
+    return (
+        f"The work is that of {past.name} ({many}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
+        f"their speed in {wish.work}; several count as so many times one, which no real work reaches.{fewer}"
+    )
+
+
+def _disk(wish: Wish, wished: dict[str, str], found: Sequence[Estimate]) -> str:
+    if not wish.disk_gb:
+        return "No disk is counted, though no machine is without one."
+    kinds: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for one in found:
+        shape = one.buy.offer.type
+        kind = disk_at(one.buy.offer, wished)
+        billed = next((f" (billed as {it.rate.stored_as})" for it in one.buy.beside if it.part == "disk"), "")
+        wanted = wished.get(shape.provider)
+        if wanted and wanted != kind:
+            others[f"{shape.name} takes no {wanted}"] = None
+        kinds[f"{kind}{billed if kind in AZURE else ''} at {shape.provider}"] = None
+    long = "to the end of the work" if wish.is_finite else "all month"
+    off = "" if wish.hours.share == 1 else ", also while the machine is off"
+    said = f" ({', '.join(others)})" if others else ""
+    many = "each machine's" if wish.number > 1 else "its"
+    return (
+        f"{wish.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{said}. Provisioned IOPS and "
+        "throughput are not in it."
+    )
+
+
+def _address(wish: Wish, found: Sequence[Estimate]) -> str:
+    if wish.address is Address.NONE:
+        return "No public address is counted."
+    azure = any(one.buy.offer.type.provider == "azure" for one in found)
+    if wish.address is Address.STATIC:
+        google = any(one.buy.offer.type.provider == "gcp" for one in found)
+        idle = "; Google's costs more while no machine uses it" * google
+        return f"A static public address is paid as long as the disk{idle}."
+    static = "; at Azure, where every standard address is static, as long as the disk" * azure
+    return f"A public address is paid while the machine runs{static}."
+
+
+def _commitment(wish: Wish, found: Sequence[Estimate]) -> str:
+    it = wish.committed
+    if it is None:
+        return ""
+    every = "A commitment is paid for every hour of its term, used or not"
+    known = [one for one in found if one.buy.committed]
+    off = percent_off(it, known[0].buy.offer) if known else None
+    pays = "" if off is None else f"; it pays where more than {float(100 - off):g}% of all hours are used"
+    if it.term is None:
+        return f"{every}: {it.text} less than on demand, as you say{pays}."
+    what = {Term.ONE_YEAR: "one year", Term.THREE_YEARS: "three years"}[it.term]
+    if not known:
+        return (
+            f"No price for {what} is known of any of these, and none is guessed: these are the prices on demand. Ask "
+            "the cloud, and say how many percent less it is: --committed 37%"
+        )
+    rest = (
+        ""
+        if len(known) == len(found)
+        else (
+            "; of the others none is known, and none is guessed: those are at their price on demand (--committed 37% "
+            "says what you were quoted)"
+        )
+    )
+    return f"{every}; {what} of {known[0].buy.offer.type.name} by {SOURCE}{pays}{rest}."
+
+
+def _not_counted(wish: Wish, settings: Settings) -> str:
+    missing = ["traffic", "snapshots and images", "free tiers", "credits"]
+    if settings.discounts:
+        missing.append("what [[discounts]] of config.toml takes off")
+    if wish.filters.market is Market.SPOT:
+        missing.append("work that is lost when a spot machine is taken away")
+    if wish.flops or wish.like:
+        missing.append("the time to start and to load data")
+    return f"Not counted: {', '.join(missing[:-1])} and {missing[-1]}."

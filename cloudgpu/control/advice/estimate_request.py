@@ -1,0 +1,261 @@
+"""Reads what `estimate` was asked for, typed or passed by a program: what is bought, how long it runs, which work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.catalog.market import Filters, asked_filters
+from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.core.advice.desktop import Committed, Term
+from cloudgpu.core.advice.estimate import Hours, Precision
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.core.values.currency import Currency
+
+Number = int | float | Decimal | str
+MOST_MACHINES = 1000
+MOST_GB = 65_536  # of the largest disk of any cloud
+USUAL_GB = 100
+_DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the usual, the worst of a range
+
+
+class Address(StrEnum):
+    """What kind of public address a machine has."""
+
+    EPHEMERAL = "ephemeral"  # while it runs
+    STATIC = "static"
+    NONE = "none"
+
+
+class AskedOfEstimate(TypedDict, total=False):
+    """What `estimate` takes. Text is read as the command line reads it; None is as if left out."""
+
+    gpu: str | None  # "v100" or "a100-80gb:8"
+    type: str | None  # "g6.xlarge"
+    number: Number
+    spot: bool
+    provider: str | None
+    region: str | None
+    disk: str | Sequence[str] | None  # "gp3"; several: one for each cloud
+    disk_gb: Number | None
+    address: str
+    committed: str | None  # "1y", "3y" or a percentage
+    hours_per_day: Number | None
+    days_per_week: Number | None
+    flops: Number | None
+    precision: str | None
+    efficiency: Number | None
+    like: str | None
+    work: str | None
+    all: bool
+    currency: str | None
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """So many floating point operations, in a precision; `efficiency` is the best, the usual and the worst share."""
+
+    number: Fraction
+    precision: Precision
+    efficiency: tuple[Fraction, Fraction, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there."""
+
+    filters: Filters
+    type: str | None
+    number: int
+    disks: tuple[str, ...]
+    disk_gb: int
+    address: Address
+    committed: Committed | None
+    hours: Hours
+    flops: Flops | None
+    like: str | None
+    work: Work
+    each_type: bool
+    currency: Currency | None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the use comes to an end: then it costs something in all, and nothing a month."""
+        return self.flops is not None or self.like is not None
+
+
+def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEstimate]) -> Wish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfEstimate.__annotations__
+    if unknown:
+        raise TypeError(f"estimate() got an unexpected keyword argument {min(unknown)!r}")
+    _check_together(given)
+    today = now.astimezone(zone_of(settings.tz)).date()
+    spot, each_type = bool(given.get("spot")), bool(given.get("all"))
+    words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
+    return Wish(
+        filters=asked_filters(*words, spot=spot, legacy=each_type),
+        type=given.get("type"),
+        number=int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
+        disks=_disks(given.get("disk")),
+        disk_gb=int(_whole(_or(given.get("disk_gb"), USUAL_GB), "--disk-gb", 0, MOST_GB)),
+        address=Address(_one_of(given.get("address"), "--address", [*Address], Address.EPHEMERAL)),
+        committed=None if given.get("committed") is None else _committed(str(given.get("committed"))),
+        hours=_hours(given),
+        flops=_flops(given),
+        like=given.get("like"),
+        work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
+        each_type=each_type,
+        currency=currency_wish(settings, today, given.get("currency"), given.get("rate"), given.get("rate_date")),
+    )
+
+
+def _check_together(given: AskedOfEstimate) -> None:
+    """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
+    there = {name for name, value in given.items() if value is not None and value is not False}
+    for one, other, says, way in _APART:
+        if {one, other} <= there:
+            raise _fault(given, one, says, way)
+    for one, other, says, way in _NEEDS:
+        if one in there and other not in there:
+            raise _fault(given, one, says, way)
+
+
+_OR_NOT = "Leave out one of them."
+_ENDS = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
+_OPERATIONS = "Add --flops, for example --flops 1e21."
+_APART = (
+    ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _OR_NOT),
+    ("like", "flops", "--flops and --like both say what the work is.", _OR_NOT),
+    ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _OR_NOT),
+    ("committed", "flops", *_ENDS),
+    ("committed", "like", *_ENDS),
+)
+_NEEDS = (
+    ("precision", "flops", "--precision says how --flops are computed, and there are none.", _OPERATIONS),
+    ("efficiency", "flops", "--efficiency is that of --flops, and there are none.", _OPERATIONS),
+    (
+        "work",
+        "like",
+        "--work says how GPUs compare with that of --like, and there is none.",
+        "Add --like with the name of a machine that did the work before.",
+    ),
+)
+
+
+def _fault(given: AskedOfEstimate, name: str, says: str, way: str) -> InvalidRequest:
+    value = {str(key): value for key, value in given.items()}[name]
+    return InvalidRequest(says, field=f"--{name}", value=str(value), next=way)
+
+
+def _or(value: Number | None, usual: Number) -> Number:
+    return usual if value is None else value
+
+
+def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def _hours(given: AskedOfEstimate) -> Hours:
+    a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
+    days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
+    return Hours(Fraction(a_day), Fraction(days))
+
+
+def _flops(given: AskedOfEstimate) -> Flops | None:
+    number = given.get("flops")
+    if number is None:
+        return None
+    found = _number(number, "--flops", "1e9", "1e30", "3.1e20")
+    precision = Precision(_one_of(given.get("precision"), "--precision", [*Precision], Precision.FP16))
+    efficiency = given.get("efficiency")
+    if efficiency is None:
+        return Flops(Fraction(found), precision, EFFICIENCY)
+    one = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
+    return Flops(Fraction(found), precision, (one, one, one))
+
+
+def _part(value: Number) -> Decimal | None:
+    """Return a part of one; `30%` is 0.3."""
+    if not isinstance(value, str) or not value.endswith("%"):
+        return _read(value)
+    percent = _read(value[:-1])
+    return None if percent is None else percent / 100
+
+
+def _committed(text: str) -> Committed:
+    """Return a term whose price is to be known, or so many percent off that the user was quoted."""
+    if text in list(Term):
+        return Committed(Term(text), None)
+    way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
+    percent = _read(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
+    if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
+        raise InvalidRequest(
+            f"{text!r} is no commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
+            field="--committed",
+            value=text,
+            next=way,
+        )
+    return Committed(None, Fraction(percent))
+
+
+def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> str:
+    if text is None:
+        return usual
+    if text in known:
+        return text
+    names = [str(one) for one in known]
+    meant = near(text, names)
+    raise InvalidRequest(
+        f"{text!r} is none of what {field} takes" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=field,
+        value=text,
+        next=f"Use one of: {', '.join(names)}.",
+    )
+
+
+def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
+    found = _read(value)
+    if found is not None and found == found.to_integral_value() and least <= found <= most:
+        return found
+    raise InvalidRequest(
+        f"{str(value)!r} is no whole number from {least:,} to {most:,}.",
+        field=field,
+        value=str(value),
+        next=f"For example {field} {max(least, 1) if field == '--number' else USUAL_GB}",
+    )
+
+
+def _number(value: Number, field: str, least: str, most: str, example: str, *, is_part: bool = False) -> Decimal:
+    found = _part(value) if is_part else _read(value)
+    if found is not None and Decimal(least) <= found <= Decimal(most):
+        return found
+    raise InvalidRequest(
+        f"{str(value)!r} is no number from {least} to {most}.",
+        field=field,
+        value=str(value),
+        next=f"For example {field} {example}",
+    )
+
+
+def _read(value: Number) -> Decimal | None:
+    """Return a finite number, written in plain digits; None for what is none. A binary float is as it was written."""
+    text = str(value).strip()
+    return Decimal(text) if _DIGITS.fullmatch(text) else None

@@ -1,0 +1,235 @@
+"""Reads what `recommend` was asked for, typed or passed by a program; a fault names the option and the way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypedDict, TypeVar
+
+from cloudgpu.control.catalog.market import Filters, asked_filters
+from cloudgpu.control.inputs.numbers import money_of, number_of
+from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
+from cloudgpu.core.advice.recommendation import Bounds, Model
+from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.units import Tariff
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+Number = str | int | float | Decimal
+Word = TypeVar("Word", Precision, Method)
+LEAST_PARAMETERS, MOST_PARAMETERS = 10**6, 10**13
+MOST_CARDS = 64
+MOST_GIB = 100_000
+WEEK = 168  # hours
+TUNING, RUNNING = "fine-tuning", "inference"
+_COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
+_TIMES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_SHORT = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNING, "fine-tune": TUNING,
+          "images": "image-generation", "image": "image-generation", "computer-vision": "vision",
+          "llm": RUNNING, "prototype": "prototyping"}  # fmt: skip
+
+
+class AskedOfRecommend(TypedDict, total=False):
+    """What `recommend` takes. Text is read as the command line reads it; None is as if left out."""
+
+    parameters: str | int | None  # "7b", 7_000_000_000
+    method: str | None
+    precision: str | None
+    memory: Number | None  # GiB
+    cards: Number | None
+    hours_per_week: Number | None
+    budget: Number | None
+    max_price: str | None
+    provider: str | None
+    region: str | None
+    spot: bool
+    tariff: Number | None  # US dollars a kWh
+    currency: str | None
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for, read. `gib` is the memory that was typed; `tariff` None is that of the settings' desktop."""
+
+    kind: Kind
+    model: Model | None
+    gib: Fraction | None
+    cards: int | None
+    bounds: Bounds
+    filters: Filters
+    tariff: Tariff | None
+
+
+def wish_of(rules: Rules, work: str | None, **given: Unpack[AskedOfRecommend]) -> Wish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfRecommend.__annotations__
+    if unknown:
+        raise TypeError(f"recommend() got an unexpected keyword argument {min(unknown)!r}")
+    kind = _kind(rules, work, given)
+    gib = given.get("memory")
+    memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MOST_GIB, unit="GiB"))
+    spot = bool(given.get("spot", False))
+    filters = asked_filters(
+        None, None, given.get("max_price"), given.get("provider"), given.get("region"), spot=spot, legacy=False
+    )
+    tariff, budget = given.get("tariff"), given.get("budget")
+    return Wish(
+        kind=kind,
+        model=_model(kind, given),
+        gib=memory,
+        cards=_whole(given.get("cards"), "--cards", MOST_CARDS),
+        bounds=Bounds(
+            max_price=filters.max_price,
+            budget=None if budget is None else money_of(budget, "--budget"),
+            hours=_hours(given.get("hours_per_week")),
+            provider=filters.provider,
+            region=filters.region,
+            spot=spot,
+        ),
+        filters=filters,
+        tariff=None if tariff is None else Tariff(money_of(tariff, "--tariff", most=100)),
+    )
+
+
+def _gib(value: Number) -> Number:
+    return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
+
+
+def _hours(value: Number | None) -> Fraction | None:
+    if value is None:
+        return None
+    return Fraction(number_of(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
+
+
+def _whole(value: Number | None, option: str, most: int) -> int | None:
+    if value is None:
+        return None
+    number = number_of(value, option, least=1, most=most)
+    if number != int(number):
+        raise InvalidRequest(
+            f"{str(value)!r} is no whole number.", field=option, value=str(value), next=f"Write it like {option} 2"
+        )
+    return int(number)
+
+
+def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
+    if work is None:
+        if given.get("parameters") is not None:
+            return rules.kinds[TUNING]
+        if given.get("memory") is not None:
+            ours = Source("as you said", rules.kinds[TUNING].source.as_of, Ground.ASSUMED)
+            return Kind("", "work of your own", None, Work.TRAINING, ours)
+        raise InvalidRequest(
+            "What the GPU is for was not said.", field="WORK", value=None, next=f"Say one of: {', '.join(rules.kinds)}."
+        )
+    name = re.sub(r"[\s_]+", "-", work.strip().lower())
+    name = _SHORT.get(name, name)
+    if name in rules.kinds:
+        return rules.kinds[name]
+    meant = near(name, rules.kinds)
+    raise InvalidRequest(
+        f"{work!r} is no kind of work" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="WORK",
+        value=work,
+        next=f"Use one of: {', '.join(rules.kinds)}; or say --memory GIB.",
+    )
+
+
+def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
+    parameters = given.get("parameters")
+    if kind.name not in (TUNING, RUNNING):
+        _check_unused(kind, given)
+        return None
+    if parameters is None:
+        if given.get("memory") is not None:
+            return None
+        raise InvalidRequest(
+            f"How large the model is was not said, and the memory for {kind.title} follows from it.",
+            field="--parameters",
+            value=None,
+            next="Add --parameters 7b, or the memory itself: --memory 24",
+        )
+    precision = _word(given.get("precision"), "--precision", Precision)
+    method = _method(kind, precision, given.get("method"))
+    chosen = precision or ALLOWED[method][0]
+    if chosen not in ALLOWED[method]:
+        raise InvalidRequest(
+            f"{method} does not hold weights in {chosen}.",
+            field="--precision",
+            value=str(chosen),
+            next=_way_out(method),
+        )
+    return Model(_parameters(parameters), method, chosen)
+
+
+def _way_out(method: Method) -> str:
+    words = ", ".join(ALLOWED[method])
+    if method is Method.QLORA:
+        return f"Use one of: {words}; in 16 bits it is --method lora."
+    return f"Use one of: {words}; weights in fewer bits are trained around with --method qlora."
+
+
+def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
+    if kind.name == RUNNING:
+        if word is not None:
+            message = "Nothing is trained when a model is only run."
+            raise InvalidRequest(message, field="--method", value=str(word), next="Leave --method out.")
+        return Method.INFERENCE
+    asked = _word(word, "--method", Method)
+    if asked is Method.INFERENCE:
+        message = "inference trains nothing."
+        raise InvalidRequest(message, field="--method", value=str(word), next="Say: cloudgpu recommend inference")
+    if asked is not None:
+        return asked
+    return Method.QLORA if precision in (Precision.INT4, Precision.INT8) else Method.FULL
+
+
+def _word(word: object, option: str, words: type[Word]) -> Word | None:
+    if word is None:
+        return None
+    text = str(word).strip().lower()
+    if text in list(words):
+        return words(text)
+    meant = near(text, [str(one) for one in words])
+    raise InvalidRequest(
+        f"{str(word)!r} is none that is known" + (f"; did you mean {meant!r}?" if meant else "."),
+        field=option,
+        value=str(word),
+        next=f"Use one of: {', '.join(one for one in words if one is not Method.INFERENCE)}.",
+    )
+
+
+def _parameters(value: object) -> int:
+    found = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
+    number = int(Decimal(found[1]) * _TIMES[found[2].lower()]) if found else 0
+    if LEAST_PARAMETERS <= number <= MOST_PARAMETERS:
+        return number
+    raise InvalidRequest(
+        f"{str(value)!r} is no number of parameters from a million to ten trillion.",
+        field="--parameters",
+        value=str(value),
+        next="Write it like 7b, 350m or 7000000000.",
+    )
+
+
+def _check_unused(kind: Kind, given: Mapping[str, object]) -> None:
+    why = f"the memory for {kind.title} is a rule of thumb" if kind.name else "none was named"
+    for name in ("parameters", "method", "precision"):
+        if given.get(name) is not None:
+            option = f"--{name}"
+            raise InvalidRequest(
+                f"{option} is about a model, and {why}.",
+                field=option,
+                value=str(given[name]),
+                next=f"Say {TUNING} or {RUNNING}, or leave {option} out.",
+            )

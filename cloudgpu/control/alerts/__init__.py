@@ -1,0 +1,1 @@
+"""Finds what is worth an alert and sends it."""

@@ -1,0 +1,341 @@
+"""Keeps apart what this home alone can find wrong: another home on the same ledger must not clear it.
+
+Gathers what is wrong with machines by the ledger (no lease, no proof, no price, a leap), and with price lists.
+
+Raises what was found in the ledger, and delivers what is not delivered yet: once per crossing, kept until taken.
+
+An alert stands in the ledger before it is sent, and what a receiver has taken is written after it: a crash in between
+sends it twice, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
+from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
+from cloudgpu.control.alerts.channels import Outcome, label_of, send
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.session import living
+from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.published import lab_limits
+from cloudgpu.core.alerts.alerts import (
+    SUBJECT,
+    Audience,
+    Finding,
+    News,
+    Told,
+    as_now,
+    cleared_line,
+    due,
+    known_as,
+    raised_line,
+    sent_line,
+    told,
+)
+from cloudgpu.core.alerts.findings import (
+    ENDED,
+    TOPICS,
+    ended_findings,
+    held_finding,
+    machine_findings,
+    price_leaps,
+    unproved_since,
+)
+from cloudgpu.core.budgets.status import findings
+from cloudgpu.core.team.people import People
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.views.machines import reason_of
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.status import Standing
+
+
+def topic_here(session: Session, topic: str) -> str:
+    """Return the topic of what this home alone can judge: `reaper@tower/home/ada/.cloudgpu`."""
+    return f"{topic}@{platform.node()}{session.home.root}".replace(":", "")
+
+
+def found_at_home(session: Session, finding: Finding) -> Finding:
+    """Return the finding as one of this home alone."""
+    topic, colon, rest = finding.key.partition(":")
+    return replace(finding, key=f"{topic_here(session, topic)}{colon}{rest}")
+
+
+def budget_findings(session: Session, standings: Iterable[Standing]) -> Iterator[Finding]:
+    """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
+    for one in standings:
+        for finding in findings([one]):
+            yield found_at_home(session, finding) if one.budget.place else finding
+
+
+def found_here(session: Session) -> tuple[Finding, ...]:
+    """Return every finding about machines, kept things and refreshed prices. Asks nobody; reads few histories."""
+    now = session.clock()
+    bills = session.ledger.bills()
+    rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
+    of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
+    over = ended_findings((row | {"reason": reason_of(row)} for row in bills if "unasked" in row), now)
+    return (*of_machines, *over, *price_leaps(rows, _factor_of(session)), *_held_back(session))
+
+
+def _factor_of(session: Session) -> Callable[[Mapping[str, Any]], Fraction]:
+    """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
+    published = None
+    with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
+        published = lab_limits(session).price_jump
+
+    def factor(row: Mapping[str, Any]) -> Fraction:
+        return Fraction(published or Decimal((row.get("terms") or {}).get("price_jump", PRICE_JUMP)))
+
+    return factor
+
+
+def _held_back(session: Session) -> Iterator[Finding]:
+    """Tell of prices that a refresh has not taken over, for having moved too far: one finding for a provider's list."""
+    from cloudgpu.catalog.refreshed import stored
+    from cloudgpu.catalog.rules import PROVIDERS
+
+    for provider in PROVIDERS:
+        with suppress(InvalidRequest):  # a damaged list is said by `catalog`, and prices nothing
+            held = stored(provider).held
+            if held:
+                names = [f"{one.key.item} in {one.key.region}" for one in held]
+                yield found_at_home(session, held_finding(provider, names))
+
+
+def _as_seen(session: Session, row: dict[str, Any], now: str) -> dict[str, Any]:
+    """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
+    if not row["billed"] or row["renew_until"] is None or row["renew_until"] > now:
+        return row
+    return row | {"seen_at": alive_at(session.ledger, row)}
+
+
+def _asked_since(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[str, datetime]]:
+    for row in rows:
+        since = unproved_since(session.ledger.events(row["id"])) if row["asked"] else None
+        if since is not None:
+            yield row["id"], since
+
+
+LOCK = "alerts"
+BUDGETS = ("budget",)  # the topics of what a pass finds itself, unless it says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a pass has done about alerts.
+
+    `raised` and `cleared` are keys. `outcomes` has an attempt per receiver that something was waiting for; `waiting`
+    is how many news somebody is still to have after it. `lasting` are the titles of all that is wrong now.
+    """
+
+    raised: tuple[str, ...]
+    cleared: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    waiting: int
+    lasting: tuple[str, ...]
+
+    def value(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {
+            "raised": list(self.raised),
+            "cleared": list(self.cleared),
+            **outcomes_value(self.outcomes),
+            "waiting": self.waiting,
+            "lasting": list(self.lasting),
+        }
+
+
+def outcomes_value(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """Return who took a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
+    found = list(outcomes)
+    return {
+        "sent": [one.receiver for one in found if one.why is None],
+        "failed": [{"receiver": one.receiver, "why": one.why} for one in found if one.why is not None],
+    }
+
+
+def deliver(
+    session: Session,
+    findings: Iterable[Finding],
+    *,
+    judged: Collection[str] = BUDGETS,
+    spared: Collection[str] = (),
+) -> Delivery:
+    """Tell of these findings and of what the ledger says of machines; return what was done.
+
+    `judged` are the topics (the first word of a key) that the caller has looked at, whole: what is absent of them has
+    fallen back, but for keys that begin with one of `spared`. What is wrong with machines is found here. Each receiver
+    gets one message with all that it is still to have, in one attempt; what it does not take is kept for the next call.
+    Raises MissingExtra, after the ledger has it, where something is to be sent and apprise is not installed, and
+    LedgerUnavailable.
+    """
+    found = [*findings, *found_here(session)]
+    known, raised, cleared = _noted(session, found, {*judged, *TOPICS}, spared)
+    outcomes = _sent(session, found) if known.news else ()
+    known = _told(session) if outcomes else known
+    heard = _audience(session) if known.news else Audience(frozenset())
+    waiting = {one.id for label in heard.all for one in known.waiting(label, heard)}
+    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and _is_wrong(one))
+    return Delivery(raised, cleared, outcomes, len(waiting), titles)
+
+
+def note(session: Session, findings: Iterable[Finding], *, judged: Collection[str]) -> None:
+    """Raise and clear in the ledger alone; a later `deliver` sends it."""
+    _noted(session, list(findings), set(judged))
+
+
+def sample(session: Session) -> tuple[Outcome, ...]:
+    """Send a sample to every receiver and return how each attempt ended; writes nothing.
+
+    Raises InvalidRequest where no receiver is set or the user's own template has a fault, MissingExtra.
+    """
+    addresses = _everybody(session)
+    if not addresses:
+        raise InvalidRequest(
+            "Nobody is told of alerts: no receiver is set.",
+            field="alerts.to",
+            value=None,
+            next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
+        )
+    now = session.clock()
+    made_up = Finding(
+        "sample",
+        "sample",
+        "A sample of an alert",
+        "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
+        {"amount": "$12.34", "owner": session.settings.owner},
+    )
+    text = _message(session, [News(made_up, 1, now, frozenset())], strict=True)
+    return send([(address, text) for address in addresses])
+
+
+def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
+    """Send one finding to every receiver, without the ledger; return how each attempt ended. Raises MissingExtra."""
+    addresses = _everybody(session)
+    if not addresses:
+        return ()
+    text = _message(session, [News(finding, 1, session.clock(), frozenset())])
+    return send([(address, text) for address in addresses])
+
+
+def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
+    """Return, for each receiver that something is waiting for, what that is."""
+    known, heard = _told(session), _audience(session)
+    found = {label: known.waiting(label, heard) for label in map(label_of, _everybody(session))}
+    return {label: news for label, news in found.items() if news}
+
+
+def _noted(
+    session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
+) -> tuple[Told, tuple[str, ...], tuple[str, ...]]:
+    """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
+    known, now = _told(session), session.clock()
+    here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
+    raise_, clear = due(findings, known, {*judged, *here}, spared)
+    if not raise_ and not clear:
+        return known, (), ()
+    heard = _audience(session)
+    raised = [raised_line(one, known, heard.of(one), now) for one in raise_]
+    lines = raised + [cleared_line(one, now) for one in clear]
+    session.ledger.append(lines)
+    return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
+
+
+def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
+    """Try every receiver that something is waiting for, once, and write down who took it; in the words of `found`."""
+    try:
+        with session.hold(LOCK, wait=False):
+            known = _told(session)  # as it is under the lock: another command may have sent all of it
+            heard = _audience(session)
+            waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in _everybody(session)}
+            outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
+            return (*outcomes, *_tried(session, _instead(session, heard, found, outcomes)))
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as busy:
+        session.tell(f"alerts are not sent now: {busy.message}")
+        return ()
+
+
+def _instead(
+    session: Session, heard: Audience, found: Sequence[Finding], outcomes: Sequence[Outcome]
+) -> dict[str, list[News]]:
+    """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
+    failed = {one.receiver for one in outcomes if one.why is not None}
+    if not failed:
+        return {}
+    news = [(one, heard.instead(one, failed)) for one in as_now(_told(session).news, found)]
+    lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
+    lost = {address: [_for_the_lab(one) for one, to in news if label in to] for address, label in lab.items()}
+    return {address: some for address, some in lost.items() if some}
+
+
+def _for_the_lab(one: News) -> News:
+    owner = one.finding.facts.get("owner", "its owner")
+    text = f"{one.finding.text} {owner}'s own receiver did not take it."
+    return replace(one, finding=replace(one.finding, text=text))
+
+
+def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Outcome, ...]:
+    if not waiting:
+        return ()
+    outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
+    taken = [(one, news) for one, news in zip(outcomes, waiting.values(), strict=True) if one.why is None]
+    if taken:
+        session.ledger.append([sent_line(one.receiver, news, session.clock()) for one, news in taken])
+    return outcomes
+
+
+def _message(session: Session, news: Sequence[News], *, strict: bool = False) -> Message:
+    """Return the message; a fault of the user's own template does not keep an alert from being sent."""
+    alerts, now = session.settings.alerts, session.clock()
+    try:
+        own = own_template(alerts, session.home)
+        return message(news, now, shipped_template() if own is None else own)
+    except InvalidRequest as fault:
+        if strict or alerts.template is None:
+            raise
+        session.tell(f"{fault.message} The shipped text is sent instead.")
+        return message(news, now, shipped_template())
+
+
+def _everybody(session: Session) -> tuple[str, ...]:
+    return everybody(session.settings.alerts, session.home)
+
+
+def _audience(session: Session) -> Audience:
+    """Return who hears of what; a key of [alerts.people] is any name of a person, or their user of the database."""
+    alerts = session.settings.alerts
+    names = law_of(session).people if alerts.people else People()
+    people: dict[str, frozenset[str]] = {}
+    for owner, addresses in alerts.people.items():
+        person = known_as(names, owner)
+        people[person] = people.get(person, frozenset()) | set(map(label_of, addresses))
+    return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, names)
+
+
+def _is_wrong(one: News) -> bool:
+    """Say whether news that last are of something to be put right: an end is over when it is told."""
+    return one.finding.topic != ENDED or one.finding.urgent
+
+
+def _told(session: Session) -> Told:
+    """Return what the ledger says of alerts; folded anew only where they have a line more than at the last time."""
+    last = session.ledger.last(SUBJECT)
+    if last is None:
+        return Told()
+    known = session.alerts_told
+    if known is None or known[0] != last:  # its hash before stands for all lines before
+        known = session.alerts_told = (last, told(session.ledger.events(SUBJECT)))
+    return known[1]

@@ -1,0 +1,123 @@
+"""What `doctor` says of alerts: who is told, what could not be delivered, and whether somebody watches the watcher.
+
+Calls a dead-man's address outside at the end of each pass: who hears nothing from it, raises the alarm.
+
+A service of the kind of healthchecks: a plain request says `alive`, one with `/fail` behind the path says that the
+pass failed (https://healthchecks.io/docs/signaling_failures/).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from cloudgpu.config.alerts.alerts import MONTHLY, everybody
+from cloudgpu.config.alerts.template import message, own_template, shipped_template
+from cloudgpu.control.alerts.alerts import found_at_home, note, undelivered
+from cloudgpu.control.alerts.channels import label_of, within
+from cloudgpu.core.alerts.alerts import Finding, News
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+def alert_checks(session: Session) -> Iterator[Check]:
+    """Yield the checks of alerts. Sends nothing."""
+    try:
+        yield _receivers(session)
+    except CloudgpuError as fault:
+        yield failed("alerts", fault)
+    yield _deadman(session)
+
+
+def _receivers(session: Session) -> Check:
+    addresses = everybody(session.settings.alerts, session.home)
+    if not addresses:
+        way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
+        return Check("alerts", Verdict.WARN, "Nobody is told when something goes wrong.", way)
+    _check_template(session)
+    if importlib.util.find_spec("apprise") is None:
+        return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
+                     "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
+    waiting = undelivered(session)
+    if waiting:
+        said = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
+        way = "They are tried again at each pass."
+        return Check("alerts", Verdict.WARN, f"Not delivered yet: {said}.", way)
+    monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
+    return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
+
+
+def _check_template(session: Session) -> None:
+    sample = News(
+        Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
+    )
+    own = own_template(session.settings.alerts, session.home)
+    message([sample], session.clock(), shipped_template() if own is None else own)
+
+
+def _deadman(session: Session) -> Check:
+    if session.settings.alerts.deadman is not None:
+        return Check("deadman", Verdict.OK, "called at the end of each pass")
+    return Check(
+        "deadman",
+        Verdict.WARN,
+        "Nobody notices when passes end: what is dead cannot send an alert.",
+        "Make a check at a service like healthchecks.io (or your own healthchecks, Uptime Kuma, Dead Man's Snitch), "
+        'and add to config.toml: [alerts] and deadman = "https://hc-ping.com/YOUR-ID"',
+    )
+
+
+WAIT_S = 10.0
+TOPIC = "deadman"
+
+
+def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
+    """Say outside that a pass has ended, well or not; return why that failed, None when it was heard or none is set.
+
+    A failure is raised as an alert, which the next pass sends. Raises LedgerUnavailable.
+    """
+    address = session.settings.alerts.deadman
+    if address is None:
+        return None
+    why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
+    note(session, [] if why is None else [found_at_home(session, _finding(why))], judged=(TOPIC,))
+    return why
+
+
+def _called(address: str, wait_s: float) -> str | None:
+    """Return why the service did not take it, without a word of its address: whoever knows that can answer for us."""
+    asked = urllib.request.Request(address, headers={"User-Agent": "cloudgpu"})  # noqa: S310  (the settings allow http and https alone)
+    try:
+        with urllib.request.urlopen(asked, timeout=wait_s) as answer:  # noqa: S310  (as above)
+            answer.read(1)
+    except urllib.error.HTTPError as error:
+        return f"answered {error.code}"
+    except TimeoutError:
+        return f"did not answer within {wait_s:g} seconds"
+    except (urllib.error.URLError, HTTPException, OSError, ValueError):
+        return "could not be reached"
+    return None
+
+
+def _with_fail(address: str) -> str:
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/fail"))
+
+
+def _finding(why: str) -> Finding:
+    return Finding(
+        key=TOPIC,
+        kind="dead-man's address",
+        title="The dead-man's address does not hear us",
+        text=f"It {why}. If passes go on without it, it will raise a false alarm; if they end, nobody will.",
+        urgent=False,
+    )

@@ -1,0 +1,214 @@
+"""Answers `down`: which machines are meant, each ended whatever becomes of the others, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
+from cloudgpu.control.session.accounts import may_go_on
+from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
+from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.parallel import Pool
+from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.machines import machine_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.inventory.sync import Look
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.identity import Asked, Unanswered
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+AT_ONCE = 8  # machines that are ended side by side
+
+
+@dataclass(frozen=True, slots=True)
+class ToEnd:
+    """The machines that `down` is about, and a fault for each account that did not say what it has.
+
+    `asked` are the accounts that were asked, none where machines were named; `closed` are those that only a credential
+    on this computer names, and that it does not open. `others` are living machines of others, which `--all` leaves
+    alone in a team.
+    """
+
+    rows: Sequence[Row]
+    gaps: Sequence[CloudgpuError] = ()
+    asked: Sequence[Asked] = ()
+    closed: Sequence[Unanswered] = ()
+    others: Sequence[Row] = ()
+
+
+def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
+    """Return the machines that `down` is about, after a look at all accounts for `--all`: those are one's own.
+
+    Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
+    machine that is not theirs to end.
+    """
+    from cloudgpu.control.outage.outage import way_back
+    from cloudgpu.control.session.session import present
+    from cloudgpu.control.team.law import check_may, law_of
+
+    if all_ and names:
+        raise InvalidRequest(
+            f"--all ends every machine, and {names[0]} is named beside it.",
+            field="--all",
+            value=names[0],
+            next="Leave out --all, or the names.",
+        )
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
+    try:
+        if all_:
+            law, known = law_of(session), present(session.ledger.machines())
+        else:
+            rows = [session.find(name, ended=True) for name in names] if names else [session.find(None)]
+            law = law_of(session)
+            for row in rows:
+                check_may(session, row, "end", law=law)
+            return ToEnd(rows)
+    except LedgerAway as fault:
+        return _to_end_by_tags(session, names, fault, all_=all_)
+    try:
+        look = _look_first(session)
+        rows = present(session.ledger.machines())
+        ours, others = [row for row in rows if law.owns(row)], [row for row in rows if not law.owns(row)]
+        return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
+    except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
+        unseen = LedgerUnavailable(
+            f"What else the accounts have was not looked at: {fault.message}",
+            field=fault.field,
+            value=fault.value,
+            next=f"{way_back(fault)}, then run: cloudgpu ls --refresh",
+        )
+        ours, others = [row for row in known if law.owns(row)], [row for row in known if not law.owns(row)]
+        return ToEnd(ours, [unseen], others=others)
+
+
+def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> ToEnd:
+    """Return the machines that are meant while the ledger cannot be read; of all, one's own by the role of last time.
+
+    Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
+    """
+    from cloudgpu.control.outage.discovery import mine, named, tagged
+    from cloudgpu.control.team.roles import last_role
+
+    found = tagged(session, fault)
+    if not all_:
+        return ToEnd([named(session, found, name) for name in names or (None,)])
+    own = mine(session, found)
+    unread = LedgerUnavailable(
+        f"Which machines there are is known by their tags alone. {last_role(session).words()} {fault.message}",
+        field="ledger",
+        value=fault.value,
+        next=f"Run: {FOLLOW}, then run the same again."
+        if isinstance(fault, LedgerLeft)
+        else "Run the same again when the ledger is back.",
+    )
+    silent = [gap for gap in found.unanswered if not isinstance(gap, Elsewhere)]
+    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, Elsewhere)]
+    return ToEnd(own, [*_gaps(silent), *away, unread], others=[row for row in found.rows if row not in own])
+
+
+def _not_here(gap: Elsewhere) -> ProviderUnavailable:
+    return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
+
+
+def _look_first(session: Session) -> Look:
+    """Look at all accounts, since the ledger alone may not know every machine."""
+    from cloudgpu.control.inventory.sync import look_at_all
+
+    look = look_at_all(session)
+    for sentence in look.sentences:
+        session.tell(sentence)
+    return look
+
+
+def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -> list[CloudgpuError]:
+    """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
+    from cloudgpu.control.session.identity import words_of
+
+    concerned = {words_of(row) for row in ours or ()}
+    return [
+        ProviderUnavailable(
+            f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
+            field="--all",
+            value=gap.scope,
+            next="Run it again when it answers.",
+        )
+        for gap in unanswered
+        if ours is None or not isinstance(gap, Elsewhere) or gap.scope in concerned
+    ]
+
+
+def ended(
+    session: Session, wanted: ToEnd, running: Sequence[Document] | None = None
+) -> tuple[Document, CloudgpuError | None]:
+    """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
+
+    `running` is what still runs on them (None: not asked yet).
+    """
+    from cloudgpu.control.lifecycle.termination_summary import still_running
+
+    rows = wanted.rows
+    running = still_running(session, rows) if running is None else running
+    outcomes = [_ended(session, rows[0])] if len(rows) == 1 else _ended_at_once(session, rows)
+    gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
+    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
+    now = session.clock()
+    document = {
+        "ended": [machine_value(one.row, now) for one in gone],
+        "running": list(running),
+        "kept": _on_purpose(gone),
+        "kept_files": [{"name": one.row["name"], **asdict(one.remains)} for one in gone if one.remains],
+        "failed": [fault.as_dict() for fault in faults],
+        "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],
+        **asked_value(wanted.asked, wanted.closed),
+    }
+    return document, _gravest(faults)
+
+
+def _on_purpose(gone: Sequence[Ended]) -> list[Document]:
+    """Return what the user keeps by name of these machines, each thing once."""
+    things = {thing.id: thing for one in gone for thing in one.on_purpose}
+    if not things:
+        return []
+    from cloudgpu.control.resources.named import leftover_value
+
+    return [leftover_value(thing) for thing in things.values()]
+
+
+def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Ended | CloudgpuError]:
+    """End these machines side by side: one whose proof does not come keeps no other one on."""
+
+    def apart(row: Row) -> Ended | CloudgpuError:
+        with session.beside() as own:
+            return _ended(own, row)
+
+    with Pool(AT_ONCE) as pool:
+        return list(pool.map(apart, rows))
+
+
+def _ended(session: Session, row: Row) -> Ended | CloudgpuError:
+    try:
+        return end_all_of(session, row, why="asked by the user")
+    except CloudgpuError as fault:
+        return fault
+    except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
+        return StopUnproved(
+            f"{row['name']} {may_go_on(row)}: ending it failed ({type(bug).__name__}: {bug}).",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']}, and report this.",
+        )
+
+
+def _gravest(faults: Sequence[CloudgpuError]) -> CloudgpuError | None:
+    """Return the fault whose exit code counts: 9 before 8 before the rest."""
+    order = {9: 0, 8: 1}
+    return min(faults, key=lambda fault: order.get(fault.exit_code, 2), default=None)

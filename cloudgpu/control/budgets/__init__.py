@@ -1,0 +1,1 @@
+"""Keeps budgets, and refuses what they do not admit."""

@@ -1,0 +1,287 @@
+"""Reads what a budget was asked to be, word by word, and answers `budget`: the values that are printed and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.money.currencies import rate_of, typed_rate
+from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.session.accounts import provider_kinds
+from cloudgpu.control.session.session import living
+from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.budgets import parsing as words
+from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
+from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.views.machines import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Document = dict[str, Any]
+EVERY = timedelta(minutes=15)  # how often budgets are looked at, where nobody says
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a budget was asked to be, as typed. None: as usual."""
+
+    name: str
+    amount: str
+    period: str
+    scope: str = "all"
+    currency: str | None = None
+    rate: str | None = None
+    rate_date: str | None = None
+    thresholds: str | None = None
+    forecast: str | None = None
+    action: str | None = None
+    tz: str | None = None
+    allow_override: bool = True
+
+
+def budget_asked(session: Session, asked: Asked) -> Budget:
+    """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
+    if not NAME.fullmatch(asked.name):
+        says = f"{asked.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
+        raise InvalidRequest(says, field="NAME", value=asked.name[:60], next="Choose a name like lab.")
+    amount = words.amount_of(asked.amount, "--amount")
+    paid_in = _paid_in(session, asked, amount)
+    tz = asked.tz or session.settings.tz
+    scope = words.scope_of(asked.scope, "--scope")
+    _check_known(session, scope)
+    usual = Budget(asked.name, Money(0), words.span_of(asked.period, "--period"))
+    said = asked.thresholds
+    return replace(
+        usual,
+        limit=words.limit_of(amount, paid_in, "--amount"),
+        scope=scope,
+        thresholds=usual.thresholds if said is None else words.thresholds_of(said.split(","), "--thresholds"),
+        forecast=_forecast(asked.forecast, usual.forecast),
+        actions=usual.actions if asked.action is None else words.actions_of(asked.action.split(","), "--action"),
+        tz=tz,
+        zone=zone_of(tz),
+        allow_override=asked.allow_override,
+        paid_in=paid_in,
+    )
+
+
+def _forecast(text: str | None, usual: int | None) -> int | None:
+    if text is None:
+        return usual
+    return None if text == "none" else words.percent_of(text, "--forecast")
+
+
+def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
+    """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
+    code = (asked.currency or "USD").upper()
+    if asked.rate is None:
+        if asked.rate_date is not None:
+            says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
+            raise InvalidRequest(says, field="--rate-date", value=asked.rate_date, next=way)
+        found = rate_of(session.settings.currencies, code)
+        return None if found.code == "USD" else PaidIn(amount, found)
+    if code == "USD":
+        raise InvalidRequest(
+            "A rate needs the currency that it is for.",
+            field="--rate",
+            value=asked.rate,
+            next="Add --currency, for example --currency KRW --rate 1385.2, or leave --rate out.",
+        )
+    today = session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
+    found = typed_rate(code, asked.rate, asked.rate_date or today)
+    if found.as_of > today + timedelta(days=1):  # somewhere on Earth it is tomorrow
+        says, way = f"{found.as_of} is still to come, and no rate is known of it.", "Name the day on which it held."
+        raise InvalidRequest(says, field="--rate-date", value=f"{found.as_of}", next=way)
+    return PaidIn(amount, found)
+
+
+def _check_known(session: Session, scope: Scope) -> None:
+    """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
+    rows = session.ledger.machines()
+    accounts = {*session.settings.accounts, *(row["account"] for row in rows)}
+    kinds = {*provider_kinds(), *(one.provider for one in session.settings.accounts.values())}
+    kinds |= {row["provider"] for row in rows}
+    for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
+        if value is not None and value not in known:
+            meant = near(value, known)
+            raise InvalidRequest(
+                f"No {key} is called {value!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+                field="--scope",
+                value=f"{key}={value}",
+                next=f"Use one of: {', '.join(sorted(known))}.",
+            )
+
+
+def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
+    """Set a budget and return it, how it stands, and the one that it replaced."""
+    payers_only(session, "Setting a budget")
+    budget = budget_asked(session, asked)
+    before = set_budget(session, budget, anew=anew)
+    (found,) = standings(session, [budget])
+    return {
+        "budget": standing_value(found),
+        "replaced": None if before is None else budget_value(before),
+        "terminates": _terminates(session, budget),
+        "warning": _too_low(session, found),
+    }
+
+
+def _too_low(session: Session, one: Standing) -> str | None:
+    """Return what follows where a budget is set below what is spent and promised already; None where it is not."""
+    committed = one.spent + one.promised
+    if committed <= one.budget.limit:
+        return None
+    sums = f"{one.spent.text()} is spent and {one.promised.text()} is promised to what runs"
+    said = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
+    follows = [f"At the next pass {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
+    if one.passed and not follows:
+        follows.append("The next pass reports that it is passed.")
+    if not one.passed:
+        follows.append("It is not passed yet; what runs will pass it if it runs to its renew-until.")
+    if Action.REFUSE in one.budget.actions:
+        follows.append("No launch is admitted under it meanwhile.")
+    return " ".join([said, *follows])
+
+
+def _stopped_by(session: Session, one: Standing) -> list[Stop]:
+    return stops([one], session.ledger.machines(), {}, session.clock())
+
+
+def _terminates(session: Session, budget: Budget) -> list[str]:
+    """Return the machines of this budget that it would terminate once it is passed, since nothing gentler exists."""
+    if Action.STOP not in budget.actions:
+        return []
+    covered = (row for row in living(session.ledger.machines()) if budget.scope.covers(row))
+    return [row["name"] for row in covered if gentlest(row) is Do.TERMINATE]
+
+
+def listed(session: Session) -> Document:
+    """Return every budget and how it stands, by the ledger as it is."""
+    return {"budgets": [standing_value(one) for one in standings(session, the_budgets(session, None))]}
+
+
+def removed(session: Session, name: str) -> Document:
+    """Take a budget away and return it."""
+    return {"removed": budget_value(remove_budget(session, name))}
+
+
+def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> Document:
+    """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
+
+    `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
+    such a budget would do now; nothing is stopped here. Of all budgets this is a pass, at whose end the dead-man's
+    address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
+    """
+    if name is not None:
+        return _judged(session, name, every) | {"deadman": None}
+    from cloudgpu.control.alerts.health import ping
+
+    try:
+        document = _judged(session, None, every)
+    except Exception:
+        with suppress(CloudgpuError):  # what ended the pass is what the user hears of
+            ping(session, ok=False)
+        raise
+    return document | {"deadman": ping(session, ok=not document["alerts"]["failed"])}
+
+
+def _judged(session: Session, name: str | None, every: timedelta) -> Document:
+    from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
+
+    found = the_budgets(session, name)
+    look_first(session, {}, lambda budget: budget in found)
+    now, judged = session.clock(), standings(session, found)
+    news = list(budget_findings(session, judged))
+    told = deliver(session, news).value() if name is None else None
+    if name is not None:
+        note(session, news, judged=())
+    doing = stops(judged, session.ledger.machines(), {}, now)
+    return {
+        "budgets": [standing_value(one, every) for one in judged],
+        "stops": [stop_value(one) for one in doing],
+        "alerts": told,
+        "passed": [one.budget.name for one in judged if one.passed],
+    }
+
+
+def is_refused(document: Document) -> bool:
+    """Say whether a budget that refuses, or stops, is passed."""
+    return any(one["passed"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
+
+
+def sent_value(session: Session) -> Document:
+    """Send a sample of an alert to every receiver; return who has taken it and who has not."""
+    from cloudgpu.control.alerts.alerts import sample
+
+    outcomes = sample(session)
+    return {
+        "sent": [one.receiver for one in outcomes if one.why is None],
+        "failed": [{"receiver": one.receiver, "why": one.why} for one in outcomes if one.why is not None],
+    }
+
+
+def budget_value(one: Budget) -> Document:
+    """Return a budget as plain values."""
+    paid = one.paid_in
+    return {
+        "name": one.name,
+        "limit_usd": usd(one.limit),
+        "amount": None if paid is None else f"{paid.amount:f}",
+        "currency": "USD" if paid is None else paid.currency.code,
+        "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
+        "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
+        "period": one.span.text,
+        "tz": one.tz,
+        "scope": one.scope.text,
+        "thresholds": list(one.thresholds),
+        "forecast": one.forecast,
+        "actions": sorted(map(str, one.actions)),
+        "allow_override": one.allow_override,
+        "file": one.place or None,
+    }
+
+
+def standing_value(one: Standing, every: timedelta = EVERY) -> Document:
+    """Return a budget and how it stands."""
+    return budget_value(one.budget) | {
+        "since": one.period and iso(one.period.begin),
+        "until": one.period and iso(one.period.end),
+        "spent_usd": usd(one.spent),
+        "spent_percent": one.percent(one.spent),
+        "promised_usd": usd(one.promised),
+        "left_usd": usd(one.left),
+        "forecast_usd": usd(one.forecast),
+        "burn_usd_per_hour": usd(one.burn),
+        "empty_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
+        "overshoot_usd": usd(one.overshoot(every)),
+        "passed": one.passed,
+        "unpriced": list(one.unpriced),
+        "assumed": list(one.assumed),
+    }
+
+
+def stop_value(one: Stop) -> Document:
+    """Return what a passed budget would do with a machine."""
+    return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
+
+
+def said_stops(found: Sequence[Document]) -> list[str]:
+    """Return the sentences of what passed budgets would do, in their order."""
+    return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
+
+
+_VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}

@@ -1,0 +1,220 @@
+"""The budgets that hold: those of the ledger and those of files; set and removed, and how each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.session.last_run import are_made
+from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.budgets.admission import accounts, earliest
+from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
+from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.status import Standing, standing
+from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.config.files.paths import Home
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.ledger.log.base import View
+
+Row = dict[str, Any]
+DIRECTORY = "budgets"
+_PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
+
+
+def budget_paths(home: Home) -> tuple[Path, ...]:
+    """Return where files of budgets are looked for: the project's, the user's own, the shipped ones. All count."""
+    own = (Path.cwd() / ".cloudgpu" / "policies", home.policies, data_dir("policies"))
+    return tuple(dict.fromkeys(path / DIRECTORY for path in own))
+
+
+def budgets(session: Session) -> tuple[Budget, ...]:
+    """Return every budget, those of the ledger first.
+
+    Raises InvalidRequest for a fault in a file, and for a name that stands both in the ledger and in a file: neither
+    is to win unseen.
+    """
+    found = ledger_budgets(session)
+    of_files = _file_budgets(session)
+    for one in of_files:
+        if one.name in found:
+            raise InvalidRequest(
+                f"The budget {one.name} is in the ledger and in {one.place}: it is not known which one counts.",
+                field="budget",
+                value=one.name,
+                next=f"Run: cloudgpu budget rm {one.name} (the file then counts), or rename the file.",
+            )
+    return (*found.values(), *of_files)
+
+
+def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
+    """Return every budget that a pass counts, and a sentence for each of a file whose name the ledger has, too.
+
+    The ledger's wins in a pass, so that its machines are judged. Raises InvalidRequest for a fault in a file.
+    """
+    found = ledger_budgets(session)
+    of_files = _file_budgets(session)
+    both = tuple(
+        f"the budget {one.name} is in the ledger and in {one.place}: only the ledger's counts"
+        for one in of_files
+        if one.name in found
+    )
+    return (*found.values(), *(one for one in of_files if one.name not in found)), both
+
+
+def ledger_budgets(session: Session) -> dict[str, Budget]:
+    """Return the budgets that the ledger has, by name."""
+    return budgets_of(session.ledger.events(SUBJECT), zone_of)
+
+
+def _file_budgets(session: Session) -> tuple[Budget, ...]:
+    places = [path for path in budget_paths(session.home) if path.is_dir()]
+    if not places:
+        return ()
+    from cloudgpu.config.budgets import load_budgets  # reads YAML
+
+    return load_budgets(places)
+
+
+def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budget | None:
+    """Write a budget into the ledger; return the one that it replaces, None for none such.
+
+    Raises InvalidRequest for a name that is taken, unless `anew` and it is one of the ledger's; RoleNeeded.
+    """
+    payers_only(session, "Setting a budget")
+    _check_no_file(session, budget.name)
+    before: list[Budget] = []
+
+    def decision(view: View) -> Sequence[Draft]:
+        found = ledger_budgets(session).get(budget.name)
+        if found is not None and not anew:
+            raise InvalidRequest(
+                f"A budget called {budget.name} is there already: {found.limit.text()}, {found.span.text}, "
+                f"{found.scope.text}.",
+                field="NAME",
+                value=budget.name,
+                next="Add --replace to set it anew, or choose another name.",
+            )
+        before.extend([found] if found else [])
+        return [set_line(budget, session.clock(), view.head()[0])]
+
+    session.ledger.decide(decision)
+    return before[0] if before else None
+
+
+def _check_no_file(session: Session, name: str) -> None:
+    for one in _file_budgets(session):
+        if one.name == name:
+            raise InvalidRequest(
+                f"The budget {name} stands in {one.place}.",
+                field="NAME",
+                value=name,
+                next="Change it there, or choose another name.",
+            )
+
+
+def remove_budget(session: Session, name: str) -> Budget:
+    """Take a budget out of the ledger and return it as it was.
+
+    Raises InvalidRequest for one that is not there, RoleNeeded.
+    """
+    payers_only(session, "Removing a budget")
+    before: list[Budget] = []
+
+    def known() -> Budget:
+        found = ledger_budgets(session)
+        if name not in found:
+            raise _unknown(session, name, found)
+        return found[name]
+
+    def decision(view: View) -> Sequence[Draft]:
+        before.append(known())
+        return [removed_line(name, session.clock(), view.head()[0])]
+
+    known()  # before a ledger is made for nothing
+    session.ledger.decide(decision)
+    return before[0]
+
+
+def the_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
+    """Return the budget of this name alone, or all; raise InvalidRequest for a name that none has."""
+    found = budgets(session)
+    if name is None:
+        return found
+    one = tuple(budget for budget in found if budget.name == name)
+    if not one:
+        raise _unknown(session, name, {budget.name: budget for budget in found})
+    return one
+
+
+def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRequest:
+    in_file = next((one for one in _file_budgets(session) if one.name == name), None)
+    if in_file is not None:
+        return InvalidRequest(
+            f"The budget {name} stands in {in_file.place}.", field="NAME", value=name, next="Remove the file."
+        )
+    meant = near(name, known)
+    return InvalidRequest(
+        f"No budget is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="NAME",
+        value=name,
+        next="Run: cloudgpu budget ls",
+    )
+
+
+def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
+    """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
+    wanted, now = tuple(of), session.clock()
+    if not wanted:
+        return ()
+    begin = earliest(wanted, now)
+    since = "" if begin is None else iso(begin)
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    volumes = volumes_there(rows)
+    prices = counted_prices(session)
+    counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
+    today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
+    return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
+
+
+def counted_prices(session: Session) -> Prices:
+    """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
+    listed = cache(_listed)
+    return Prices(
+        lambda row: listed(row["provider"], row["instance_type"], row["region"]),
+        cache(_beside),
+        passes=are_made(session.ledger, session.clock()),
+    )
+
+
+def _listed(provider: str | None, instance_type: str | None, region: str | None) -> int | None:
+    from cloudgpu.catalog import on_demand_price
+
+    if not (provider and instance_type and region):
+        return None
+    try:
+        price = on_demand_price(provider, instance_type, region)
+    except InvalidRequest:  # no provider or type of the list
+        return None
+    return None if price is None else price.per_hour.nanos
+
+
+def _beside(provider: str, region: str, kind: str, resource: str) -> Counted:
+    """Return the listed price of a kind of storage; else the dearest known, times 1.5."""
+    from cloudgpu.catalog import counted_price
+    from cloudgpu.catalog.storage import Sort
+
+    sort = Sort(resource) if resource in list(Sort) else None
+    found = counted_price(provider, region, kind, sort)
+    why = found.source if found.upper_bound else ""
+    return Counted(found.price.nanos, _PER.get(found.unit, "month"), why)

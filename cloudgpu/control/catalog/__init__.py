@@ -1,0 +1,1 @@
+"""Brings prices, regions and quotas up to date."""

@@ -1,0 +1,217 @@
+"""What can be bought according to the catalogue, filtered and ordered, as the plain values that `gpus` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu import catalog
+from cloudgpu.catalog.place import use
+from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.settings import ANY
+from cloudgpu.control.inputs.values import gpu_wish, memory_wish, price_wish
+from cloudgpu.core.catalog.catalog import (
+    OLD_AFTER,
+    CatalogOffer,
+    Speed,
+    by_price,
+    by_speed_per_dollar,
+    cheapest_per_type,
+    is_old,
+    meant_by,
+    speed,
+    speed_per_dollar,
+)
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.money import Money
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.machines import price_value
+
+
+class Order(StrEnum):
+    """What stands first."""
+
+    PRICE = "price"
+    SPEED_PER_DOLLAR = "speed-per-dollar"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What is looked for; None means no wish. `min_memory_gib` is per GPU, of its share where it is a fraction."""
+
+    gpu: str | None = None
+    gpu_count: int | None = None
+    min_memory_gib: float | None = None
+    max_price: Money | None = None
+    provider: str | None = None
+    region: str | None = None
+    market: Market = Market.ON_DEMAND
+    legacy: bool = False
+
+
+def use_refreshed(environ: Mapping[str, str]) -> None:
+    """Let prices be those that were last refreshed in this home, where there are any."""
+    use(find_home(environ).price_lists)
+
+
+def asked_filters(
+    gpu: str | None,
+    min_memory: str | None,
+    max_price: str | None,
+    provider: str | None,
+    region: str | None,
+    *,
+    spot: bool,
+    legacy: bool,
+) -> Filters:
+    """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
+    check_listed(provider)
+    model, count = gpu_wish(gpu)
+    return Filters(
+        gpu=model,
+        gpu_count=count,
+        min_memory_gib=memory_wish(min_memory),
+        max_price=price_wish(max_price),
+        provider=None if provider == ANY else provider,
+        region=region,
+        market=Market.SPOT if spot else Market.ON_DEMAND,
+        legacy=legacy,
+    )
+
+
+def check_listed(provider: str | None) -> None:
+    """Refuse an installed provider of which the catalogue has nothing: what it offers is not known without asking it.
+
+    The catalogue itself refuses a name that no provider has.
+    """
+    if provider is None or provider in (ANY, *PROVIDERS):
+        return
+    from cloudgpu.control.session.accounts import HERE, provider_kinds
+
+    if provider not in provider_kinds():
+        return
+    here = "is a machine that is there already" if provider in HERE else "tells its offers and prices itself"
+    raise InvalidRequest(
+        f"The catalogue lists only {', '.join(sorted(PROVIDERS))}: {provider} {here}.",
+        field="--provider",
+        value=provider,
+        next=f"Run: cloudgpu up --provider {provider} --dry-run",
+    )
+
+
+def order_of(word: str) -> Order:
+    """Return the order that a word means; raise InvalidRequest for another one."""
+    if word not in set(Order):
+        raise InvalidRequest(
+            f"{word!r} is no order.", field="--sort", value=word, next=f"Use one of: {', '.join(Order)}."
+        )
+    return Order(word)
+
+
+def market_value(filters: Filters, order: Order, now: datetime) -> dict[str, Any]:
+    """Return the offers that pass, with what has to be said of them; an empty answer says what would help.
+
+    One offer per type, that of its cheapest region. Raises InvalidRequest for an unknown GPU, provider or region.
+    """
+    found = matching(filters)
+    in_order = by_price(found) if order is Order.PRICE else by_speed_per_dollar(found, speed_of)
+    meant = [] if filters.gpu is None else [spec.name for spec in meant_by(filters.gpu, catalog.gpus())]
+    return {
+        "offers": [offer_value(offer, now) for offer in in_order],
+        "means": meant,
+        "without": [] if found else list(_without(filters)),
+        "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
+        "old_after_days": OLD_AFTER.days,
+        "withheld": _withheld(filters, found),
+        "left_out": catalog.left_out(filters.provider) if filters.legacy and filters.gpu is None else {},
+    }
+
+
+def matching(filters: Filters) -> list[CatalogOffer]:
+    """Return the cheapest offer of every type that passes."""
+    offers = catalog.offers(filters.provider, filters.region, filters.market, filters.gpu, legacy=filters.legacy)
+    return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
+
+
+def _withheld(filters: Filters, shown: list[CatalogOffer]) -> list[str]:
+    """Return the types of a named GPU that are listed, and not shown since they can probably not be launched."""
+    if filters.gpu is None or filters.legacy:
+        return []
+    there = {(offer.type.provider, offer.type.name) for offer in shown}
+    named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, legacy=True))}
+    return sorted(f"{provider} {name}" for provider, name in named - there)
+
+
+def _passes(offer: CatalogOffer, filters: Filters) -> bool:
+    gpu = offer.type.gpu
+    return (
+        filters.gpu_count in (None, gpu.count)
+        and (filters.min_memory_gib is None or (gpu.memory_gib or 0) >= filters.min_memory_gib)
+        and (filters.max_price is None or offer.listed.price.per_hour <= filters.max_price)
+    )
+
+
+def speed_of(offer: CatalogOffer) -> Speed | None:
+    """Return how fast one of an offer's GPUs trains; None when nothing is known of it."""
+    spec = catalog.named_gpu(offer.type.gpu.name)
+    return None if spec is None else speed(spec)
+
+
+def offer_value(offer: CatalogOffer, now: datetime) -> dict[str, Any]:
+    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` that of one whole GPU."""
+    shape, listed, one = offer.type, offer.listed, speed_of(offer)
+    return {
+        "provider": shape.provider,
+        "region": listed.region,
+        "regions": offer.regions,
+        "instance_type": shape.name,
+        "market": str(listed.market),
+        "gpu": shape.gpu.name,
+        "count": shape.gpu.count,
+        "share": shape.gpu.share,
+        "gpu_memory_gib": shape.gpu.memory_gib,
+        "vcpus": shape.vcpus,
+        "memory_gib": shape.memory_gib,
+        "local_ssd_gb": shape.local_ssd_gb,
+        "arch": shape.arch,
+        "price": price_value(listed.price),
+        "price_dated": listed.dated,
+        "price_check": listed.check,
+        "old": is_old(listed.price.as_of, now),
+        "legacy": shape.legacy or None,
+        "spot_only": shape.spot_only,
+        "recalled": list(shape.recalled),
+        "speed": one and {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
+        "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, one)),
+    }
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 4)
+
+
+def _without(filters: Filters) -> Iterable[dict[str, Any]]:
+    """Yield every single wish that, left out, leaves something to buy, with how much and from what price."""
+    for field, nothing in _WISHES.items():
+        if getattr(filters, field) == nothing:
+            continue
+        found = matching(replace(filters, **{field: nothing}))
+        if found:
+            cheapest = by_price(found)[0].listed.price
+            yield {"wish": field, "types": len(found), "from": price_value(cheapest)}
+
+
+_WISHES: dict[str, Any] = {
+    "gpu": None,
+    "gpu_count": None,
+    "min_memory_gib": None,
+    "max_price": None,
+    "provider": None,
+    "region": None,
+    "market": Market.ON_DEMAND,
+    "legacy": True,
+}

@@ -1,0 +1,248 @@
+"""What the catalogue says a thing costs and cost, and what a refresh changed, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from cloudgpu import catalog
+from cloudgpu.catalog.place import use
+from cloudgpu.catalog.read import catalogue, embedded
+from cloudgpu.catalog.refreshed import Stored, index, stored
+from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
+from cloudgpu.catalog.takeover import embedded_rows
+from cloudgpu.control.catalog.market import check_listed
+from cloudgpu.control.catalog.refresh import factor_of, move_value, refresh
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice, is_old
+from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceRow, RowKey, jumps
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.machines import usd
+
+Document = dict[str, Any]
+NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
+
+
+def catalog_value(
+    session: Session,
+    action: str,
+    item: str | None,
+    provider: str | None,
+    *,
+    region: str | None,
+    history: bool,
+    last: bool,
+    factor: float | None,
+    accept: bool,
+) -> Document:
+    """Return the document of `catalog show`, `diff` or `refresh`; raise InvalidRequest for another action."""
+    use(session.home.price_lists)
+    most = factor_of(None if factor is None else str(factor))
+    if action == "refresh":
+        return refresh(session, [provider] if provider else [], factor=most, accept=accept)
+    if action == "diff":
+        return difference(provider, most, last=last)
+    if action != "show":
+        way = "Use one of: show, diff, refresh."
+        raise InvalidRequest(f"{action!r} is nothing to do with a catalogue.", field="action", value=action, next=way)
+    now = session.clock()
+    return overview(provider, now) if item is None else shown(item, provider, region, now, history=history)
+
+
+def overview(provider: str | None, now: datetime) -> Document:
+    """Return how much the catalogue knows of each provider, how old that is, and what of it was refreshed when."""
+    kinds = catalog.storage_kinds
+    chosen = PROVIDERS if provider is None else (_provider(provider),)
+    return {
+        "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
+        "providers": [_summary(one, len(kinds(one)), now) for one in chosen],
+    }
+
+
+def _summary(provider: str, kinds: int, now: datetime) -> Document:
+    listed = catalog.offers(provider, legacy=True)
+    dates = sorted(offer.listed.price.as_of for offer in listed)
+    fault, kept = _kept(provider)
+    return {
+        "provider": provider,
+        "types": len({offer.type.name for offer in listed}),
+        "legacy": len({offer.type.name for offer in listed if offer.type.legacy}),
+        "regions": len(catalog.regions(provider)),
+        "prices": len(listed),
+        "storage": kinds,
+        "oldest": iso(dates[0]),
+        "newest": iso(dates[-1]),
+        "old": sum(is_old(date, now) for date in dates),
+        "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
+        "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
+        "refreshed": [{"scope": scope, "asked_at": iso(part.asked_at)} for scope, part in kept.parts.items()],
+        "held": len(kept.held),
+        "fault": fault,
+    }
+
+
+def _kept(provider: str) -> tuple[str | None, Stored]:
+    try:
+        return None, stored(provider)
+    except InvalidRequest as fault:
+        return fault.message, Stored(provider)
+
+
+def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> Document:
+    """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
+
+    With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that
+    the catalogue lacks, or that two providers have.
+    """
+    owner, what, name = _found(name, provider)
+    if region is not None and what == "machine":
+        catalog.check_region(region, owner)
+    prices = [value for value in _prices(owner, what, name, now) if history or value["state"] == NOW]
+    shape = catalog.instance_type(owner, name) if what == "machine" else None
+    return {
+        "provider": owner,
+        "item": name,
+        "what": what,
+        "legacy": (shape.legacy or None) if shape else None,
+        "recalled": list(shape.recalled) if shape else [],
+        "notes": shape.notes if shape else "",
+        "prices": [value for value in prices if region is None or is_of(value["region"], region)],
+        "fault": _kept(owner)[0],
+    }
+
+
+def _provider(provider: str) -> str:
+    check_listed(provider)
+    catalog.left_out(provider)  # raises for one that it does not have
+    return provider
+
+
+def _found(name: str, provider: str | None) -> tuple[str, str, str]:
+    """Return whose a name is, what it names (`machine`, `storage` or `part`), and how the catalogue writes it.
+
+    Azure's machines are found as `gpus` shows them, too, without `Standard_`; small and capital letters are the same.
+    """
+    wanted = PROVIDERS if provider is None else (_provider(provider),)
+    named = {one: dict(_names(one)) for one in wanted}
+    spelt = {one: {_plain(other): other for other in names} for one, names in named.items()}
+    owners = [one for one in wanted if _plain(name) in spelt[one]]
+    if len(owners) == 1:
+        written = spelt[owners[0]][_plain(name)]
+        return owners[0], named[owners[0]][written], written
+    if owners:
+        says, way = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
+        raise InvalidRequest(says, field="--provider", value=None, next=way)
+    meant = near(name, [one for names in named.values() for one in names])
+    raise InvalidRequest(
+        f"The catalogue has no {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="TYPE",
+        value=name,
+        next=f"Run: cloudgpu catalog show {meant}" if meant else "See types: cloudgpu gpus --all",
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().removeprefix("standard_")
+
+
+def _names(provider: str) -> Iterator[tuple[str, str]]:
+    yield from ((one.item, "part") for one in (*catalog.parts(provider), *catalog.history(provider)))
+    yield from ((kind, "storage") for kind in catalog.storage_kinds(provider))
+    yield from ((name, "machine") for name in catalogue()["types"][provider])
+
+
+def _prices(provider: str, what: str, name: str, now: datetime) -> Iterator[Document]:
+    if what == "machine":
+        current = [offer.listed for offer in catalog.offers(provider, legacy=True) if offer.type.name == name]
+        fresh = index(provider).machines.get(name, {})
+        past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
+        yield from (_machine(one, NOW, now) for one in current)
+        yield from (_machine(one, EARLIER, now) for one in past)
+    elif what == "storage":
+        renewed = index(provider).storage.get(name, {})
+        yield from (_storage(one, NOW, now) for one in storage_prices(provider, name))
+        yield from (_storage(one, EARLIER, now) for one in embedded_storage(provider, name) if one.region in renewed)
+    else:
+        yield from (_past(one, NOW, now) for one in catalog.parts(provider, name))
+    yield from (_past(one, HISTORIC, now) for one in catalog.history(provider, name))
+
+
+def _value(state: str, price: Money, as_of: datetime | None, now: datetime, **more: Any) -> Document:
+    return {
+        **more,
+        "usd": usd(price),
+        "as_of": as_of and iso(as_of),
+        "old": as_of is None or is_old(as_of, now),
+        "state": state,
+    }
+
+
+def _machine(one: ListedPrice, state: str, now: datetime) -> Document:
+    price = one.price
+    return _value(
+        state,
+        price.per_hour,
+        price.as_of,
+        now,
+        region=one.region,
+        market=str(one.market),
+        unit=PER_HOUR,
+        dated=one.dated,
+        basis=str(price.basis),
+        source=price.source,
+        check=one.check,
+    )
+
+
+def _storage(one: DiskPrice, state: str, now: datetime) -> Document:
+    more = {"region": one.region, "market": None, "unit": one.unit, "dated": one.as_of and f"{one.as_of:%Y-%m-%d}"}
+    return _value(state, one.price, one.as_of, now, **more, basis=str(one.basis), source=one.source, check=one.note)
+
+
+def _past(one: PastPrice, state: str, now: datetime) -> Document:
+    more = {"region": one.region, "market": str(one.market), "unit": one.unit, "dated": one.dated}
+    return _value(state, one.price, one.as_of, now, **more, basis=str(one.basis), source=one.source, check=one.check)
+
+
+def difference(provider: str | None, factor: float, *, last: bool) -> Document:
+    """Return what refreshed prices changed: against the embedded ones, or with `last` against the refresh before.
+
+    `jumps` counts the changes by more than `factor`; what was held back stands under the changes with `taken` false.
+    """
+    chosen = PROVIDERS if provider is None else (_provider(provider),)
+    moves = [(one, move) for one in chosen for move in _moves(one, last=last)]
+    return {
+        "against": "the refresh before" if last else "the embedded prices",
+        "factor": factor,
+        "changes": [move_value(one, move) for one, move in moves],
+        "jumps": len(jumps((move for _, move in moves), factor)),
+        "new": sum(len(list(_new(one, last=last))) for one in chosen),
+    }
+
+
+def _moves(provider: str, *, last: bool) -> Iterator[Move]:
+    was = _by_key(_earlier(provider, last=last))
+    kept = stored(provider)
+    for taken, rows in ((True, list(kept.rows())), (False, list(kept.held))):
+        for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
+            old = was.get(row.key)
+            if old is not None and (old.price, old.unit) != (row.price, row.unit):
+                yield Move(row.key, row.unit, old, row, taken)
+
+
+def _new(provider: str, *, last: bool) -> Iterator[PriceRow]:
+    was = _by_key(_earlier(provider, last=last))
+    return (row for row in stored(provider).rows() if row.key not in was)
+
+
+def _earlier(provider: str, *, last: bool) -> Iterable[PriceRow]:
+    return stored(provider, before=True).rows() if last else embedded_rows(provider)
+
+
+def _by_key(rows: Iterable[PriceRow]) -> dict[RowKey, PriceRow]:
+    return {row.key: row for row in rows}

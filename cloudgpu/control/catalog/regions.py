@@ -1,0 +1,181 @@
+"""How far regions are: the round trip of a TCP connection to each one's public endpoint, side by side.
+
+The regions of an account: what a GPU costs in each now, and how far each is.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+from cloudgpu.catalog import gpus
+from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.session.accounts import provider_with
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.catalog.catalog import meant_by
+from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.model.account import Region
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.offers import Market, Offer, Want
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.account_abilities import HasRegions
+from cloudgpu.providers.base import Provider
+from cloudgpu.views.machines import price_value
+
+TRIES = 3
+WAIT_S = 3.0
+AT_ONCE = 32
+Connect = Callable[[str, int], None]
+Ping = float | str  # seconds, or why there is no answer
+
+
+def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_counter) -> dict[str, Ping]:
+    """Return by region's name the round trip in seconds, the median of three connections; or why there is none.
+
+    Opens connections and says nothing on them. Every host name is resolved before its time is taken.
+    """
+    with Pool(AT_ONCE) as pool:
+        found = pool.map(lambda region: _ping(region, now), regions)
+        return dict(zip((region.name for region in regions), found, strict=True))
+
+
+def _ping(region: Region, now: Callable[[], float]) -> Ping:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(region.host, region.port, type=socket.SOCK_STREAM)[0]
+        return median(_round_trip(family, (str(address[0]), region.port), now) for _ in range(TRIES))
+    except OSError as error:
+        return f"{region.host} port {region.port}: {error.strerror or error}"
+
+
+def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float]) -> float:
+    """Return how long the three-way handshake took: one round trip to that place."""
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.settimeout(WAIT_S)
+        begun = now()
+        connection.connect(address)
+        return now() - begun
+
+
+Document = dict[str, Any]
+PING_GAP = "round trip"
+
+
+class Order(StrEnum):
+    """What stands first."""
+
+    PRICE = "price"
+    PING = "ping"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about regions. `order` None: by price, else by round trip, else by name, as asked."""
+
+    gpu: str | None = None
+    market: Market = Market.ON_DEMAND
+    ping: bool = False
+    order: Order | None = None
+
+    @property
+    def pings(self) -> bool:
+        """Whether connections are opened."""
+        return self.ping or self.order is Order.PING
+
+    @property
+    def first(self) -> Order:
+        """What stands first."""
+        return self.order or (Order.PRICE if self.gpu else Order.PING if self.ping else Order.NAME)
+
+
+def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None) -> Question:
+    """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
+    if sort is not None and sort not in set(Order):
+        raise InvalidRequest(
+            f"{sort!r} is no order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
+        )
+    for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot)):
+        if given and gpu is None:
+            raise InvalidRequest(
+                f"{option} is about the price of a GPU, and none is named.",
+                field=option.partition(" ")[0],
+                value=sort if sort == Order.PRICE else None,
+                next="Add --gpu NAME.",
+            )
+    market = Market.SPOT if spot else Market.ON_DEMAND
+    return Question(gpu, market, ping, None if sort is None else Order(sort))
+
+
+def regions_value(session: Session, question: Question, *, account: str | None, provider: str | None) -> Document:
+    """Return the regions with what was asked about each; what did not answer is named under `unanswered`.
+
+    Asks the provider what it launches and at which price, and opens connections where `ping` says so. Raises
+    InvalidRequest for a provider without regions, or an unknown GPU.
+    """
+    one = provider_with(session, HasRegions, "regions", account=account, provider=provider)
+    model, count = gpu_wish(question.gpu)
+    if model is not None:
+        meant_by(model, gpus())  # raises for one that nobody has
+    places: list[Region] = list(one.regions())
+    want = Want(gpu=model, gpu_count=count or 1, market=question.market)
+    cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
+    times = pings(places) if question.pings else {}
+    gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
+    rows = [_row(place, cheapest.get(place.name), times.get(place.name)) for place in places]
+    return {
+        "provider": one.kind,
+        "account": one.account,
+        "gpu": question.gpu,
+        "market": str(question.market),
+        "regions": sorted(rows, key=lambda row: _key(row, question.first)),
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
+    }
+
+
+def _cheapest(session: Session, provider: Provider, want: Want) -> tuple[dict[str, Offer], list[Unanswered]]:
+    """Return the cheapest offer of each region, and the regions that did not answer."""
+    stock = provider.available(want)
+    items = [item for item in stock.items if fits(item, want)]
+    prices = paid_prices(session, provider, items)
+    found: dict[str, Offer] = {}
+    for offer in ranked(join(items, prices)[0], want):
+        found.setdefault(offer.available.region, offer)
+    return found, list(stock.unanswered)
+
+
+def _row(place: Region, offer: Offer | None, ping: Ping | None) -> Document:
+    return {
+        "region": place.name,
+        "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
+        "price": None if offer is None else price_value(offer.price),
+        "instance_type": None if offer is None else offer.available.instance_type,
+        "zone": None if offer is None else offer.available.zone,
+    }
+
+
+def _key(row: Document, order: Order) -> tuple[float, float, str]:
+    """Return what a row is ordered by; what is not known comes last."""
+    price = float(row["price"]["usd_per_hour"]) if row["price"] else float("inf")
+    ping = float("inf") if row["ping_ms"] is None else row["ping_ms"]
+    keys = {Order.PRICE: (price, ping), Order.PING: (ping, price), Order.NAME: (0.0, 0.0)}
+    return (*keys[order], row["region"])
+
+
+def sources(rows: Iterable[Document]) -> list[str]:
+    """Return who says the prices, each once with the oldest day on which that was true, and whether it is none's word.
+
+    That is, where a price was computed from others, or is from memory.
+    """
+    oldest: dict[tuple[str, str], str] = {}
+    for price in (row["price"] for row in rows if row["price"]):
+        day, by = price["as_of"][:10], (price["source"], price["basis"])
+        oldest[by] = min(day, oldest.get(by, day))
+    doubt = {"derived": ", derived", "recalled": ", recalled"}
+    return [f"{source} ({day}{doubt.get(basis, '')})" for (source, basis), day in sorted(oldest.items())]

@@ -1,0 +1,1 @@
+"""What was spent: cost, exports, reconciliation, the report."""

@@ -1,0 +1,229 @@
+"""What `cost` says beside its amounts: credits, sustained use discounts, and how long each budget lasts.
+
+What this ledger's machines, disks and kept things have cost, and what they go on costing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.cost.desktop_line import desktop_line
+from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.pricing.traffic import gaps_within
+from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.cost_groups import of_owner
+from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.values.periods import period
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.cost import (
+    burn_value,
+    group_names,
+    groups_value,
+    lost_value,
+    projection_value,
+    total_value,
+    with_fees,
+)
+from cloudgpu.views.machines import usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.inputs.periods import CostWish
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.billing.cost_groups import Asked, Ended, Tally
+    from cloudgpu.core.billing.discounts import AfterCredits
+    from cloudgpu.core.values.currency import Currency
+    from cloudgpu.ledger.log.base import View
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+
+def deducted(session: Session, rows: list[Row], asked: Asked, now: datetime) -> Document:
+    """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
+    if not session.settings.credits and not any(row["provider"] == "gcp" for row in rows):
+        return {"sustained_use": [], "credits": None}
+    # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
+    return session.ledger.read(lambda view: _deducted(session, view, asked, now))
+
+
+def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Document:
+    found: Document = {"sustained_use": [], "credits": None}
+    rows = view.bills()
+
+    def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
+        return view.uses("" if since is None else iso(since))
+
+    if any(row["provider"] == "gcp" for row in rows):
+        from cloudgpu.core.billing.deductions import sustained
+
+        discounts = sustained(rows, ended, now, asked.since, asked.until)
+        found["sustained_use"] = [
+            {name: getattr(one, name) for name in ("account", "region", "what", "month", "reason")}
+            | {"usd": usd(money(one.amount))}
+            for one in discounts
+        ]
+    if session.settings.credits:
+        from cloudgpu.core.billing.deductions import after_credits
+
+        given = session.settings.credits
+        found["credits"] = _credits(after_credits(given, rows, ended, now, asked.since, asked.until))
+    return found
+
+
+def _credits(found: AfterCredits) -> Document:
+    uses = [{"name": one.credit.name, "used_usd": usd(one.used), "left_usd": usd(one.left)} for one in found.uses]
+    return {"before_usd": usd(found.before), "after_usd": usd(found.after), "uses": uses}
+
+
+def lasting(session: Session, now: datetime) -> list[Document]:
+    """Return how each budget stands and when it will be empty if what runs now goes on.
+
+    `empty_at` null: it lasts to the end of its period, or for ever.
+    """
+    from cloudgpu.control.budgets.store import budgets, standings
+
+    found = budgets(session)
+    return [
+        {
+            "name": one.budget.name,
+            "limit_usd": usd(one.budget.limit),
+            "left_usd": usd(one.left),
+            "empty_at": None if one.empty_in is None else iso(now + one.empty_in),
+        }
+        for one in (standings(session, found) if found else ())
+    ]
+
+
+MOST_NAMED = 8
+NOTHING_OFF: dict[str, Any] = {"sustained_use": [], "credits": None}
+ASSUMPTION = (
+    "What runs now goes on: a machine with all beside it until its renew-until, or its lease's end where that is "
+    "said; what stopped machines cost and what is kept goes on until the day or month ends."
+)
+
+
+def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
+    """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
+
+    Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
+    alone there are no budgets, discounts and credits: those are of the whole ledger.
+    """
+    now = session.clock()
+    wanted = wish or cost_wish(session.settings, now)
+    rows, ended = _read(session, wanted.asked)
+    of_all = wanted.asked.owner is None
+    if wanted.asked.owner is not None:
+        rows, ended = _of_owner(rows, ended, wanted.asked.owner)
+    found = grouped(rows, ended, now, wanted.asked)
+    names = group_names(found.groups, rows, wanted.asked)
+    return {
+        **_head(wanted, now),
+        "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
+        "total": total_value(found.total, wanted.asked.by, wanted.currency),
+        "total_usd": usd(money(found.total.amount)),
+        "unpriced": list(found.total.unpriced),
+        "uncounted": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
+        "interrupted": lost_value(found.total.interrupted),
+        "failed": lost_value(found.total.failed),
+        **to_come(rows, found.total, wanted.asked, now),
+        "budgets": budgets_left(session, now) if of_all else [],
+        **(deducted(session, rows, wanted.asked, now) if of_all else NOTHING_OFF),
+        "fees": _fees(session, found.total),
+        "desktop": _desktop(session, rows, ended, wanted, now),
+    }
+
+
+def _desktop(
+    session: Session, rows: list[Row], ended: Sequence[Ended], wanted: CostWish, now: datetime
+) -> dict[str, Any] | None:
+    """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
+    try:
+        return desktop_line(session, rows, ended, wanted.asked, now, wanted.currency)
+    except InvalidRequest as fault:
+        session.tell(f"what a desktop would have cost is not known: {fault.message}")
+        return None
+
+
+def budgets_left(session: Session, now: datetime) -> list[dict[str, Any]]:
+    """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
+    try:
+        return lasting(session, now)
+    except InvalidRequest as fault:
+        session.tell(f"how long the budgets last is not known: {fault.message}")
+        return []
+
+
+def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
+    """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
+    if asked.from_totals:
+        return session.ledger.bills(), []
+    since = "" if asked.since is None else iso(asked.since)
+    # Read apart, a use that ends in between would be in both, or in none.
+    return session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+
+
+def _of_owner(rows: list[Row], ended: Sequence[Ended], owner: str) -> tuple[list[Row], Sequence[Ended]]:
+    """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
+    theirs, uses = of_owner(list(rows), ended, owner)
+    if rows and not theirs:
+        known = sorted({str(row["owner"]) for row in rows if row["owner"]})
+        raise InvalidRequest(
+            f"No machine in this ledger is of {owner!r}.",
+            field="--owner",
+            value=owner,
+            next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
+        )
+    return [dict(row) for row in theirs], uses
+
+
+def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
+    asked = wanted.asked
+    return {
+        "by": str(asked.by),
+        "owner": asked.owner,
+        "since": asked.since and iso(asked.since),
+        "until": asked.until and iso(asked.until),
+        "tz": wanted.tz,
+        "as_of": iso(now),
+        "currency": rate_value(wanted.currency),
+    }
+
+
+def rate_value(currency: Currency | None) -> dict[str, Any] | None:
+    """Return a currency with its rate, the day on which it held and its source; None for dollars."""
+    if currency is None:
+        return None
+    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
+    return {**rate, "source": currency.source}
+
+
+def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
+    """Return the burn rate, and the total projected; None where the period that was asked for is over."""
+    found = running(rows, now)
+    rate = burn_value(burn(found, now))
+    if asked.until is not None and asked.until <= now:
+        return {"burn": rate, "projected": None}
+    ends = {Goal.DAY: period("day", now, asked.zone).end, Goal.MONTH: period("month", now, asked.zone).end}
+    if asked.until is not None:
+        ends = {goal: min(end, asked.until) for goal, end in ends.items()}
+    projected: dict[str, Any] = {"assumption": ASSUMPTION}
+    for goal in Goal:
+        projected[str(goal)] = projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal))
+    return {"burn": rate, "projected": projected}
+
+
+def _fees(session: Session, total: Tally) -> dict[str, Any]:
+    fees = session.settings.fees
+    known = {"tax_percent": fees.tax_percent, "support_percent": fees.support_percent}
+    configured = any(rate is not None for rate in known.values())
+    return {
+        **{name: None if rate is None else f"{rate:f}" for name, rate in known.items()},
+        "label": fees.label,
+        "total_usd": with_fees(total, fees.factor) if configured else None,
+        "sentence": fees.said,
+    }

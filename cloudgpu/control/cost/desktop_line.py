@@ -1,0 +1,114 @@
+"""The line of `cost` about a desktop: what one would have cost by now, if every billed hour of a GPU was work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.advice.compare import clouds_of
+from cloudgpu.control.advice.compare_gpus import gpu_of, speeds
+from cloudgpu.control.advice.desktop_choice import desktop_named
+from cloudgpu.core.advice.compare import busy
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.views.advice.compare_sentences import Shown, desktops
+from cloudgpu.views.machines import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.desktop import Desktop, Owned
+    from cloudgpu.core.billing.cost_groups import Asked, Ended
+    from cloudgpu.core.values.currency import Currency
+
+Row = dict[str, Any]
+NOTHING = timedelta(0)
+_MICROS = 4  # of the sums that a row keeps
+
+
+def desktop_line(
+    session: Session,
+    rows: Sequence[Row],
+    ended: Iterable[Ended],
+    asked: Asked,
+    now: datetime,
+    currency: Currency | None = None,
+) -> dict[str, Any]:
+    """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
+
+    Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
+    `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
+    InvalidRequest for a desktop that cannot be read.
+    """
+    desktop = desktop_named(session, currency=currency)
+    counted, _ = clouds_of(rows)
+    ran = _ran(counted, ended, asked, now)
+    worked = _work(counted, ran, desktop)
+    elapsed = max([_kept(counted, asked, now), *ran.values()])
+    cost = busy(desktop, elapsed, worked)
+    return {
+        "name": desktop.name,
+        "gpu": desktop.gpu,
+        "desktops": cost.number,
+        "hours": f"{worked / timedelta(hours=1):.4f}",
+        "electricity_usd": usd(cost.electricity),
+        "purchase_usd": usd(cost.purchase),
+        "total_usd": usd(cost.total),
+        "source": desktop.source,
+        "as_of": desktop.as_of.isoformat(),
+        "sentence": _sentence(desktop, cost, "by then" if asked.until and asked.until <= now else "by now"),
+    }
+
+
+def _sentence(desktop: Desktop, cost: Owned, when: str) -> str:
+    shown, which = Shown(), desktops(desktop, cost.number)
+    first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
+    if not cost.worked:
+        paid = "all of it" if first == shown(cost.total) else f"{first} of it"
+        said = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
+        return f"{said}, {paid} on the first day; {more}."
+    said = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
+    return f"{said}, {first} of it on the first day; {more}."
+
+
+def _ran(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
+    """Return for how long each machine was billed within the period, by the id of its row."""
+    found = {row["id"]: NOTHING for row in rows}
+    if asked.from_totals:
+        for row in rows:
+            sums = row["totals"].get(Resource.INSTANCE)
+            found[row["id"]] += timedelta(microseconds=sums[_MICROS] if sums else 0)
+    for subject, use in (*_of(ended, found), *((row["id"], use) for row in rows for use in row["uses"])):
+        if use["resource"] == Resource.INSTANCE:
+            found[subject] += _within(use, asked, now)
+    return found
+
+
+def _of(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[Ended]:
+    return (one for one in ended if one[0] in ids)
+
+
+def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
+    begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
+    begin = begin if asked.since is None else max(begin, asked.since)
+    end = end if asked.until is None else min(end, asked.until)
+    return max(NOTHING, end - begin)
+
+
+def _work(rows: Sequence[Row], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+    speed, seconds = speeds(desktop, Work.TRAINING), 0.0
+    for row in rows:
+        gpu = gpu_of(row) if ran[row["id"]] else None
+        if gpu is not None:
+            scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
+            seconds += scale * ran[row["id"]].total_seconds()
+    return timedelta(seconds=int(seconds))
+
+
+def _kept(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
+    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
+    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
+    begin = first if asked.since is None else max(first, asked.since)
+    return max(NOTHING, (now if asked.until is None else min(now, asked.until)) - begin)

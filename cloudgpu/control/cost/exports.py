@@ -1,0 +1,169 @@
+"""Writes the bill of a period for other programs: as FOCUS, as plain CSV, as JSON.
+
+The period that --since, --until and --tz name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.inputs.periods import Moment, moment_of
+from cloudgpu.core.billing.line_items import Item, itemised
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.exports import focus
+from cloudgpu.views.exports import plain as exports
+from cloudgpu.views.machines import usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+class Form(StrEnum):
+    """In which form a bill is written."""
+
+    FOCUS = "focus"
+    CSV = "csv"
+    JSON = "json"
+
+
+def form_of(name: str) -> Form:
+    """Return the form of this name; raise InvalidRequest for another."""
+    if name in list(Form):
+        return Form(name)
+    raise InvalidRequest(f"{name!r} is no form of a bill.", field="--format", value=name, next="focus, csv or json")
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written: how many lines, their sum as the ledger has it, and how many of them lack a price."""
+
+    rows: int = 0
+    amount: Money = ZERO
+    low: Money = ZERO
+    high: Money = ZERO
+    unpriced: int = 0
+    estimates: int = 0
+
+    def add(self, item: Item) -> None:
+        """Count one line."""
+        self.rows += 1
+        self.amount += item.amount
+        self.low += item.low
+        self.high += item.high
+        self.unpriced += item.segment is None
+        self.estimates += item.estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The period that is asked for, [since, until), as of `now`; None: without that end."""
+
+    since: datetime | None
+    until: datetime | None
+    now: datetime
+
+    def value(self) -> dict[str, Any]:
+        """Return the period as plain values."""
+        since, until = (moment and iso(moment) for moment in (self.since, self.until))
+        return {"since": since, "until": until, "as_of": iso(self.now)}
+
+
+def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO | None = None) -> dict[str, Any]:
+    """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
+
+    The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
+    """
+    done = Exported()
+    items = _counted(_items(session, span), done)
+    if out is None:
+        _write(stream or sys.stdout, form, items, session.ledger.id, span)
+    else:
+        with _whole(out) as file:
+            _write(file, form, items, session.ledger.id, span)
+    sums = {"usd": usd(done.amount), "low_usd": usd(done.low), "high_usd": usd(done.high)}
+    counts = {"rows": done.rows, "unpriced": done.unpriced, "estimates": done.estimates}
+    return {"file": out and str(out), "format": str(form), **span.value(), **counts, **sums}
+
+
+def _items(session: Session, span: Span) -> Iterator[Item]:
+    since = iso(span.since) if span.since else ""
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    bill = billed(rows, ended, span.now, since=span.since, until=span.until)
+    return itemised(bill, span.now, since=span.since, until=span.until)
+
+
+def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:
+    for item in items:
+        done.add(item)
+        yield item
+
+
+def _write(file: TextIO, form: Form, items: Iterator[Item], ledger: str, span: Span) -> None:
+    if form is Form.FOCUS:
+        columns = (*focus.COLUMNS, *focus.OWN)
+        exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
+    elif form is Form.CSV:
+        exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
+    else:
+        _write_json(file, (exports.charge_value(item) for item in items), span.value())
+
+
+def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
+    """Write one document, a charge per line, without holding them all."""
+    file.write(json.dumps(head)[:-1] + ', "charges": [')
+    before = "\n"
+    for value in values:
+        file.write(before + json.dumps(value, ensure_ascii=False))
+        before = ",\n"
+    file.write("\n]}\n")
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[TextIO]:
+    """Open a file beside `out` that takes its place once it is written."""
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        part.replace(out)
+    except OSError as fault:
+        raise InvalidRequest(
+            f"{out} cannot be written: {(fault.strerror or str(fault)).lower()}.",
+            field="--out",
+            value=str(out),
+            next="Name a file in a directory that is there and yours.",
+        ) from fault
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def span_asked(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> Span:
+    """Return the period as of the session's clock; raise InvalidRequest for what is no time, or an empty period.
+
+    A day begins at its midnight in `tz` (None: as the settings say).
+    """
+    now = session.clock()
+    zone = zone_of(tz or session.settings.tz)
+    first = None if since is None else moment_of(since, "--since", now, zone)
+    last = None if until is None else moment_of(until, "--until", now, zone)
+    if first and last and last <= first:
+        raise InvalidRequest(
+            f"The period would end at {last:%Y-%m-%d %H:%M} UTC, before it begins at {first:%Y-%m-%d %H:%M} UTC.",
+            field="--until",
+            value=str(until),
+            next="Name a later --until, or an earlier --since; a day ends where the next one begins.",
+        )
+    return Span(first, last, now)

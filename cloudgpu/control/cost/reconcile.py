@@ -1,0 +1,159 @@
+"""Reads a cloud's own bill and lays it beside the ledger's. Nothing is written."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.reconciliation.focus_import import Record, records
+from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.reconciliation import reconciled_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.values.currency import Currency
+
+Row = dict[str, Any]
+_GZIP = b"\x1f\x8b"
+_WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some kilobytes
+
+
+@dataclass(slots=True)
+class Read:
+    """What was read of an export: sides by the resource's id, and what is of nobody here."""
+
+    sides: dict[str, Side] = field(default_factory=dict)
+    providers: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    begin: datetime | None = None
+    end: datetime | None = None
+    elsewhere: Side = field(default_factory=Side)  # resources of another ledger
+    unmatched: Side = field(default_factory=Side)
+    rates: dict[str, Currency] = field(default_factory=dict)
+
+    def widen(self, record: Record) -> None:
+        """Let the period reach over a charge for use; taxes and purchases bear the whole month's."""
+        if record.category == "Usage":
+            self.begin = record.begin if self.begin is None else min(self.begin, record.begin)
+            self.end = record.end if self.end is None else max(self.end, record.end)
+
+
+def reconcile(session: Session, file: Path, provider: str | None = None) -> dict[str, Any]:
+    """Return, for each resource, what the ledger says and what an export of the cloud says, the gap and its reasons.
+
+    Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is no FOCUS export,
+    is cut short, has no rows of the provider, or is in a currency that has no rate.
+    """
+    now = session.clock()
+    # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses())))
+    index = Index(session.ledger.id, rows, ended)
+    with _opened(file) as lines:
+        read = _read(records(lines, str(file)), index, provider, _rates(session))
+    _check_providers(read, provider, file)
+    providers = _compared(read, provider)
+    ours = _ours(rows, ended, read, providers, now)
+    both = {**ours, **read.sides}
+    found = {one: gaps(ours.get(one, Ours()), read.sides.get(one, Side()), read.end, now) for one in both}
+    period = {"since": read.begin and iso(read.begin), "until": read.end and iso(read.end), "as_of": iso(now)}
+    head = {"file": str(file), "rows": read.rows, "providers": sorted(providers), **period}
+    head["rates"] = [str(rate) for rate in read.rates.values() if rate.code != "USD"]
+    return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
+
+
+def _read(rows: Iterator[Record], index: Index, provider: str | None, rate: Callable[[str], Currency]) -> Read:
+    found = Read()
+    for record in rows:
+        found.providers[record.provider] = found.providers.get(record.provider, 0) + 1
+        if provider is not None and record.provider != provider:
+            continue
+        found.rows += 1
+        found.widen(record)
+        per_usd = _per_usd(found, record.currency, rate)
+        whose = index.of(record)
+        other = found.elsewhere if whose == "" else found.unmatched
+        side = found.sides.setdefault(whose, Side()) if whose else other
+        add_theirs(side, record, per_usd)
+    return found
+
+
+def _per_usd(found: Read, code: str, rate: Callable[[str], Currency]) -> Decimal:
+    if code not in found.rates:
+        found.rates[code] = rate(code)
+    return found.rates[code].per_usd
+
+
+def _rates(session: Session) -> Callable[[str], Currency]:
+    return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
+
+
+def _compared(read: Read, provider: str | None) -> set[str]:
+    return {provider} if provider else set(read.providers)
+
+
+def _check_providers(read: Read, provider: str | None, file: Path) -> None:
+    if provider is not None and provider not in read.providers:
+        there = ", ".join(sorted(read.providers)) or "none"
+        raise InvalidRequest(
+            f"{file} has no rows of {provider}; it has rows of: {there}.",
+            field="--provider",
+            value=provider,
+            next="Name one of these, or leave out --provider.",
+        )
+
+
+def _ours(
+    rows: Sequence[Row], ended: Sequence[tuple[str, Row]], read: Read, providers: set[str], now: datetime
+) -> dict[str, Ours]:
+    """Return what the ledger says of each resource in the export's period, of these providers."""
+    found = dict[str, Ours]()
+    if read.begin is None or read.end is None:
+        return found
+    bill = billed(rows, ended, now, since=read.begin, until=read.end)
+    for one in bill:
+        if one.charge.use.provider in providers:
+            add_ours(found.setdefault(one.row["id"], Ours()), one, now, read.begin, read.end)
+    return found
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
+    """Open a CSV file, gzipped or not, and give its lines with their numbers; faults become one sentence."""
+    try:
+        with file.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+        opened: Any = gzip.open if packed else open
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as text:
+            yield _lines(text)
+    except UnicodeDecodeError as fault:
+        raise _unfit(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from fault
+    except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+        raise _unfit(file, "ends in the middle, or is damaged", "Download it again, whole.") from fault
+    except csv.Error as fault:
+        raise _unfit(file, f"is no whole CSV file: {fault}", "Download it again, whole.") from fault
+    except OSError as fault:
+        why = (fault.strerror or str(fault)).lower()
+        raise _unfit(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from fault
+
+
+def _lines(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
+    csv.field_size_limit(_WIDEST_CELL)
+    reader = csv.reader(text, strict=True)
+    for cells in reader:
+        yield reader.line_num, cells
+
+
+def _unfit(file: Path, says: str, way_out: str) -> InvalidRequest:
+    return InvalidRequest(f"{file} {says}.", field="FILE", value=str(file), next=way_out)

@@ -1,0 +1,246 @@
+"""Reads what `report` was asked for, typed or passed by a program: a period, a currency, a desktop to compare with.
+
+The report: all that this ledger knows of what was spent, in one document, of which the pages are made.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from cloudgpu.config.settings import CLOUDS
+from cloudgpu.control.activity.utilization import worked
+from cloudgpu.control.advice.compare import Read as Known
+from cloudgpu.control.advice.compare import compared
+from cloudgpu.control.advice.compare_request import compare_wish
+from cloudgpu.control.cost.cost import budgets_left, rate_value, to_come
+from cloudgpu.control.cost.report_files import KIND
+from cloudgpu.control.inputs.periods import month_asked
+from cloudgpu.control.inventory.listing import age_of_view
+from cloudgpu.control.pricing.traffic import gaps_within
+from cloudgpu.core.billing.charges import micros_of
+from cloudgpu.core.billing.cost_groups import Asked, By, Tally, with_whole_names
+from cloudgpu.core.billing.cost_groups import costs as grouped
+from cloudgpu.core.billing.daily import daily_of, lay
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
+from cloudgpu.core.resources.idle_costs import left_over
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.cost import total_value
+from cloudgpu.views.report import document as values
+from cloudgpu.views.report.summary import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import date, datetime
+    from decimal import Decimal
+    from pathlib import Path
+    from typing import Unpack
+
+    from cloudgpu.control.advice.compare_request import AskedOfCompare, CompareWish
+    from cloudgpu.control.inputs.periods import Moment
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.activity.utilization import Hour
+    from cloudgpu.core.billing.charges import Course
+    from cloudgpu.core.billing.cost_groups import Costs, Ended
+    from cloudgpu.core.billing.daily import Laid
+    from cloudgpu.core.events.log import Said
+
+
+class AskedOfReport(TypedDict, total=False):
+    """What `report` takes. Text is read as the command line reads it."""
+
+    since: Moment | None  # a duration counts back from now
+    until: Moment | None
+    month: str | None  # "2026-10", or "last"; in place of both
+    tz: str | None  # None: the setting
+    currency: str | None  # "KRW"; None: US dollars
+    rate: str | float | Decimal | None
+    rate_date: str | date | None
+    desktop: str | Path | None  # a name, or a YAML file; None: the setting
+    work: str | None  # "training", "inference"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWish:
+    """What a report was asked for: from `since` on; until when, in which zone and currency its comparison says.
+
+    That is of the same period. That of a month is of all up to its end: nobody buys a desktop for a month.
+    """
+
+    compare: CompareWish
+    since: datetime | None
+
+    @property
+    def period(self) -> Asked:
+        """The period, with the zone in which its days begin."""
+        wish = self.compare
+        return Asked(By.INSTANCE, wish.zone, self.since, wish.until)
+
+
+def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfReport.__annotations__
+    if unknown:
+        raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
+    month = given.get("month")
+    asked = cast("AskedOfCompare", {name: value for name, value in given.items() if name != "month"})
+    if month is not None:
+        _check_alone(month, given)
+        meant = month_asked(month, session.clock(), given.get("tz") or session.settings.tz)
+        asked["since"], asked["until"] = meant.begin, meant.end
+    wish = compare_wish(session, **asked)
+    return ReportWish(wish if month is None else replace(wish, since=None), wish.since)
+
+
+def _check_alone(month: str, given: AskedOfReport) -> None:
+    for option, value in (("--since", given.get("since")), ("--until", given.get("until"))):
+        if value is not None:
+            raise InvalidRequest(
+                f"--month {month} is a whole period, and {option} is given too.",
+                field=option,
+                value=str(value),
+                next="Name the month, or the period's two ends.",
+            )
+
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
+
+    rows: list[Row]
+    ended: Sequence[Ended]
+    lines: Sequence[Said]
+    hours: Mapping[str, Sequence[Hour]]
+
+
+def reported(session: Session, asked: ReportWish | None = None) -> Document:
+    """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
+
+    Without a wish: since ever, in dollars, beside the desktop of the settings.
+    """
+    wish, now = asked or report_wish(session), session.clock()
+    with _looking_for_no_garbage():
+        return _reported(replace(session, clock=lambda: now), wish, now)  # all of it is as of one moment
+
+
+def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
+    period, currency = wish.period, wish.compare.currency
+    read = _read(session, period)
+    by_machine = grouped(read.rows, read.ended, now, period)
+    laid = lay(read.rows, read.ended, now)
+    days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
+    machines = _machines(read, by_machine, laid, period)
+    last = now if period.until is None else min(now, period.until)
+    known = Known(read.rows, read.ended, read.hours, days) if wish.compare.since == period.since else None
+    document = {
+        "kind": KIND,
+        "as_of": iso(now),
+        "tz": wish.compare.tz,
+        "since": period.since and iso(period.since),
+        "until": period.until and iso(period.until),
+        "currency": rate_value(currency),
+        "about": _about(session, read, by_machine),
+        "comparison": compared(session, wish.compare, known),
+        **values.days_value(days, last.astimezone(period.zone).date()),
+        "projects": values.projects_value(days),
+        "owners": values.owners_value(with_whole_names(list(read.rows), By.OWNER), by_machine.groups),
+        "total": total_value(by_machine.total, By.PROJECT, currency),
+        "budgets": budgets_left(session, now),
+        **to_come(read.rows, by_machine.total, period, now),
+        **values.machines_value(machines, _things(read.rows, by_machine)),
+        "idle": values.idle_value(machines),
+        "saved": {
+            "stops": values.stops_value(
+                stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
+            ),
+            "spot": values.spot_value(machines),
+        },
+        "leftovers": [values.left_value(one) for one in left_over(read.rows, now)],
+        "prices": _ages(read.rows, now),
+        "uncounted": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
+        "unpriced": list(by_machine.total.unpriced),
+    }
+    return {**document, "summary": summary(document)}
+
+
+@contextmanager
+def _looking_for_no_garbage() -> Iterator[None]:
+    """Let Python look for cyclic garbage later: there is none in rows, and the search takes as long as reading them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _read(session: Session, period: Asked) -> Read:
+    since = "" if period.since is None else iso(period.since)
+    rows, ended, lines = session.ledger.read(lambda view: (view.bills(), list(view.uses(since)), view.said(KINDS)))
+    return Read(rows, ended, lines, worked(session, rows, ended, period.since, period.until))
+
+
+def _about(session: Session, read: Read, by_machine: Costs) -> Document:
+    """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
+    machines = [row for row in read.rows if not row["thing"]]
+    begins = [use["begin"] for _, use in read.ended] + [use["begin"] for row in read.rows for use in row["uses"]]
+    return {
+        "machines": sum(
+            bool(by_machine.groups[row["id"]].micros) for row in machines if row["id"] in by_machine.groups
+        ),
+        "begin": min(begins, default=None),
+        "view_as_of": age_of_view(session, machines),
+        "doubt": session.doubt(),
+    }
+
+
+def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.Machine]:
+    """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
+    named = with_whole_names(list(read.rows), By.PROJECT)
+    rows = [row for row in named if not row["thing"] and row["id"] in by_machine.groups]
+    runs: dict[str, list[Course]] = {row["id"]: [] for row in rows}
+    for one in laid:
+        if one.resource == Resource.INSTANCE and one.subject in runs:
+            runs[one.subject].append(one.course)
+    since = 0 if period.since is None else micros_of(period.since)
+    until = FOREVER if period.until is None else micros_of(period.until)
+    found = []
+    for row in rows:
+        hours = read.hours.get(row["id"], ())
+        idle = wasted(hours, runs[row["id"]], since, until)
+        found.append(values.Machine(row, by_machine.groups[row["id"]], hours, idle))
+    return found
+
+
+def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:
+    """Return what each thing that is kept by its name has cost."""
+    return [by_machine.groups[row["id"]] for row in rows if row["thing"] and row["id"] in by_machine.groups]
+
+
+def _ages(rows: list[Row], now: datetime) -> list[Document]:
+    """Return how old the listed prices are of the clouds that this ledger knows."""
+    from cloudgpu.catalog.history import ages
+
+    found = [ages(kind, now) for kind in CLOUDS if any(row["provider"] == kind for row in rows)]
+    return [
+        {
+            "provider": one.provider,
+            "newest": f"{one.newest:%Y-%m-%d}",
+            "oldest": f"{one.oldest:%Y-%m-%d}",
+            "refreshed_at": one.refreshed_at and iso(one.refreshed_at),
+            "old": one.old,
+            "items": one.items,
+        }
+        for one in found
+        if one is not None
+    ]

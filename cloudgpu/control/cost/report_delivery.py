@@ -1,0 +1,137 @@
+"""Sends the report through the alert channels: when somebody asks for it, and once for each month that is over.
+
+What a receiver has taken of the months stands in the ledger. A crash between sending and writing that down sends a
+month twice, and loses none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.alerts.alerts import NEVER, receivers
+from cloudgpu.config.alerts.template import Attached, Message
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.alerts.alerts import outcomes_value
+from cloudgpu.control.alerts.channels import Outcome, label_of, send
+from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, sent_line, whole_month
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.values.periods import Period
+
+Document = dict[str, Any]
+LOCK = "reports"
+
+
+def sent_report(session: Session, document: Document) -> Document:
+    """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
+
+    A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
+    nobody, and `nothing_sent` says so. Raises InvalidRequest where no receiver is set, MissingExtra.
+    """
+    addresses = receivers(session.settings.alerts, session.home)
+    if not addresses:
+        raise InvalidRequest(
+            "The report goes to nobody: no receiver is set.",
+            field="alerts.to",
+            value=None,
+            next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
+        )
+    message, month = message_of(document), _month_of(document)
+    nothing = None
+    if month is not None and not _spent(session, month):
+        nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
+    outcomes = () if nothing else _sent(session, document, message, addresses)
+    span = {name: document[name] for name in ("since", "until", "tz", "as_of")}
+    return {"subject": message.subject, **span, **outcomes_value(outcomes), "nothing_sent": nothing}
+
+
+def _month_of(document: Document) -> Period | None:
+    """Return the calendar month, in the report's own time zone, that it is of; None where it is of another period."""
+    since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
+    return whole_month(since, until, zone_of(document["tz"]))
+
+
+def message_of(document: Document) -> Message:
+    """Return the report as a message: the summary, the page for a browser, and all of it as text without files."""
+    from cloudgpu.views.report.html import letter, to_html
+    from cloudgpu.views.report.markdown import to_markdown
+
+    said = letter(document, zone_of(document["tz"]))
+    whole = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # the mark of a file; what GitHub alone needs
+    page = Attached(said.file, "text/html", to_html(document).encode(), said.alone, whole.strip())
+    return Message(said.subject, said.text, urgent=False, attached=page)
+
+
+def report_due(session: Session) -> datetime:
+    """Return when the report of a month is to be sent: now, where somebody is still to have the last one's."""
+    month, following = month_due(session.clock(), zone_of(session.settings.tz))
+    return session.clock() if _waiting(session, month) and _spent(session, month) else following
+
+
+def send_monthly(session: Session) -> str:
+    """Send the last month's report to whoever has not taken it; return what was done, empty for nothing to do.
+
+    One process of all that watch this ledger does it: who has it already is asked again under their lock.
+    """
+    try:
+        with session.hold(LOCK, wait=False):
+            return _monthly(session)
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as other:
+        if other.field == "lock":
+            return ""
+        raise
+
+
+def _monthly(session: Session) -> str:
+    from cloudgpu.control.cost.report import report_wish, reported
+
+    zone = zone_of(session.settings.tz)
+    month, _ = month_due(session.clock(), zone)
+    waiting = _waiting(session, month)
+    if not waiting or not _spent(session, month):
+        return ""
+    document = reported(session, report_wish(session, month=month_name(month, zone)))
+    outcomes = _sent(session, document, message_of(document), waiting)
+    parts = [f"was sent to {one.receiver}" for one in outcomes if one.why is None]
+    parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
+    return f"the report of {month_name(month, zone)} {'; '.join(parts)}"
+
+
+def _waiting(session: Session, month: Period) -> list[str]:
+    """Return the addresses that are still to have the report of this month."""
+    alerts = session.settings.alerts
+    addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
+    if not addresses:
+        return []
+    taken = have(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
+    return [address for address in addresses if label_of(address) not in taken]
+
+
+def _spent(session: Session, month: Period) -> bool:
+    """Say whether anything was billed in this month, also where no price is known of it."""
+    from cloudgpu.core.billing.daily import daily
+
+    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(iso(month.begin)))))
+    zone = zone_of(session.settings.tz)
+    found = daily(rows, ended, session.clock(), zone, since=month.begin, until=month.end)
+    return bool(found.days or found.without_price)
+
+
+def _sent(session: Session, document: Document, message: Message, addresses: Sequence[str]) -> tuple[Outcome, ...]:
+    """Send it, and write down who has taken it where it is a whole month that is over."""
+    outcomes = send([(address, message) for address in addresses])
+    zone, now = zone_of(session.settings.tz), session.clock()
+    since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
+    month = whole_month(since, until, zone)
+    taken = [one.receiver for one in outcomes if one.why is None]
+    if month is not None and month.end <= now and taken:
+        session.ledger.append([sent_line(month_name(month, zone), receiver, now) for receiver in taken])
+    return outcomes

@@ -1,0 +1,245 @@
+"""What a user wishes, word by word, checked before anything is asked of a provider.
+
+Reads what was asked for, typed or passed by a program: the words of `up`, durations, moments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.files.text import shown
+from cloudgpu.config.settings import LONGEST
+from cloudgpu.control.inputs.setup import setup_of
+from cloudgpu.control.inputs.values import gpu_wish, price_wish
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
+from cloudgpu.core.values.times import from_iso, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+_USUAL = Setup()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user typed, checked word by word, before anything is asked of a provider."""
+
+    want: Want
+    setup: Setup = _USUAL
+    spot: bool | None = None  # None: the market of the settings
+    account: str | None = None
+    provider: str | None = None
+    name: str | None = None
+    key: str | None = None
+    new: bool = False
+    template: str | None = None
+    policy: str | None = None
+    lease: timedelta | None = None
+    renew_until: timedelta | None = None
+    owner: str | None = None
+    project: str | None = None
+    override: str | None = None  # why it may pass a budget
+
+
+def check_words(wish: Wish) -> None:
+    """Raise InvalidRequest for the first word that cannot be meant."""
+    _check_name(wish.name)
+    _check_key(wish.key, new=wish.new)
+    check_line("--owner", wish.owner)
+    check_line("--project", wish.project)
+    check_reason(wish.override)
+    for option, text in {
+        "--provider": wish.provider,
+        "--account": wish.account,
+        "--template": wish.template,
+        "--policy": wish.policy,
+        "--instance-type": wish.want.instance_type,
+        "--region": wish.want.region,
+        "--zone": wish.want.zone,
+        "--image": wish.setup.image,
+        "--subnet": wish.setup.network.subnet,
+        "--security-group": wish.setup.network.security_group,
+    }.items():
+        if text is not None and not text.strip():  # an unset variable in a script, say: never "anything will do"
+            way_out = f"Name one, or leave {option} out."
+            raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=way_out)
+
+
+def _check_name(name: str | None) -> None:
+    if name is None or NAME.fullmatch(name):
+        return
+    raise InvalidRequest(
+        f"{shown(name)!r} cannot be a machine's name: {NAME_RULE}.",
+        field="--name",
+        value=name,
+        next="Choose a name like brave-otter, or leave it out.",
+    )
+
+
+def _check_key(key: str | None, *, new: bool) -> None:
+    if key is None:
+        return
+    if not key or tag_value(key) != key or key.startswith("auto-"):
+        raise InvalidRequest(
+            f"{shown(key)!r} cannot be a launch key: use 1 to 63 of a-z, 0-9, _ and -, not beginning with auto-.",
+            field="--key",
+            value=key,
+            next="For example --key experiment-7",
+        )
+    if new:
+        raise InvalidRequest(
+            "--new and --key contradict each other: a key stands for one machine.",
+            field="--new",
+            value=key,
+            next="Leave one of them out.",
+        )
+
+
+def check_reason(reason: str | None) -> str | None:
+    """Return the reason of an override; raise InvalidRequest for one that is no line of text: somebody will read it."""
+    check_line("--override", reason)
+    return reason and reason.strip()
+
+
+def check_line(option: str, text: str | None) -> None:
+    """Refuse what could not stand on one line of a table, or would colour a terminal."""
+    if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST):
+        return
+    raise InvalidRequest(
+        f"{option} has to be one line of 1 to {LONGEST} characters, not {shown(text)}.",
+        field=option,
+        value=shown(text),
+        next=f"Write it in plain text, or leave {option} out.",
+    )
+
+
+FURTHEST = timedelta(days=3660)  # as the longest duration
+
+
+class Asked(TypedDict, total=False):
+    """What `up` takes. Nothing named is nothing wished; text is read as the command line reads it."""
+
+    provider: str | None  # where to launch: "local", ...; "any": at the cheapest of all cloud accounts
+    account: str | None  # which configured account of the provider
+    gpu: str | None  # "v100", "a100:8"
+    instance_type: str | None
+    region: str | None
+    zone: str | None
+    spot: bool | None  # None: the market of the settings
+    or_on_demand: bool  # on demand too, where spot has no capacity
+    persistent: bool  # a spot request that can be stopped
+    max_price: Decimal | str | float | None  # USD per hour
+    template: str | None
+    image: str | None  # the provider's id, or the name of an image of yours; None: the newest with CUDA
+    disk: int | str | None  # GB of the system disk
+    volume: str | None  # "data", or "data:200" for one that is made
+    ssh_from: str | None  # who may open SSH, "203.0.113.0/24"; None: the address that you come from
+    ssh_from_anywhere: bool
+    subnet: str | None
+    security_group: str | None
+    no_public_ip: bool
+    jump: str | None  # "user@host:port" of a host in between
+    name: str | None  # None: two words
+    key: str | None  # one machine per key, whoever asks again
+    new: bool  # a second machine of the same request
+    policy: str | None  # how long it lives, and what becomes of it where it cannot be stopped
+    lease: timedelta | str | None
+    renew_until: timedelta | str | None
+    owner: str | None
+    project: str | None
+    override: str | None  # why a budget is to be passed, where it lets itself be
+
+
+def wish_of(**asked: Unpack[Asked]) -> Wish:
+    """Return what `up` was asked for as one value; raise InvalidRequest for a word that cannot be read."""
+    unknown = asked.keys() - Asked.__annotations__
+    if unknown:
+        raise TypeError(f"up() got an unexpected keyword argument {min(unknown)!r}")
+    return Wish(
+        want=_want(asked),
+        setup=setup_of(asked),
+        spot=asked.get("spot"),
+        account=asked.get("account"),
+        provider=asked.get("provider"),
+        name=asked.get("name"),
+        key=asked.get("key"),
+        new=asked.get("new", False),
+        template=asked.get("template"),
+        policy=asked.get("policy"),
+        lease=duration(asked.get("lease"), "--lease"),
+        renew_until=duration(asked.get("renew_until"), "--renew-until"),
+        owner=asked.get("owner"),
+        project=asked.get("project"),
+        override=asked.get("override"),
+    )
+
+
+def _want(asked: Asked) -> Want:
+    model, count = gpu_wish(asked.get("gpu"))
+    max_price = asked.get("max_price")
+    return Want(
+        gpu=model,
+        gpu_count=count or 1,
+        instance_type=asked.get("instance_type"),
+        region=asked.get("region"),
+        zone=asked.get("zone"),
+        max_price=None if max_price is None else price_wish(str(max_price)),
+        or_on_demand=asked.get("or_on_demand", False),
+        persistent=asked.get("persistent", False),
+    )
+
+
+def duration(asked: timedelta | str | None, field: str) -> timedelta | None:
+    """Return a duration above zero and up to ten years; raise InvalidRequest that names the option."""
+    if asked is None or (isinstance(asked, timedelta) and timedelta(0) < asked <= FURTHEST):
+        return asked
+    try:
+        return parse_duration(asked) if isinstance(asked, str) else _refused(asked)
+    except ValueError:
+        raise InvalidRequest(
+            f"{str(asked)!r} is no duration.",
+            field=field,
+            value=str(asked),
+            next="Write it like 90m, 8h, 1h30m or 3d.",
+        ) from None
+
+
+def _refused(asked: timedelta) -> timedelta:
+    raise ValueError(asked)
+
+
+def moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+    """Return the time that a duration from now, or a time with its zone, names; InvalidRequest otherwise."""
+    at = _moment(asked, field, now)
+    if not now < at <= now + FURTHEST:
+        says = "is in the past" if at <= now else "is more than ten years away"
+        raise InvalidRequest(
+            f"{asked} {says}.", field=field, value=str(asked), next="Name a time still to come, and soon."
+        )
+    return at
+
+
+def _moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+    try:
+        if isinstance(asked, datetime):
+            return from_iso(asked.isoformat())
+        return now + (asked if isinstance(asked, timedelta) else parse_duration(asked))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=now.tzinfo)
+    except ValueError:
+        pass
+    try:
+        return from_iso(str(asked))
+    except ValueError:
+        raise InvalidRequest(
+            f"{str(asked)!r} is neither a duration nor a time with its zone.",
+            field=field,
+            value=str(asked),
+            next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
+        ) from None

@@ -1,0 +1,218 @@
+"""Reads what `cost` was asked for, typed or passed by a program: groups, a period in a time zone, a currency.
+
+Reads which calendar month is meant: 2026-10, or the last one that is over.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypedDict
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.core.alerts.findings import month_before
+from cloudgpu.core.billing.cost_groups import Asked, By
+from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.periods import KINDS, Period, midnight, period
+from cloudgpu.core.values.times import from_iso, iso, parse_duration
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.core.values.currency import Currency
+
+Moment = str | datetime | date | timedelta
+_MONTH = re.compile(r"\d{4}-\d\d")
+_WAY_OUT = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
+
+
+class AskedOfCost(TypedDict, total=False):
+    """What `cost` takes. Text is read as the command line reads it."""
+
+    by: str  # "instance", "project", "day", ...
+    since: Moment | None  # a duration counts back from now
+    until: Moment | None
+    tz: str | None  # "Asia/Seoul"; None: the setting
+    currency: str | None  # "KRW"; None: US dollars
+    rate: str | float | Decimal | None  # how many of it a dollar is; None: the setting
+    rate_date: str | date | None
+    owner: str | None  # whose machines alone
+
+
+@dataclass(frozen=True, slots=True)
+class CostWish:
+    """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
+
+    asked: Asked
+    tz: str
+    currency: Currency | None = None
+
+
+def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -> CostWish:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    unknown = given.keys() - AskedOfCost.__annotations__
+    if unknown:
+        raise TypeError(f"cost() got an unexpected keyword argument {min(unknown)!r}")
+    name = given.get("tz") or settings.tz
+    zone = zone_of(name)
+    since, until = given.get("since"), given.get("until")
+    begin = None if since is None else moment_of(since, "--since", now, zone)
+    end = None if until is None else moment_of(until, "--until", now, zone)
+    check_order(begin, end, now)
+    rate = (given.get("rate"), given.get("rate_date"))
+    currency = currency_wish(settings, now.astimezone(zone).date(), given.get("currency"), *rate)
+    asked = Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end, given.get("owner"))
+    return CostWish(asked, name, currency)
+
+
+def moment_of(asked: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
+    """Return the aware UTC time that was meant: a day is its first moment in `zone`, a duration counts back from now.
+
+    `day`, `week` and `month` are the beginning of the present one. Raises InvalidRequest for anything else.
+    """
+    try:
+        found = _moment(asked, now, zone)
+        return from_iso(iso(found))  # a time in the year 0 of UTC is none
+    except (ValueError, OverflowError):
+        text = asked.isoformat() if isinstance(asked, date) else str(asked)
+        raise InvalidRequest(f"{text!r} is no day, time or duration.", field=field, value=text, next=_WAY_OUT) from None
+
+
+def _moment(asked: Moment, now: datetime, zone: tzinfo) -> datetime:
+    if isinstance(asked, datetime):
+        return asked if asked.tzinfo else asked.replace(tzinfo=zone)
+    if isinstance(asked, date):
+        return midnight(asked, zone)
+    return now - asked if isinstance(asked, timedelta) else _read(asked.strip(), now, zone)
+
+
+def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
+    if text in KINDS:
+        return period(text, now, zone).begin
+    if _MONTH.fullmatch(text):
+        return midnight(date.fromisoformat(f"{text}-01"), zone)
+    try:
+        return midnight(date.fromisoformat(text), zone)
+    except ValueError:
+        pass
+    try:
+        return _moment(datetime.fromisoformat(text), now, zone)
+    except ValueError:
+        return now - parse_duration(text)
+
+
+def check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
+    """Raise InvalidRequest for a period that begins in the future, or ends before it has begun."""
+    if begin is not None and begin > now:
+        raise InvalidRequest(
+            f"--since is {iso(begin)[:19]}Z, which is still to come.",
+            field="--since",
+            value=iso(begin),
+            next="Name a time that is over; what is to come is projected without it.",
+        )
+    if begin is not None and end is not None and end <= begin:
+        raise InvalidRequest(
+            f"--until ({iso(end)[:19]}Z) is not after --since ({iso(begin)[:19]}Z).",
+            field="--until",
+            value=iso(end),
+            next="Name a later --until, or an earlier --since; a day ends where the next one begins.",
+        )
+
+
+def _by(text: str) -> By:
+    if text in list(By):
+        return By(text)
+    meant = near(text, [str(one) for one in By])
+    raise InvalidRequest(
+        f"Costs are not grouped by {text!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="--by",
+        value=text,
+        next=f"Use one of: {', '.join(By)}.",
+    )
+
+
+def currency_wish(
+    settings: Settings, today: date, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
+) -> Currency | None:
+    """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
+
+    Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
+    """
+    found = _currency(settings, code, rate, rate_date)
+    _check_past(found, today)
+    return found
+
+
+def _currency(
+    settings: Settings, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
+) -> Currency | None:
+    from cloudgpu.config.money.currencies import rate_of, typed_rate
+
+    if code is None:
+        _check_unused("--rate", rate)
+        _check_unused("--rate-date", rate_date)
+        return None
+    if rate is None and rate_date is None:
+        found = rate_of(settings.currencies, code)
+        return None if found.code == "USD" else found
+    if rate is None or rate_date is None:
+        missing = "--rate" if rate is None else "--rate-date"
+        raise InvalidRequest(
+            "A rate is shown with its date, so --rate and --rate-date go together.",
+            field=missing,
+            value=None,
+            next="Add the other: --rate 1385.2 --rate-date 2026-11-20",
+        )
+    return typed_rate(code, rate, rate_date)
+
+
+def _check_past(currency: Currency | None, today: date) -> None:
+    """Refuse a rate of a day that is still to come: nobody knows it. Somewhere on Earth it is tomorrow."""
+    if currency is not None and currency.as_of > today + timedelta(days=1):
+        raise InvalidRequest(
+            f"{currency.as_of} is still to come, and no rate is known of it.",
+            field="--rate-date",
+            value=f"{currency.as_of}",
+            next="Name the day on which it held.",
+        )
+
+
+def _check_unused(option: str, value: object) -> None:
+    if value is not None:
+        raise InvalidRequest(
+            f"{option} is given, and no currency that it is for.",
+            field=option,
+            value=str(value),
+            next="Add --currency with three letters, like KRW.",
+        )
+
+
+LAST = "last"
+_CALENDAR_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+
+
+def month_asked(text: str, now: datetime, tz: str) -> Period:
+    """Return the calendar month that `--month` means: 2026-10, or `last` for the last one that is over.
+
+    Raises InvalidRequest for what is no month, and for one that is still to come.
+    """
+    zone, word = zone_of(tz), text.strip()
+    if word == LAST:
+        return month_before(now, zone)
+    try:
+        day = datetime.fromisoformat(f"{word}-15" if _CALENDAR_MONTH.fullmatch(word) else "no month")
+        found = period("month", day.replace(tzinfo=zone), zone)
+    except (ValueError, OverflowError):
+        raise _no_month(f"{text!r} is no month.", text) from None
+    if found.begin > now:
+        raise _no_month(f"{text} is still to come.", text)
+    return found
+
+
+def _no_month(message: str, text: str) -> InvalidRequest:
+    way = f"Write it like 2026-10, or {LAST} for the last month that is over."
+    return InvalidRequest(message, field="--month", value=text, next=way)

@@ -1,0 +1,1 @@
+"""What there is: asks the providers, writes down what they say, proves what is gone."""

@@ -1,0 +1,99 @@
+"""Takes up machines of this ledger that have no launch record: what they cost is told as far as it can be known."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.pricing.attached_costs import address_kind, extra
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, pins
+from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.observations import adopted
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.core.model.offers import Market, Price
+from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.abilities import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.launch.plan_cost import Extra
+
+Row = dict[str, Any]
+
+
+def taken_up(session: Session, instance: Instance, found: Leftovers | None, now: datetime) -> list[Draft]:
+    """Return the lines that take up a machine from its launch on: its price, and what is paid beside it.
+
+    `found` is what the account was seen to have of disks, None where that was not asked: then it is asked here. A spot
+    machine has the prices that held since its launch where the provider remembers them, else the price of now.
+    """
+    history = _history(session, instance)
+    price = history[0] if history else list_price(session, item_of(instance))
+    on_demand = price
+    if instance.market is Market.SPOT:
+        on_demand = list_price(session, replace(item_of(instance), market=Market.ON_DEMAND))
+    beside, unknown = _beside(session, instance, found)
+    if price is None:
+        session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
+    provider = session.provider(instance.account)
+    identity = provider.identity(instance.region)
+    able = {
+        "stoppable": None if isinstance(provider, Pausable) else False,
+        "parkable": keeps_images(provider),
+        "guards": guarding(provider, Resolved({})).to_json(),
+    }
+    line = adopted(
+        instance, price, now, on_demand=on_demand, beside=beside, able=able, identity=identity, unknown=unknown
+    )
+    launch = {"id": line.subject, "intended_at": iso(line.occurred_at), "ended": None}
+    return [line, *pins(launch | {"price": price and price_to_json(price)}, history[1:])]
+
+
+def _history(session: Session, instance: Instance) -> Sequence[Price]:
+    if instance.market is not Market.SPOT or instance.launched_at is None:
+        return ()
+    try:
+        return history_of(session, instance.account, [item_of(instance)], instance.launched_at)[0]
+    except CloudgpuError as fault:
+        session.tell(f"{instance.tags[TAG_ID]}: what it has cost is not known yet ({fault.message})")
+        return ()
+
+
+def _beside(session: Session, instance: Instance, found: Leftovers | None) -> tuple[list[Extra], str]:
+    """Return what is paid beside a machine by what its provider tells, and what cannot be known."""
+    items, unknown = _disks(session, instance, found)
+    host = instance.address.host if instance.address else ""
+    kind = address_kind(instance.provider, instance.market)
+    if kind and _is_public(host):
+        items.append(Beside("public IPv4 address", kind, 1, kept=False))
+    elif kind and not host:
+        unknown += "; whether it had a public address is not known"
+    return [extra(instance.provider, instance.region, item) for item in items], unknown
+
+
+def _disks(session: Session, instance: Instance, found: Leftovers | None) -> tuple[list[Beside], str]:
+    provider = session.provider(instance.account)
+    if not isinstance(provider, HasLeftovers):
+        return [], ""
+    with suppress(CloudgpuError):
+        found = provider.leftovers(instance.region) if found is None else found
+    if found is None or is_silent(found, {"region": instance.region}, instance.account):
+        return [], "; what its disks cost is not known"
+    ours = [one for one in found.items if one.attached_to == instance.id and one.kind is Kind.DISK]
+    return [Beside(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, kept=True) for one in ours], ""
+
+
+def _is_public(host: str) -> bool:
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return False

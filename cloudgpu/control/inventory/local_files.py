@@ -1,0 +1,73 @@
+"""Keeps the client's own things in step with the ledger: saved calls, pinned host keys, tunnels, the SSH config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgpu.access import known_hosts
+from cloudgpu.access.ssh import ssh_config
+from cloudgpu.control.network import tunnels
+from cloudgpu.control.network.authorized_keys import pin_all_shared
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.session.session import Session, living
+from cloudgpu.core.model.instances import Address
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.network import jump_of
+from cloudgpu.errors import CloudgpuError
+
+Row = dict[str, Any]
+
+
+def tidy(session: Session) -> None:
+    """Put the client's own files in order after something was done: a fault is told, for that was done all the same.
+
+    Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
+    """
+    if session.apart:
+        return
+    try:
+        put_in_order(session)
+    except (CloudgpuError, OSError) as fault:
+        session.tell(f"some of cloudgpu's own files could not be put in order: {fault}")
+
+
+def put_in_order(session: Session) -> None:
+    """Remove what belongs to no living machine and write the SSH config anew.
+
+    Derived from the ledger alone, so that whatever a killed process left is put right by the next command. Raises
+    InvalidRequest for a file that cannot be understood.
+    """
+    # Files before rows: what a launch writes just now is then surely among the rows.
+    calls = sorted(set(saved.waiting(session.home.attempts)))
+    pinned = known_hosts.machines(session.home.known_hosts)
+    tunnelled = tunnels.known(session)
+    rows = session.ledger.machines()
+    alive = living(rows)
+    for token, lock in calls:
+        if token not in {row["token"] for row in alive} and not session.held(lock):
+            saved.forget(session.home.attempts, token)
+    known = {row["id"]: row for row in rows}
+    for machine in pinned:
+        if machine not in known or not _may_live(session, known[machine]):
+            known_hosts.unpin(session.home.known_hosts, machine)
+    gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
+    tunnels.end(session, gone)
+    pin_all_shared(session, alive)
+    write_ssh_config(session, alive)
+
+
+def _may_live(session: Session, row: Row) -> bool:
+    """Say whether a machine lives, or is between two attempts of a launch that goes on."""
+    return row["ended"] is None or session.held(lock_name(row["key"] or row["id"]))
+
+
+def write_ssh_config(session: Session, alive: list[Row]) -> None:
+    """Write the config for every machine that has an address; remove it when there is none."""
+    hosts = [
+        ssh_config.SshHost(row["name"], row["id"], Address(**row["address"]), jump_of(row))
+        for row in alive
+        if row["address"]
+    ]
+    ssh_config.write(
+        session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
+    )

@@ -1,0 +1,84 @@
+"""What is done where an end is refused: the machine is stopped instead, and what protects it is said, with the way out.
+
+A protection against deletion mostly lets a machine be stopped. Then at least its compute is not billed any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.termination import is_stopped, prove
+from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.records.observations import asked, end_refused, not_before
+from cloudgpu.control.team.law import by
+from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
+from cloudgpu.providers.abilities import Pausable
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+
+Row = dict[str, Any]
+
+
+def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefused:
+    """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
+
+    The caller holds the machine's lock. Raises LedgerUnavailable.
+    """
+    row = session.ledger.append_to(row, [_line(session, row, "end", refusal)])
+    outcome, lifts = _stopped(session, row, refusal)
+    refusal.message = f"{row['name']} was not ended: {refusal.message} {outcome}"
+    ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
+    way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
+    refusal.next = f"{way}; then: cloudgpu down {row['name']}"
+    return refusal
+
+
+def note(session: Session, row: Row, what: str, refusal: EndRefused) -> None:
+    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
+    session.ledger.append([_line(session, row, what, refusal)])
+
+
+def _line(session: Session, row: Row, what: str, refusal: EndRefused) -> Draft:
+    return end_refused(row, what, refusal, not_before(row, session.clock()))
+
+
+def with_way(fault: CloudgpuError) -> str:
+    """Return a fault as one text; of a refused end with the way out, as nobody may be there to ask for it."""
+    return f"{fault.message} {fault.next}" if isinstance(fault, EndRefused) and fault.next else fault.message
+
+
+def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
+    """Ask to stop a machine whose end was refused while the ledger cannot be written; return the refusal."""
+    try:
+        if isinstance(provider, Pausable):
+            provider.stop(instance)
+            refusal.message += " It was asked to stop instead."
+    except CloudgpuError as second:
+        refusal.message += f" It could not be stopped either: {second.message}"
+    return refusal
+
+
+def _stopped(session: Session, row: Row, refusal: EndRefused) -> tuple[str, str]:
+    """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
+    provider = session.provider_of(row)
+    if row["state"] in ("stopped", "deallocated") and not row["billed"]:
+        return "It is stopped; its disk goes on costing.", ""
+    if not isinstance(provider, Pausable) or row["stoppable"] is False:
+        return "It cannot be stopped either, so it runs on and is billed.", ""
+    session.tell(f"{row['name']}: {refusal.message} Stopping it instead")
+    now = not_before(row, session.clock())
+    session.ledger.append([asked("stop", row["id"], "its end was refused", now, who=by(session, row, "stop"))])
+    try:
+        row = prove(session, row, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+    except LedgerUnavailable:
+        raise
+    except EndRefused as second:
+        note(session, row, "stop", second)
+        return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
+    except CloudgpuError as second:
+        return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
+    pin_to_the_end(session, row)
+    return "It was stopped instead; its disk goes on costing.", ""

@@ -1,0 +1,120 @@
+"""What a look at an account does about disks and images: writes what stays, goes on with what was left half done."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.control.records.observations import found_without_record, vanished
+from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.retention import Do
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
+from cloudgpu.providers.abilities import HasLeftovers
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.identity import Whose
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+
+
+def leftovers_of(session: Session, account: str) -> Leftovers:
+    """Return what the account has; what did not answer is named, and never an error."""
+    try:
+        provider = session.provider(account)
+        return provider.leftovers() if isinstance(provider, HasLeftovers) else Leftovers(())
+    except CloudgpuError as fault:
+        gap = gap_of(account, fault)
+    except Exception as bug:  # noqa: BLE001  (as of a listing)
+        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
+    return Leftovers((), (gap,))
+
+
+def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: datetime) -> list[str]:
+    """Write what stays of the machines of the account that answered, and do what can be done now.
+
+    Return a sentence for each thing done.
+
+    A machine that another process is at work on, or has changed since the question was sent, is left to that process
+    or to the next look. Things of other ledgers are not touched.
+    """
+    said = _adopt(session, whose, found.items, asked_at)
+    for row in session.ledger.machines():
+        things = kept.things_of(session, row, found)
+        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row, whose.account):
+            continue
+        lock = lock_name(row["key"] or row["id"])
+        if session.held(lock):
+            continue
+        try:
+            with session.hold(lock, wait=1):
+                said += _settle(session, row, things, asked_at)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            said.append(f"{row['name']}: what stays of it could not be put in order yet ({fault.message})")
+    return said
+
+
+def _matters(row: Row, things: list[Leftover]) -> bool:
+    return bool(things or row["kept"] or (row["parked"] and row["ended"]))
+
+
+def _settle(session: Session, row: Row, things: list[Leftover], asked_at: datetime) -> list[str]:
+    row = session.ledger.machine(row["id"]) or row
+    last = session.ledger.last(row["id"])
+    if row["attempt"] == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
+        return []
+    if row["kept"] and not things and row["provider_id"]:
+        with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
+            session.provider_of(row).get(row["provider_id"])
+    row, said = kept.record(session, row, things, asked_at=asked_at), []
+    if keeping.is_forgotten(row, session.clock()):
+        said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
+        row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
+    for step in keeping.steps(row, things, session.clock()):
+        now = kept.carry_out(session, step)
+        things = [thing for thing in things if thing is not step.thing or step.do is Do.SAVE]
+        if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
+            things = [thing for thing in things if thing.kind is not Kind.SNAPSHOT]
+        things += [now] if now else []
+        said.append(_said(row, step))
+    kept.record(session, row, _latest(things))
+    return said
+
+
+def _latest(things: list[Leftover]) -> list[Leftover]:
+    """Return one thing per id, the latest word on it."""
+    return list({thing.id: thing for thing in things}.values())
+
+
+def _said(row: Row, step: keeping.Step) -> str:
+    what = f"{step.thing.kind} {step.thing.id}"
+    doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
+    return f"{row['name']}: {doing} {what}"
+
+
+def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
+    """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
+    known = {row["id"] for row in session.ledger.machines()}
+    said = []
+    for thing in items:
+        machine = thing.tags.get(TAG_ID)
+        ours = thing.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(thing)
+        identity = whose.of(thing.region)
+        if machine is None or machine in known or not ours or thing.attached_to is not None or identity is None:
+            continue
+        known.add(machine)
+        gone = vanished(machine, "", "only its disk or image is there", asked_at)
+        session.ledger.append([found_without_record(thing, identity, asked_at), gone])
+        said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
+    return said

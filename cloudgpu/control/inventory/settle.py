@@ -1,0 +1,209 @@
+"""Settles an attempt whose process did not live to see its answer: by replay, or by what a listing proves."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.network.host_keys import pin_given
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.observations import observed, settled
+from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.session.waiting import wait_while_cleaned
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LaunchUncertain,
+    LedgerUnavailable,
+    NoCapacity,
+    NotReachableHere,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.instances import Instance, Listing
+    from cloudgpu.core.model.launch import Attempt
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
+# Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
+BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
+
+
+def settle_others(session: Session) -> None:
+    """Settle every unfinished attempt whose process no longer lives, except those that only a replay can settle.
+
+    Replaying another request could launch a machine that nobody waits for: those stay open and are named.
+    """
+    for row in living(session.ledger.machines()):
+        if row["attempt"] != "open" or session.held(lock_name(row["key"])):
+            continue
+        try:
+            with session.hold(lock_name(row["key"]), wait=5):
+                settle_by_listing(session, row)
+        except NotReachableHere:
+            continue  # a colleague's: nothing here can settle it
+        except CloudgpuError as fault:
+            session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
+
+
+def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = True) -> Row:
+    """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
+
+    The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
+    owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
+    tell yet.
+    """
+    attempt = saved.load(session.home.attempts, row["token"])
+    rule = session.provider_of(row).token_rule
+    age = session.clock() - from_iso(row["intended_at"])
+    if replay and not session.apart and attempt is not None and age < rule.lifetime:
+        session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
+        _send_again(session, row, attempt, deadline)
+        return session.ledger.machine(row["id"]) or row
+    return settle_by_listing(session, row)
+
+
+def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
+    """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
+
+    A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
+    replay is refused for another reason and the listing cannot tell yet.
+    """
+    try:
+        return settle_by_listing(session, row)
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable:  # too early to tell, or a silence
+        with contextlib.suppress(*SURELY_NOT_MADE):
+            settle(session, row, deadline=deadline)
+        row = session.ledger.machine(row["id"]) or row
+        if row["attempt"] == "open":
+            raise
+        return row
+
+
+def _send_again(session: Session, row: Row, attempt: Attempt, deadline: datetime) -> None:
+    """Send a call that may have been sent before. Raises what the provider raised.
+
+    A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
+    attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
+    """
+    try:
+        send(session, attempt, deadline=deadline, closed_by=(NoCapacity,))
+    except BEFORE_THE_TOKEN as fault:
+        try:
+            settle_by_listing(session, row)
+        except ProviderUnavailable as early:
+            fault.next = " ".join(filter(None, (fault.next, early.next)))
+        except AuthFailed:
+            pass  # the listing is refused as the launch was
+        if (session.ledger.machine(row["id"]) or row)["attempt"] != "made":
+            raise
+
+
+def send(
+    session: Session,
+    attempt: Attempt,
+    *,
+    deadline: datetime,
+    closed_by: tuple[type[CloudgpuError], ...] = SURELY_NOT_MADE,
+) -> Instance:
+    """Send a saved call and write down how it ended. The caller holds the launch lock.
+
+    Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
+    closed as refused.
+    """
+    row = session.ledger.machine(attempt.machine)
+    provider = session.provider(attempt.request.account) if row is None else session.provider_of(row)
+    pin_given(session, attempt)
+    wait_while_cleaned(session, deadline)
+    session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
+    name = attempt.request.name
+    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap settles it."
+    with changing(left):
+        return _sent(session, provider, attempt, deadline, closed_by)
+
+
+def _sent(
+    session: Session,
+    provider: Provider,
+    attempt: Attempt,
+    deadline: datetime,
+    closed_by: tuple[type[CloudgpuError], ...],
+) -> Instance:
+    try:
+        instance = provider.launch(attempt, deadline=deadline)
+    except closed_by as fault:
+        now = session.clock()
+        session.ledger.append([settled(attempt.machine, attempt.token, "refused", fault.message, now)])
+        saved.forget(session.home.attempts, attempt.token)
+        raise
+    except ProviderUnavailable as fault:
+        fault.next = fault.next or "Run the same up again: it settles this launch before anything else."
+        raise
+    now = session.clock()
+    made = settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
+    try:
+        session.ledger.append([made, observed(instance, now)])
+    except LedgerUnavailable as fault:  # nobody could see what it costs: it is ended again
+        row = session.ledger.machine(attempt.machine)
+        raise fault if row is None else ended_unrecorded(session, row, fault) from fault
+    return instance
+
+
+def settle_by_listing(session: Session, row: Row) -> Row:
+    """Close the attempt by what a complete listing proves, and return the row as it is then.
+
+    Raises LaunchUncertain when it proves nothing yet.
+    """
+    provider = session.provider_of(row)
+    now = session.clock()  # a listing says nothing about what came after it was asked
+    listing = provider.list()
+    for instance in listing.instances:
+        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        if ours and not is_of_earlier_life(row, instance.tags):
+            return session.ledger.append_to(row, _found(row, instance, now))
+    if not listing.is_whole(row["region"]):
+        raise ProviderUnavailable(
+            f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
+        )
+    if not covers(listing, row):
+        raise ProviderUnavailable(
+            f"The settings of account {row['account']} do not name {row['region']}, so it is not looked there.",
+            field=f"accounts.{row['account']}.regions",
+            value=row["region"],
+            next=f"Add {row['region']} to regions in config.toml, and run it again.",
+        )
+    if now - from_iso(row["intended_at"]) < provider.token_rule.listing_proves_after:
+        raise LaunchUncertain(
+            f"The launch of {row['name']} was interrupted and it is too early to tell from the listing.",
+            field="name",
+            value=row["name"],
+            next=f"Run the same up again where it was started, or: cloudgpu down {row['name']}",
+        )
+    line = settled(row["id"], row["token"], "void", "absent from a complete listing", now)
+    closed = session.ledger.append_to(row, [line])
+    saved.forget(session.home.attempts, row["token"])
+    return closed
+
+
+def covers(listing: Listing, row: Row) -> bool:
+    """Say whether the machine's region was asked at all: what a look left out proves no absence."""
+    return listing.regions is None or row["region"] in listing.regions
+
+
+def _found(row: Row, instance: Instance, now: datetime) -> list[Draft]:
+    return [settled(row["id"], row["token"], "made", "found in the provider's listing", now), observed(instance, now)]

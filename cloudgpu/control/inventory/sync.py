@@ -1,0 +1,372 @@
+"""Asks the providers and writes what they say: one look at an account, at all of them, at one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.control.inventory.adoption import taken_up
+from cloudgpu.control.inventory.local_files import tidy
+from cloudgpu.control.inventory.retention_sync import write_leftovers
+from cloudgpu.control.inventory.settle import covers
+from cloudgpu.control.inventory.sync_accounts import Answer, asked
+from cloudgpu.control.inventory.termination import got
+from cloudgpu.control.pricing import price_history as pricing
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.named_resources import is_silent, news
+from cloudgpu.control.records.observations import (
+    given_up,
+    is_resized,
+    looked,
+    not_before,
+    observed,
+    settled,
+    too_fresh,
+    vanished,
+)
+from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
+from cloudgpu.control.session.identity import Whose, elsewhere, is_there, words_of
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.session import Session, living
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.core.values.naming import lock_name, scope_of
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Look:
+    """What a look at all accounts found, beside the rows in the ledger.
+
+    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
+    the machines, by id, of which a provider has said what they are now. `things` are all disks and images that there
+    are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
+    only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who uses
+    the GPUs of its computer, where that was told.
+    """
+
+    foreign: list[Instance] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
+    things: list[Leftover] = field(default_factory=list)
+    asked: tuple[Asked, ...] = ()
+    closed: list[Unanswered] = field(default_factory=list)
+    silent: set[tuple[str, str]] = field(default_factory=set)
+    unlisted: set[str] = field(default_factory=set)
+    gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def look_at_all(session: Session) -> Look:
+    """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
+    return look_at(session, used_accounts(session), kept=True)
+
+
+def look_at(
+    session: Session, accounts: Sequence[str], *, kept: bool | Collection[str] = False, again_after: float | None = None
+) -> Look:
+    """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
+
+    `kept` may name the accounts of which that is asked. An account that did not answer wholly is asked once more after
+    `again_after` seconds (None: it is not).
+
+    What prices were since the last look is asked, too, and stands in the ledger together with what was seen.
+    """
+    look, asked_at = Look(), session.clock()
+    for account in accounts:
+        with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
+            session.provider(account)
+    rows = session.ledger.machines()
+    kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
+    to_price, regions = pricing.to_ask(session, rows), _regions(rows)
+    found_whose = []
+    for answer in asked(session, accounts, asked_at, to_price, regions, kept_of=kept_of, again_after=again_after):
+        _, closed = told_apart(session, answer.listing.unanswered)
+        if closed:
+            look.closed += closed
+            continue
+        found_whose.append(answer.whose)
+        _write_listing(session, answer, look)
+        found = answer.things
+        if found is not None:
+            look.things += found.items
+            named = {gap.scope for gap in look.unanswered}
+            look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
+            look.sentences += write_leftovers(session, answer.whose, found, asked_at)
+    look.unanswered += _elsewhere(session, accounts, found_whose, look)
+    look.asked = asked_of(session, accounts, look.closed)
+    tidy(session)
+    return look
+
+
+def _regions(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Return where machines lie that may cost something now, by the kind of provider."""
+    found: dict[str, set[str]] = {}
+    for row in filter(is_there, rows):
+        found.setdefault(row["provider"], set()).add(row["region"])
+    return found
+
+
+def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose], look: Look) -> list[Unanswered]:
+    """Return what has to be said of machines of other accounts, where those have the names of accounts that were asked.
+
+    All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
+    """
+    every = set(accounts) >= set(used_accounts(session))
+    rows = [row for row in session.ledger.machines() if is_there(row) and (every or row["account"] in accounts)]
+    said = {gap.scope for gap in look.unanswered}
+    rows = [row for row in rows if row["account"] not in said]
+    return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
+
+
+def refresh(session: Session, row: Row, *, note: bool = False) -> Row:
+    """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
+
+    `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
+    ProviderUnavailable when nothing could be learned.
+    """
+    provider = session.provider_of(row)
+    now = not_before(row, session.clock())
+    try:
+        instance = got(session, row)
+    except InstanceNotFound:
+        if too_fresh(row, provider.token_rule.gone_after, now):
+            return row
+        alive = alive_at(session.ledger, row)
+        news = [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
+    else:
+        close_request(session, row, instance)
+        news = news_of(session, row, instance, now)
+        if note and not news:
+            return _noted(session, row, observed(instance, now, row=row))
+    return session.ledger.append_to(row, news)
+
+
+def _noted(session: Session, row: Row, line: Draft) -> Row:
+    """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
+    try:
+        return session.ledger.append_to(row, [line])
+    except CloudgpuError:
+        return row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
+
+
+def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:
+    """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
+
+    A second living one is named as a gap.
+    """
+
+    def place(one: Instance) -> tuple[bool, bool]:
+        row = rows.get(one.tags[TAG_ID])
+        return one.state is State.TERMINATED, row is not None and row["provider_id"] != one.id
+
+    chosen: dict[str, Instance] = {}
+    for instance in sorted(instances, key=place):
+        machine = instance.tags[TAG_ID]
+        if machine in chosen and instance.state is not State.TERMINATED:
+            both = f"{chosen[machine].id} and {instance.id}"
+            why = f"it has two living machines, {both}, and only the first is looked after"
+            look.unanswered.append(Unanswered(machine, why))
+        chosen.setdefault(machine, instance)
+    return list(chosen.values())
+
+
+def _write_listing(session: Session, answer: Answer, look: Look) -> None:
+    account, listing, now = answer.account, answer.listing, answer.asked_at
+    look.unanswered += listing.unanswered
+    look.unlisted |= {account} if answer.silent else set()
+    ledger = session.ledger.id
+    look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
+    every = {row["id"]: row for row in session.ledger.machines()}
+    mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    rows = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
+    drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
+    ours: set[str] = set()
+    mine = [one for one in mine if _is_ours(one, every, rows, answer, look)]
+    for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):
+        ours.add(instance.tags[TAG_ID])
+        look.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
+        drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
+    look.answered |= ours
+    unseen = []
+    for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
+        tells = listing.is_whole(row["region"]) and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
+        found = _missing(session, row, look, answer) if tells else None
+        drafts += found or []
+        unseen += [row["id"]] if found is None else []
+        look.answered |= {row["id"]} if found is not None else set()
+    if answer.things is not None:
+        lines, silent = news(session.ledger, answer.whose, answer.things, now)
+        drafts += lines
+        unseen += [
+            *silent,
+            *(one for one, row in rows.items() if row["kept"] and is_silent(answer.things, row, answer.account)),
+        ]
+    drafts += _doubts(session, listing, now)
+    for scope in _scopes(answer, rows.values()):
+        drafts.append(_looked(scope, len(ours), unseen, answer))
+    if answer.priced.gap:
+        look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
+    session.ledger.append(drafts)
+
+
+def _spoken_of(every: Mapping[str, Row], answer: Answer, listed: Sequence[str]) -> dict[str, Row]:
+    """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
+    asked = {*listed, *answer.priced.history, *answer.priced.now}
+    some = (row for row in every.values() if row["id"] in asked or is_there(row))
+    return {row["id"]: row for row in some if answer.whose.covers(row)}
+
+
+def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Row], answer: Answer, look: Look) -> bool:
+    """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
+
+    One that the ledger has in another account is left alone, and so is one that appeared while it is not known which
+    account answered.
+    """
+    machine = instance.tags[TAG_ID]
+    if machine in rows:
+        return True
+    whose = answer.whose.of(instance.region)
+    if machine in every and whose is not None:
+        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
+        look.unanswered.append(Unanswered(every[machine]["name"] or machine, why))
+    elif whose is None and machine not in every and (fault := answer.whose.fault_of(instance.region)) is not None:
+        look.unanswered.append(Unanswered(answer.account, fault.message))
+    return machine not in every and whose is not None
+
+
+def _scopes(answer: Answer, rows: Iterable[Row]) -> list[str]:
+    """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
+    found = {row["identity"]["id"] for row in rows}
+    if not found:
+        usual = answer.whose.of(None)
+        found = {answer.account if usual is None else usual.id}
+    return [scope_of(answer.kind, one) for one in sorted(found)]
+
+
+def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
+    gaps = [asdict(gap) for gap in answer.listing.unanswered]
+    asked, pinned = answer.things is not None, not answer.priced.gap
+    return looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
+
+
+def _is_asked(row: Row, listing: Listing) -> bool:
+    """Say whether the listing, or a question of its own, can tell what became of this machine."""
+    return row["attempt"] != "open" or covers(listing, row)
+
+
+def _is_of_this_life(rows: dict[str, Row], instance: Instance) -> bool:
+    """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
+    row = rows.get(instance.tags[TAG_ID])
+    gone = instance.state in (State.TERMINATED, State.STOPPING)
+    return row is None or not gone or not is_of_earlier_life(row, instance.tags)
+
+
+def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
+    """Doubt a ledger that is shorter than its machines remember: it was restored, together with its head record."""
+    ledger = session.ledger.id
+    mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
+    length = session.ledger.head()[0]
+    if remembered <= length or remembered <= _doubted_before(session):
+        return []
+    why = f"It has {length} lines, and a machine was launched when it had {remembered}."
+    return [Draft("ledger_doubted", "ledger", {"why": why, "seq": remembered}, now, f"doubt:{remembered}:{iso(now)}")]
+
+
+def _doubted_before(session: Session) -> int:
+    """Return the highest line that a machine remembered when a look doubted the ledger: it was said, or is settled."""
+    doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
+    return max((int(line.body["seq"]) for line in doubts), default=0)
+
+
+def _seen(session: Session, row: Row | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
+    drafts, now = [], answer.asked_at
+    if row is None:
+        look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
+        drafts += taken_up(session, instance, answer.things, now)
+    elif row["attempt"] == "open" and session.held(lock_name(row["key"])):
+        return []  # the process that launches it is alive and writes this itself
+    elif row["attempt"] == "open":
+        look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
+        drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
+    if row is not None and not _is_closed(session, row, instance, look):
+        return drafts  # seen as ended once that is done: the next look tries it again
+    if row is None:
+        return [*drafts, observed(instance, now)]
+    if is_resized(row, instance):
+        look.sentences.append(
+            f"{row['name']} was changed by others from {row['instance_type']} ({row['market']}) to "
+            f"{instance.instance_type} ({instance.market}); it is billed as that."
+        )
+    return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
+
+
+def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:
+    """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
+    try:
+        if close_request(session, row, instance):
+            look.sentences.append(f"{row['name']} has ended; its request, which would launch the next, is cancelled.")
+    except CloudgpuError as fault:
+        look.unanswered.append(Unanswered(row["name"], fault.message))
+        return False
+    return True
+
+
+def close_request(session: Session, row: Row, instance: Instance) -> bool:
+    """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
+
+    Before the end is written down: a process that dies in between leaves it to the next look.
+    """
+    persistent = (row["setup"] or {}).get("persistent", False)
+    if instance.state is not State.TERMINATED or row["ended"] is not None or not persistent:
+        return False
+    session.provider_of(row).terminate(instance.id)
+    return True
+
+
+def _missing(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
+    """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
+    provider, now = session.provider(answer.account), answer.asked_at
+    proves_after = provider.token_rule.gone_after
+    if row["attempt"] == "open":
+        return _missing_attempt(session, row, look, answer)
+    if (row["account"], row["region"]) in look.silent:
+        look.unanswered.append(Unanswered(row["name"], f"{row['region']} did not answer just now"))
+        return None
+    try:
+        instance = provider.get(row["provider_id"])
+    except InstanceNotFound:
+        if too_fresh(row, proves_after, now):
+            return None
+        look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
+        proof, alive = "missing from a complete listing and unknown to get", alive_at(session.ledger, row)
+        return [vanished(row["id"], row["provider_id"], proof, now, alive)]
+    except CloudgpuError as fault:
+        look.unanswered.append(Unanswered(row["name"], fault.message))
+        look.silent |= {(row["account"], row["region"])} if isinstance(fault, Silent) else set()
+        return None
+    then = not_before(row, session.clock())
+    return news_of(session, row, instance, then)
+
+
+def _missing_attempt(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
+    if session.held(lock_name(row["key"])):
+        return None
+    rule, now = session.provider(answer.account).token_rule, answer.asked_at
+    if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
+        look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
+        return None
+    look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
+    saved.forget(session.home.attempts, row["token"])
+    return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]

@@ -1,0 +1,154 @@
+"""Asks all accounts side by side what they have; one that says nothing is named, and keeps no other one's answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.pricing import price_history as pricing
+from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.control.session.identity import Whose
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import Listing
+from cloudgpu.core.model.resources import Leftovers
+from cloudgpu.errors import CloudgpuError, Silent
+from cloudgpu.providers.patience import patience_s
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an account answered, and when it was asked: a listing says nothing about what came after that.
+
+    `whose` says for which machines it speaks. `things` are its disks and images, None where they were not asked for.
+    `silent`: it took the question for its machines and said nothing.
+    """
+
+    account: str
+    kind: str
+    listing: Listing
+    whose: Whose
+    asked_at: datetime
+    things: Leftovers | None = None
+    priced: pricing.Priced = pricing.NOTHING_ASKED
+    silent: bool = False
+
+
+def asked(
+    session: Session,
+    accounts: Sequence[str],
+    asked_at: datetime,
+    to_price: pricing.ToAsk,
+    regions: Mapping[str, Collection[str]],
+    *,
+    kept_of: Collection[str] = (),
+    again_after: float | None = None,
+) -> list[Answer]:
+    """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
+
+    `to_price` are machines of which prices are asked, each of the account whose it is. Whose identity is asked are the
+    `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after
+    `again_after` seconds (None: it is not), where that is within the time that a read has.
+    """
+    listings = [partial(listed, session, one, again_after) for one in accounts]
+    things = [partial(leftovers_of, session, one) for one in accounts if one in kept_of]
+    whose = {one: Whose(session, one) for one in accounts}
+    prices = [
+        partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
+        for one in accounts
+    ]
+    asks: list[Callable[[], Any]] = [*listings, *things, *prices]
+    answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
+    found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
+    found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
+    found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
+    for one, found in found_listings.items():
+        whose[one].take({} if isinstance(found, Silent) else found.identities)
+    return [
+        Answer(
+            account=one,
+            kind=_kind(session, one),
+            listing=_listing(one, found_listings[one]),
+            whose=whose[one],
+            asked_at=asked_at,
+            things=found_things.get(one),
+            priced=found_prices[one],
+            silent=isinstance(found_listings[one], Silent),
+        )
+        for one in accounts
+    ]
+
+
+def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
+    """Ask these accounts what they have, once each; return their listings in the same order."""
+    found = heard(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
+    return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
+
+
+def listed(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
+    """Return what the account has; what did not answer is named, and never an error. Silent where it said nothing."""
+    begun = time.monotonic()
+    found = _once(session, account)
+    spent = time.monotonic() - begun
+    if again_after is None or not _gaps(found) or spent + again_after >= patience_s():
+        return found
+    session.pause(again_after)
+    second = _once(session, account)
+    return second if _gaps(second) <= _gaps(found) else found
+
+
+def _gaps(found: Listing | Silent) -> int:
+    return 1 if isinstance(found, Silent) else len(found.unanswered)
+
+
+def _once(session: Session, account: str) -> Listing | Silent:
+    try:
+        return session.provider(account).list()
+    except Silent as fault:
+        return fault
+    except CloudgpuError as fault:
+        gap = gap_of(account, fault)
+    except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
+        gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
+    return Listing((), (gap,))
+
+
+def _kind(session: Session, account: str) -> str:
+    try:
+        return session.provider(account).kind
+    except CloudgpuError:
+        configured = session.settings.accounts.get(account)
+        return configured.provider if configured else "?"
+
+
+def _listing(account: str, found: Listing | Silent) -> Listing:
+    return Listing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+
+
+def _things(account: str, found: Leftovers | Silent) -> Leftovers:
+    return Leftovers((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+
+
+def _named_and_priced(
+    session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk
+) -> pricing.Priced:
+    """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
+    return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
+
+
+def _priced(session: Session, whose: Whose, found: pricing.Priced | Silent, to_price: pricing.ToAsk) -> pricing.Priced:
+    """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
+    if not isinstance(found, Silent):
+        return found
+    if not whose.is_told:
+        whose.be_silent(found)
+    may_cost = to_price.may_be_of(_kind(session, whose.account))
+    return pricing.Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED

@@ -1,0 +1,146 @@
+"""Asks for a machine before a verb acts on it, so that none acts on what was known of one that is gone by now.
+
+Asks again about some machines, in as few calls as their providers can do with, and writes what is news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync import close_request
+from cloudgpu.control.inventory.termination import PAUSES, pauses_of
+from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.observations import not_before, too_fresh, vanished
+from cloudgpu.control.session.ended import gone
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import StopsMany
+from cloudgpu.providers.base import Provider
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+
+Row = dict[str, Any]
+
+
+def looked_at(session: Session, row: Row) -> Row:
+    """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `gone`, where it has ended.
+
+    A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
+    ProviderUnavailable where nothing could be learned.
+    """
+    from cloudgpu.control.inventory.sync import refresh
+
+    if row["ended"] is None and row["provider_id"] is not None:
+        row = refresh(session, row)
+    if row["ended"] is not None:
+        raise gone(row, session.clock())
+    return row
+
+
+@contextmanager
+def told_if_gone(session: Session, row: Row) -> Iterator[None]:
+    """Let a provider's "no such machine" become `gone`, once another look has recorded that the machine has ended."""
+    try:
+        yield
+    except InstanceNotFound:
+        row = session.ledger.machine(row["id"]) or row
+        with suppress(ProviderUnavailable):
+            looked_at(session, row)
+        raise
+
+
+AT_ONCE = 16  # machines asked about side by side, where a provider knows one at a time
+Answers = Mapping[str, Instance | CloudgpuError]
+
+
+def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) -> dict[str, CloudgpuError]:
+    """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
+
+    A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
+    end is of now. One that the provider surely does not have, by every look at it, is written down as gone.
+    """
+    faults: dict[str, CloudgpuError] = {}
+    news: list[Draft] = []
+    for row, found in _surely(session, rows):
+        if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
+            faults[row["id"]] = found
+            continue
+        try:
+            news += _news(session, row, found, watched=watched)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            faults[row["id"]] = fault
+    if news:
+        session.ledger.append(news)
+    return faults
+
+
+def _surely(session: Session, rows: Sequence[Row]) -> list[tuple[Row, Instance | CloudgpuError]]:
+    """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
+    said = list(_asked(session, rows))
+    for pause in PAUSES:
+        doubtful = [row for row, found in said if isinstance(found, InstanceNotFound) and _is_doubtful(session, row)]
+        if not doubtful:
+            break
+        session.pause(pause)
+        again = {row["id"]: found for row, found in _asked(session, doubtful)}
+        said = [(row, again.get(row["id"], found)) for row, found in said]
+    return said
+
+
+def _is_doubtful(session: Session, row: Row) -> bool:
+    return not row["ended"] and bool(pauses_of(session.provider_of(row)))
+
+
+def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:
+    groups, faults = by_account(session, rows)
+    ids = {one: [row["provider_id"] for row in some] for one, some in groups.items()}
+    found = heard(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
+    answers = {
+        account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
+        for account, said in zip(ids, found, strict=True)
+    }
+    pairs = [(row, answers[account][row["provider_id"]]) for account, some in groups.items() for row in some]
+    told = {row["id"]: answer for row, answer in pairs} | faults
+    return [(row, told[row["id"]]) for row in rows]
+
+
+def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
+    try:
+        provider = session.provider(account)
+    except CloudgpuError as fault:
+        return dict.fromkeys(ids, fault)
+    if isinstance(provider, StopsMany):
+        return provider.get_many(ids)
+    with Pool(AT_ONCE) as pool:
+        return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
+
+
+def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
+    try:
+        return provider.get(id)
+    except CloudgpuError as fault:
+        return fault
+
+
+def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+    row = session.ledger.machine(row["id"]) or row
+    now = not_before(row, session.clock())
+    if not isinstance(found, Instance):
+        if row["ended"] or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
+            return []
+        alive = None if watched else alive_at(session.ledger, row)
+        return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
+    close_request(session, row, found)
+    return news_of(session, row, found, now, watched=watched)

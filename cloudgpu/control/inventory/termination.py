@@ -1,0 +1,140 @@
+"""Asks for one machine, and believes that it is gone only when more than one look says so.
+
+Proves what was asked of a machine: asks, and reads its state back until it is so.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.observations import not_before, too_fresh, vanished
+from cloudgpu.control.session.accounts import may_go_on
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.waiting import Silence
+from cloudgpu.errors import (
+    InstanceNotFound,
+    LedgerUnavailable,
+    NotReachableHere,
+    ProviderUnavailable,
+    Silent,
+    StopUnproved,
+)
+from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.views.machines import cloud_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.instances import Instance
+    from cloudgpu.providers.base import Provider
+
+PAUSES = (2.0, 5.0)  # seconds between the looks
+
+
+def pauses_of(provider: Provider) -> tuple[float, ...]:
+    """Return how many seconds to wait before each further look at a machine that was not found.
+
+    A cloud's reads may be behind its writes: one "not found" about a machine that was there is no proof. Where nothing
+    else says from when on such an answer holds (`gone_proves_after` is 0 and listings are late), it has to be repeated.
+    """
+    rule = provider.token_rule
+    return PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
+
+
+def got(session: Session, row: dict[str, Any]) -> Instance:
+    """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
+    provider = session.provider_of(row)
+    for pause in pauses_of(provider):
+        try:
+            return provider.get(row["provider_id"])
+        except InstanceNotFound:
+            session.pause(pause)
+    return provider.get(row["provider_id"])
+
+
+Row = dict[str, Any]
+PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
+ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
+
+
+def prove(
+    session: Session,
+    row: Row,
+    done: Callable[[Row], bool],
+    ask: Callable[[], None],
+    *,
+    watched: bool = False,
+    unsure: bool = False,
+) -> Row:
+    """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
+
+    Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
+    since a read before it did not find the machine, and some clouds accept what they then fail to do.
+    `watched`: it was seen to be there a moment ago, so that its end is now. `unsure`: nothing is sent where a read does
+    not find the machine, so that one "not found" is no proof. Raises StopUnproved when the proof did not come in time,
+    and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
+    """
+    deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
+    again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
+    waiting = Waiting(session.waits, session.clock, f"{row['name']}: not proved yet", deadline)
+    while True:
+        try:
+            if not arrived or (last == "running" and session.clock() >= again):
+                _asked(ask, silence)
+                again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
+            row, arrived = _look_hard(session, row, watched=watched, unsure=unsure)
+            watched, last = True, row["state"]
+            arrived = arrived and not silence.is_now
+        except (LedgerUnavailable, NotReachableHere):
+            raise  # it will not be read back however often we look
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if done(row):
+            return row
+        if session.clock() >= deadline or silence.lasts():
+            word = last if silence.word in ("", last) else f"{last}; {silence.word}"
+            raise StopUnproved(
+                f"{row['name']} {may_go_on(row)}: its end could not be proved (last word: {word})."
+                f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
+            )
+        waiting.on(last)
+        session.pause(pause)
+        pause = min(2.0, pause * 1.5)
+
+
+def is_stopped(seen: Row) -> bool:
+    """Say whether a machine costs no compute any more."""
+    return not seen["billed"] and seen["state"] not in ("unknown", "pending")
+
+
+def _asked(ask: Callable[[], None], silence: Silence) -> None:
+    """Ask; where that is not answered, the state may tell all the same whether it was done."""
+    try:
+        ask()
+    except Silent as fault:
+        silence.note(fault)
+
+
+def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tuple[Row, bool]:
+    """Read one machine's state, and say whether a request to it must have arrived.
+
+    Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
+    may not be visible yet.
+    """
+    provider, now = session.provider_of(row), not_before(row, session.clock())
+    try:
+        instance: Instance = got(session, row) if unsure or not watched else provider.get(row["provider_id"])
+    except InstanceNotFound:
+        if too_fresh(row, provider.token_rule.gone_after, now):
+            return row, False
+        proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
+        news = [vanished(row["id"], row["provider_id"], proof, now, alive)]
+    else:
+        news = news_of(session, row, instance, now, watched=watched)
+    return session.ledger.append_to(row, news), True

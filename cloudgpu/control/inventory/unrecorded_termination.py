@@ -1,0 +1,139 @@
+"""Ends a machine that the ledger cannot be told of, with as little as that takes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.protection import stop_anyway
+from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.records.retention import leftovers_at, things_of
+from cloudgpu.control.session.accounts import may_go_on
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.resources.retention import is_of_earlier_life
+from cloudgpu.errors import (
+    CloudgpuError,
+    EndRefused,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
+from cloudgpu.ledger.log.marks import FOLLOW
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.providers.abilities import HasLeftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+PAUSE_S = 0.2
+
+
+class Unrecorded(LedgerUnavailable):
+    """The machine is gone, and the ledger could not be told."""
+
+
+def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole: bool = False) -> Unrecorded:
+    """End what the provider has of this machine and return the error to raise instead of `fault`.
+
+    `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
+    provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
+    """
+    provider = session.provider_of(row)
+    why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
+    session.tell(f"{row['name']}: {why}; ending the machine all the same")
+    known = _known_of(session, provider, row, fault)
+    refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
+    left = list(refused.values())
+    for one in (one for one in known if one not in refused):
+        try:
+            _prove(session, row, partial(_gone, provider, one))
+        except CloudgpuError as unproved:
+            left.append(unproved)
+    for other in left[1:]:
+        session.tell(f"{row['name']}: {other.message}")
+    if left:
+        raise left[0] from fault
+    if whole:
+        _prove(session, row, partial(_nothing_kept, session, provider, row))
+    return Unrecorded(
+        f"{row['name']} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
+        field=fault.field,
+        value=fault.value,
+        next=f"{_way_of(fault)} cloudgpu ls --refresh",
+    )
+
+
+def _way_of(fault: CloudgpuError) -> str:
+    """Return what clears the way for the ledger, up to the command that then writes it."""
+    if isinstance(fault, LedgerLeft):
+        return f"Run: {FOLLOW}, then run:"
+    if isinstance(fault, LedgerAway) and not fault.lasts:
+        return "Free some space there, then run:" if fault.full else "When the ledger is back, run:"
+    return f"{(fault.next or 'Put that right').rstrip('.')}. Then run:"
+
+
+def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
+    """Ask for the end of one; return why it was refused, which keeps none of the others on."""
+    try:
+        provider.terminate(instance)
+    except EndRefused as refusal:
+        return stop_anyway(provider, instance, refusal)
+    except CloudgpuError as refusal:
+        return refusal
+    return None
+
+
+def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuError) -> list[str]:
+    """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
+    if row["provider_id"]:
+        return [row["provider_id"]]
+    listing = provider.list()
+    found = [
+        instance.id
+        for instance in listing.instances
+        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        and not is_of_earlier_life(row, instance.tags)
+    ]
+    if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
+        raise fault
+    return found
+
+
+def _prove(session: Session, row: Row, done: Callable[[], bool]) -> None:
+    deadline = session.clock() + PROVED_WITHIN
+    while not done():
+        if session.clock() >= deadline:
+            raise StopUnproved(
+                f"{row['name']} {may_go_on(row)}: its end could not be proved, and the ledger cannot be written.",
+                field="name",
+                value=row["name"],
+                next=f"Run the same again: cloudgpu down {row['name']}",
+            )
+        session.pause(PAUSE_S)
+
+
+def _gone(provider: Provider, instance: str) -> bool:
+    try:
+        return provider.get(instance).state is State.TERMINATED
+    except InstanceNotFound:
+        return True
+    except ProviderUnavailable:
+        return False
+
+
+def _nothing_kept(session: Session, provider: Provider, row: Row) -> bool:
+    """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
+    if not isinstance(provider, HasLeftovers):
+        return True
+    things = things_of(session, row, leftovers_at(session, row))
+    for thing in things:
+        with suppress(InvalidRequest):  # in use, for a moment yet
+            provider.remove(thing)
+    return not things

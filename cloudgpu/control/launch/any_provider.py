@@ -1,0 +1,157 @@
+"""Asks every account what it offers to a wish: in the order of prices, and by name whoever is passed over, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
+from cloudgpu.control.launch.offers import offers_in, tied
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.core.catalog.matching import in_order
+from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.offers import Want
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Resolves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import Volume
+    from cloudgpu.core.model.offers import Offer
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
+# What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
+_GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
+
+    offers: tuple[Offer, ...]
+    candidates: Candidates
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Who was passed over for another reason than that it has nothing to offer."""
+        others = (one for one in self.candidates.passed if not _has_nothing(one.fault))
+        return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
+
+
+def _has_nothing(fault: CloudgpuError) -> bool:
+    """Say whether a fault means no more than that this account does not sell what is meant."""
+    return isinstance(fault, NoCapacity) or (isinstance(fault, InvalidRequest) and fault.field in _SOLD_ELSEWHERE)
+
+
+def offers_anywhere(session: Session, candidates: Candidates, there: Row | None) -> Found:
+    """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
+
+    `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
+    Raises the gravest of their faults where none has anything.
+    """
+    ties = tied_candidates(session, candidates) if there is None else candidates
+    wished = {one.account: one.request.want for one in candidates.each}
+    found: dict[str, Sequence[Offer]] = {}
+
+    def ask(account: str) -> tuple[Passed, ...]:
+        one = ties.at(account)
+        row = there if there and session.account_here(there) == account else None
+
+        def act(_account: str) -> None:
+            found[account] = offers_in(session, one.provider, one.request, wished[account], row)
+
+        return passing([account], act)
+
+    names = [one.account for one in ties.each]
+    with Pool(len(names)) as pool:
+        silent = [one for some in pool.map(ask, names) for one in some]
+    passed = (*ties.passed, *silent)
+    if not found:
+        raise _nothing_anywhere(passed)
+    having = tuple(one for one in ties.each if one.account in found)
+    offers = in_order((offer for some in found.values() for offer in some), having[0].request.want.market)
+    return Found(tuple(offers), replace(ties, each=having, passed=passed))
+
+
+def tied_candidates(session: Session, candidates: Candidates) -> Candidates:
+    """Return these candidates with their requests tied to the places of what they name; without those that have none.
+
+    A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault
+    of them all where no account has what is named.
+    """
+    done: dict[str, Candidate] = {}
+
+    def tie(account: str) -> None:
+        one = candidates.at(account)
+        done[account] = replace(one, request=tied(one.provider, one.request))
+
+    passed = passing([one.account for one in candidates.each], tie)
+    if not done:
+        raise _nothing_anywhere((*candidates.passed, *passed))
+    every = replace(candidates, each=tuple(done.values()), passed=(*candidates.passed, *passed))
+    return _with_the_volume(session, every)
+
+
+def _with_the_volume(session: Session, candidates: Candidates) -> Candidates:
+    """Return those that have the volume that is named; all, where none is or nobody has it yet.
+
+    Raises InvalidRequest where several have it, and the fault of an account that has it, or may have it, and did not
+    answer: a second volume of that name elsewhere is not what was meant.
+    """
+    volume = candidates.each[0].request.setup.volume
+    if volume is None:
+        return candidates
+    known = volume_accounts(session, volume.name)
+    having = tuple(one for one in candidates.each if one.account in known or _has_volume(one.provider, volume))
+    for one in candidates.passed:
+        if one.account in known or (not having and isinstance(one.fault, ProviderUnavailable)):
+            raise one.fault
+    if len(having) > 1:
+        names = [one.account for one in having]
+        raise InvalidRequest(
+            f"The accounts {' and '.join(names)} each have a volume {volume.name}.",
+            field="--volume",
+            value=volume.name,
+            next=f"Name the one that you mean: --account {' | '.join(names)}",
+        )
+    return replace(candidates, each=having or candidates.each)
+
+
+def _has_volume(provider: Provider, volume: Volume) -> bool:
+    return isinstance(provider, Resolves) and provider.bound(Setup(volume=volume), Want()).region is not None
+
+
+def volume_accounts(session: Session, name: str) -> set[str]:
+    """Return the accounts here in which the ledger knows a volume of this name that is there."""
+    rows = (row for row in session.ledger.bills() if row["thing"] and row["ended"] is None)
+    return set(by_account(session, [row for row in rows if row["name"] == name])[0])
+
+
+def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:
+    """Return the gravest of these faults, made to say what each account says."""
+    for kind in _GRAVEST:
+        alike = [one for one in passed if isinstance(one.fault, kind)]
+        if alike:
+            break
+    else:
+        return passed[0].fault
+    fault = alike[0].fault
+    said = {one.fault.message: one.account for one in reversed(passed)}
+    if len(said) > 1:
+        each = " ".join(f"{account}: {message}" for message, account in reversed(said.items()))
+        fault.message = f"None of {len(passed)} accounts has it to offer. {each}"
+    ways = dict.fromkeys(one.fault.next for one in alike if one.fault.next)
+    fault.next = " Or: ".join(ways) or None
+    return fault

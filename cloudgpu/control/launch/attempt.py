@@ -1,0 +1,174 @@
+"""Makes an attempt of a plan: its key, name, tags and boot data; saved and recorded before it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.agent import own_source
+from cloudgpu.agent import source as agent_source
+from cloudgpu.control.access.reach import client_key
+from cloudgpu.control.budgets.admission import carried, decided, row_of
+from cloudgpu.control.launch.budget_preview import way_of
+from cloudgpu.control.launch.templates import driver_parts, parts_at
+from cloudgpu.control.network.host_keys import makes_its_own
+from cloudgpu.control.pricing.attached_costs import extras_of
+from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.observations import intent
+from cloudgpu.control.session.identity import identity_of
+from cloudgpu.control.session.session import Session, present
+from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.model import instances
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.policies.endings import is_spared, of_offer
+from cloudgpu.core.policies.policy import for_agent
+from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
+from cloudgpu.core.values.times import epoch
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.access.keys import HostKey
+    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.ledger.log.base import View
+
+Row = dict[str, Any]
+
+
+def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
+    """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
+    identity = identity_of(session, offer.available.account, offer.available.region)
+    boot = _boot(session, prepared, offer, resolved)
+    asked = prepared.candidates.of(offer).request
+    extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
+    made: list[Attempt] = []
+
+    def decision(view: View) -> Sequence[Draft]:
+        bills = view.bills()
+        rows = [row for row in bills if not row["thing"]]
+        key, number = _key(prepared, rows)
+        name = _name(prepared, key, rows)
+        request = replace(asked, key=key, name=name)
+        attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call, identity=identity)
+        saved.save(session.home.attempts, attempt)
+        made.append(attempt)
+        means = stop_means(request, offer)
+        known = (session.clock(), extras, on_demand, resolved.licence)
+        line = intent(attempt, prepared.fingerprint, means, *known, identity=identity)
+        found = guarding(prepared.candidates.of(offer).provider, resolved)
+        line = replace(line, body={**line.body, "guards": found.to_json()})
+        before = next((row for row in rows if row["id"] == attempt.machine), None)
+        return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
+
+    try:
+        decided(session, decision, way_of(session, prepared))
+    except BaseException:
+        for attempt in made:
+            if (session.ledger.machine(attempt.machine) or {}).get("token") != attempt.token:
+                saved.forget(session.home.attempts, attempt.token)
+        raise
+    return made[0]
+
+
+def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer, number: int, boot: Boot) -> Attempt:
+    now = session.clock()
+    expires = now.replace(microsecond=0) + timedelta(seconds=request.lease_s)
+    renew_until = now.replace(microsecond=0) + timedelta(seconds=request.renew_s)
+    machine = machine_id(view.id, request.key)
+    tags = {
+        instances.TAG_ID: machine,
+        instances.TAG_NAME: tag_value(request.name),
+        instances.TAG_LEDGER: view.id,
+        instances.TAG_SEQ: str(view.head()[0]),
+        instances.TAG_KEY: request.key,
+        instances.TAG_OWNER: tag_value(request.owner),
+        instances.TAG_PROJECT: tag_value(request.project),
+        instances.TAG_POLICY: tag_value(request.policy),
+        instances.TAG_EXPIRES: epoch(expires),
+        instances.TAG_RENEW_UNTIL: epoch(renew_until),
+    }
+    return Attempt(
+        token=token(view.id, request.key, number),
+        number=number,
+        machine=machine,
+        ledger=view.id,
+        request=request,
+        offer=offer,
+        tags=tags,
+        boot=boot,
+        made_at=now,
+        expires=expires,
+        renew_until=renew_until,
+    )
+
+
+def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
+    host = _host_key(session, offer, resolved)
+    template, at = prepared.template, prepared.candidates.of(offer)
+    now, policy, request = session.clock(), at.policy, at.request
+    until, item = now + timedelta(seconds=request.renew_s), offer.available
+    spared = is_spared(of_offer(item, request.setup), policy)
+    return Boot(
+        template=template.name,
+        parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
+        jupyter=template.jupyter,
+        agent_source=agent_source(),
+        user="",
+        client_public_keys=(client_key(session).public_line,),
+        host_public_key=host.public_line,
+        host_private_key=host.private_pem,
+        policy={} if policy is None else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared),
+        own_source=own_source(),
+    )
+
+
+def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
+    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it.
+
+    An empty one where the image takes none: it is read through the API before the first connection.
+    """
+    from cloudgpu.access.keys import HostKey, new_host_key
+
+    if makes_its_own(resolved.call):
+        return HostKey("", "")
+    provider = session.provider(offer.available.account)
+    own = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
+    return new_host_key() if own is None else HostKey(own, "")
+
+
+def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:
+    """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
+    if prepared.key is not None:
+        return prepared.key, _next_attempt(prepared.key, rows)
+    for generation in range(1, len(rows) + 2):
+        key = derived_key(prepared.fingerprint, generation)
+        if not any(row["key"] == key and (row["attempt"] in ("made", "open") or stays(row)) for row in rows):
+            return key, _next_attempt(key, rows)
+    message = "more generations than machines"
+    raise AssertionError(message)
+
+
+def _next_attempt(key: str, rows: list[Row]) -> int:
+    return max((row["number"] for row in rows if row["key"] == key), default=0) + 1
+
+
+def _name(prepared: Prepared, key: str, rows: list[Row]) -> str:
+    taken = {row["name"] for row in present(rows) if row["key"] != key}
+    if prepared.name is None:
+        return made_name(key, taken)
+    if prepared.name in taken:
+        raise InvalidRequest(
+            f"A machine called {prepared.name} is already there, launched by another request.",
+            field="--name",
+            value=prepared.name,
+            next=f"Choose another --name, use it as it is (cloudgpu show {prepared.name}), "
+            f"or end it first: cloudgpu down {prepared.name}",
+        )
+    return prepared.name

@@ -1,0 +1,149 @@
+"""What the budgets say of a plan before it is carried out: shown with it, and refused alike by a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets.admission import ask_budgets, look_first
+from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_launch
+from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.launch.differences import differences
+from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.control.records.observations import beside_entry
+from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
+from cloudgpu.core.values.times import iso
+from cloudgpu.views.machines import plan_value, usd
+
+if TYPE_CHECKING:
+    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.admission import Asking, Verdict
+    from cloudgpu.core.model.offers import Offer
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+
+
+def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
+    """Return the row that the plan's machine would have, as far as budgets look at it."""
+    plan, request = prepared.plan, prepared.plan.request
+    return _place(plan.offer) | {
+        "id": "",
+        "name": request.name or prepared.name or "this machine",
+        "on_demand": on_demand,
+        "max_price": request.want.max_price and request.want.max_price.nanos,
+        "owner": request.owner,
+        "project": request.project,
+        "setup": setup_to_json(request.setup),
+        "beside": [beside_entry(extra) for extra in plan.extras],
+        "licence": plan.licence,
+        "renew_until": iso(plan.renew_until),
+        "guards": plan.guarded.to_json(),
+        "state": "unknown",
+        "billed": False,
+        "asked": None,
+        "attempt": "open",
+        "ended": None,
+        "kept": [],
+        "uses": [],
+        "thing": False,
+    }
+
+
+def row_of_offer(prepared: Prepared, offer: Offer) -> Row:
+    """Return the row that the machine would have at another offer, as far as it is known which budgets look at it."""
+    return row_of_plan(prepared) | _place(offer)
+
+
+def _place(offer: Offer) -> Row:
+    item = offer.available
+    return {
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "price": price_to_json(offer.price),
+    }
+
+
+def look_for_budgets(session: Session, prepared: Prepared) -> None:
+    """Look at the accounts that the budgets span which cover the plan, where the last look is old."""
+    row = row_of_plan(prepared)
+    look_first(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
+
+
+def way_of(session: Session, prepared: Prepared) -> Way:
+    """Return how less can be asked for than this plan."""
+    plan = prepared.plan
+    command = f"cloudgpu start {prepared.name}" if prepared.again else "add"
+    lease = plan.expires - session.clock()
+    return Way(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
+
+
+def asked_of_plan(session: Session, prepared: Prepared) -> Asking | None:
+    """Return the plan, held against the budgets that cover it; None where nothing would be launched."""
+    if prepared.existing is not None:
+        return None
+    price = on_demand_of(session, prepared.plan.offer, prepared.offers)
+    wanted = row_of_plan(prepared, on_demand=None if price is None else price_to_json(price))
+    return session.ledger.read(lambda view: ask_budgets(session, view, wanted))
+
+
+def check_budgets(session: Session, prepared: Prepared) -> None:
+    """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would."""
+    ask = asked_of_plan(session, prepared)
+    if ask is not None:
+        check_asking(ask, prepared.override, way_of(session, prepared))
+
+
+def check_asking(ask: Asking, override: str | None, way: Way) -> None:
+    """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
+    refusals = ask.admission().refusals
+    if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
+        raise refusal(ask, way)
+
+
+def planned(session: Session, prepared: Prepared) -> Document:
+    """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
+    existing = prepared.existing and machine(session, prepared.existing)
+    differs = differences(session, prepared, prepared.existing)
+    return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
+
+
+def _plan(session: Session, prepared: Prepared) -> Document:
+    return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
+
+
+def budgets_value(session: Session, prepared: Prepared) -> list[Document]:
+    """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
+    ask = asked_of_plan(session, prepared)
+    return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
+
+
+def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[Document]:
+    """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
+    return [_verdict(one, override) for one in verdicts]
+
+
+def _verdict(one: Verdict, override: str | None) -> Document:
+    share, budget = one.tightest, one.budget
+    return {
+        "name": budget.name,
+        "limit_usd": usd(budget.limit),
+        "scope": budget.scope.text,
+        "when": period_text(budget, share),
+        "since": share.since and iso(share.since),
+        "until": iso(share.until),
+        "spent_usd": usd(share.spent),
+        "running_usd": usd(share.running),
+        "wanted_usd": usd(share.wanted),
+        "left_usd": usd(budget.limit - share.total),
+        "fits": one.fits,
+        "refuses": budget.refuses,
+        "overridden": override is not None and budget.refuses and budget.allow_override and not one.fits,
+        "unpriced": list(one.unpriced),
+        "assumed": list(one.assumed),
+    }

@@ -1,0 +1,193 @@
+"""The accounts at which a wish may be launched, each with its request: the one that is meant, or all of clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cloudgpu.config.settings import ANY
+from cloudgpu.control.inputs.setup import check_setup
+from cloudgpu.control.policies.resolve import Agreed, agreed, keeps_disk
+from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_anywhere
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.policies.policy import Policy, Said, Spans
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.providers.abilities import Pausable
+
+if TYPE_CHECKING:
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.inputs.launch_request import Wish
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.offers import Offer
+    from cloudgpu.providers.base import Provider
+
+_OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An account, the request as it would be made there, and what that is under: a policy may be an account's own.
+
+    `policy` is inside the lab's limits; None: its name cannot be resolved, only its lease counts. `remarks` are
+    sentences for the plan.
+    """
+
+    provider: Provider
+    request: LaunchRequest
+    spans: Spans
+    policy: Policy | None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def account(self) -> str:
+        """The account's name."""
+        return self.provider.account
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An account that is passed over, and why."""
+
+    account: str
+    fault: CloudgpuError
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The accounts that are asked, in no order; `anywhere`: every one was meant, and those in `passed` cannot be."""
+
+    each: tuple[Candidate, ...]
+    passed: tuple[Passed, ...] = ()
+    anywhere: bool = False
+
+    def at(self, account: str) -> Candidate:
+        """Return the candidate of this account, which is one of them."""
+        return next(one for one in self.each if one.account == account)
+
+    def of(self, offer: Offer) -> Candidate:
+        """Return the candidate that an offer is of."""
+        return self.at(offer.available.account)
+
+    @property
+    def identity(self) -> LaunchRequest:
+        """The request as it counts for whether two are the same: of `any` account, wherever it is launched then."""
+        request = self.each[0].request
+        if not self.anywhere:
+            return request
+        # Whether a disk is kept is the policy's to say, and that may be one account's own.
+        return replace(request, provider=ANY, account=ANY, setup=replace(request.setup, keep_disk=True))
+
+
+def candidates_of(session: Session, wish: Wish, template: Template) -> Candidates:
+    """Return where a wish may be launched. Asks no provider anything.
+
+    Raises InvalidRequest for a wish that cannot be; of several accounts, where it can be at none.
+    """
+    if not is_anywhere(session, account=wish.account, provider=wish.provider):
+        name = account_of(session, account=wish.account, provider=wish.provider)
+        return Candidates((candidate(session, wish, template, name),))
+    found: list[Candidate] = []
+    _check_of_no_account(wish)
+    names = cloud_accounts(session)
+    once = replace(session, tell=_once(session.tell))
+    passed = passing(names, lambda name: found.append(candidate(once, wish, template, name)))
+    if not found:
+        raise passed[0].fault
+    return Candidates(tuple(found), passed, anywhere=True)
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what tells each sentence once: what is said of one account is mostly said of the next, too."""
+    said: set[str] = set()
+
+    def told(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            tell(sentence)
+
+    return told
+
+
+def _check_of_no_account(wish: Wish) -> None:
+    """Raise InvalidRequest for what is one account's own, and may mean something else in another."""
+    group = wish.setup.network.security_group
+    if group is not None:
+        raise InvalidRequest(
+            "--security-group names something of one account, and --provider any means all of them.",
+            field="--security-group",
+            value=group,
+            next="Name the account that has it: --account NAME",
+        )
+
+
+def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed, ...]:
+    """Do this for each account, and return those at which it cannot be done, for a reason of their own."""
+    passed = []
+    for account in accounts:
+        try:
+            act(account)
+        except _OF_THE_ACCOUNT as fault:
+            if isinstance(fault, LedgerUnavailable):
+                raise
+            passed.append(Passed(account, fault))
+    return tuple(passed)
+
+
+def candidate(session: Session, wish: Wish, template: Template, account: str) -> Candidate:
+    """Return what a wish is at this account.
+
+    Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
+    """
+    provider = session.provider(account)
+    request, terms = _request(session, wish, provider, template)
+    return Candidate(provider, request, terms.spans, terms.policy, terms.remarks)
+
+
+def _request(session: Session, wish: Wish, provider: Provider, template: Template) -> tuple[LaunchRequest, Agreed]:
+    """Return the request of a wish, and what it is under."""
+    market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
+    check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
+    owner = owner_of(session, wish)
+    project = wish.project.strip() if wish.project else session.settings.project
+    facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
+    facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
+    terms = agreed(session, wish.policy, Said(wish.lease, wish.renew_until), facts)
+    pausable = isinstance(provider, Pausable)
+    keep_disk = keeps_disk(terms.policy, wish.setup, market, pausable=pausable)
+    return LaunchRequest(
+        key=wish.key or "",
+        name=wish.name or "",
+        provider=provider.kind,
+        account=provider.account,
+        want=replace(wish.want, market=market, persistent=wish.setup.persistent),
+        template=template.name,
+        owner=owner,
+        project=project,
+        policy=terms.policy.name,
+        lease_s=int(terms.spans.lease.total_seconds()),
+        renew_s=int(terms.spans.renew_until.total_seconds()),
+        setup=_setup(wish.setup, template, keep_disk=keep_disk),
+        policy_by=terms.by,
+        terms=terms.terms,
+    ), terms
+
+
+def owner_of(session: Session, wish: Wish) -> str:
+    """Return who the machine is for: as typed, else as config.toml says."""
+    return wish.owner.strip() if wish.owner else session.settings.owner
+
+
+def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
+    """Return the setup with what the template says where the user said nothing, and what the policy says."""
+    image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
+    return replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk)

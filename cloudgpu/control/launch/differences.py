@@ -1,0 +1,78 @@
+"""What a repeated request asks for and the machine that it returns has not: nothing is changed by asking again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets.refusal import span_text
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import duration_text, from_iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cloudgpu.control.launch.plan import Prepared
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import LaunchRequest
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+SHORTER = "a lease is never made shorter: stop or end the machine yourself"
+NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch was written down
+
+
+def differences(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:
+    """Return each option in which this request is not the one that launched the machine, and how to have it so.
+
+    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
+    """
+    if row is None:
+        return []
+    launch = next((one for one in session.ledger.events(row["id"]) if one.kind == "launch_intended"), None)
+    if launch is None:
+        return []
+    return list(_found(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
+
+
+def _found(request: LaunchRequest, then: Row, at: str, row: Row) -> Iterator[Document]:
+    name, new = row["name"], "launch another with --new"
+    lease = _whole(from_iso(then["expires"]) - from_iso(at))
+    asked = timedelta(seconds=request.lease_s)
+    if abs(lease - asked) > NEAR:
+        change = f"cloudgpu extend {name} {span_text(asked - lease)}" if asked > lease else f"{SHORTER}, or {new}"
+        yield _one("--lease", duration_text(asked), f"a lease of {duration_text(lease)}", change)
+    renew = timedelta(seconds=then["renew_s"] or request.renew_s)
+    wished = timedelta(seconds=request.renew_s)
+    if wished != renew:
+        yield _one(
+            "--renew-until",
+            duration_text(wished),
+            f"one of {duration_text(renew)}",
+            f"cloudgpu extend {name} past it" if wished > renew else f"{SHORTER}, or {new}",
+        )
+    most = None if request.want.max_price is None else request.want.max_price.nanos
+    if most != then["max_price"]:
+        yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(row)}", new)
+    if request.policy != row["policy"]:
+        yield _one("--policy", request.policy, str(row["policy"]), new)
+    typed = sorted(request.setup.network.ssh_from)
+    opened = sorted((row["setup"] or {}).get("network", {}).get("ssh_from", ()))
+    if typed and typed != opened:
+        yield _one("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
+
+
+def _one(option: str, asked: str, has: str, change: str) -> Document:
+    return {"option": option, "asked": asked, "has": has, "change": change}
+
+
+def _whole(span: timedelta) -> timedelta:
+    return timedelta(minutes=round(span / timedelta(minutes=1)))
+
+
+def _dollars(nanos: int | None) -> str:
+    return "no limit" if nanos is None else f"{Money(nanos).text(4)} an hour"
+
+
+def _runs_at(row: Row) -> str:
+    return f", and costs {Money(row['price']['nanos_per_hour']).text(4)}" if row["price"] else ""

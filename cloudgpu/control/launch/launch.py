@@ -1,0 +1,278 @@
+"""Launches: from a plan to a recorded machine, never two for one request."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access.ssh.target import Barred
+from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.budgets.admission import look_first
+from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.inventory.local_files import put_in_order, tidy
+from cloudgpu.control.inventory.settle import send, settle, settle_others
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
+from cloudgpu.control.launch.any_provider import tied_candidates
+from cloudgpu.control.launch.attempt import record
+from cloudgpu.control.launch.budget_preview import look_for_budgets, row_of_offer, row_of_plan
+from cloudgpu.control.launch.differences import differences
+from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
+from cloudgpu.control.launch.plan import Prepared, living_of, unsettled_of
+from cloudgpu.control.launch.volumes import with_volume
+from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.lease import latest_of, relet
+from cloudgpu.control.lifecycle.lifecycle import remove_unfit
+from cloudgpu.control.records import retention as kept
+from cloudgpu.control.session.accounts import and_billed, is_forgotten
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.team.law import check_may, check_override, claim_owner
+from cloudgpu.core.catalog.matching import fits
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.offers import Market, Offer
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import (
+    CloudgpuError,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    Unreachable,
+)
+from cloudgpu.providers.abilities import Resolved, Taggable
+from cloudgpu.views.machines import plan_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+SEND_WITHIN = timedelta(minutes=5)
+LOCK_WITHIN_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """How `up` ended: the machine's row, and whether it was there already."""
+
+    row: Row
+    found: bool
+
+
+def launch(
+    session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
+) -> Launched:
+    """Carry out a plan and return the machine, one that was already there included.
+
+    `agree` is called before money is spent on a plan that said a machine was there already, and it is not any more:
+    it raises where the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of
+    the same request waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain
+    where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then),
+    BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
+    """
+    session.check_launchable()
+    check_override(session, prepared.override)
+    if prepared.again:
+        check_may(session, {"name": prepared.name, "owner": prepared.plan.request.owner}, "start")
+    else:
+        claim_owner(session, prepared.plan.request.owner)
+    _look_first(session, prepared)
+    if session.held(prepared.lock):
+        session.tell("another cloudgpu is busy with the same request; waiting for it")
+    with session.hold(prepared.lock, wait=LOCK_WITHIN_S):
+        put_in_order(session)
+        row, found = _found_or_settled(session, prepared, agree)
+        if row is None:
+            if prepared.existing is not None:
+                look_for_budgets(session, replace(prepared, existing=None))
+                agree()
+            settle_others(session)
+            row = _launch_anew(session, prepared)
+        with _launched(row):
+            row = timers.guard(session, row, "launch")
+    with _launched(row):
+        if not found or row["state"] in ("running", "pending"):
+            row = _until_ready(session, row, found=found, wait=wait)
+        tidy(session)
+    return Launched(row, found)
+
+
+def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> Document:
+    """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
+    found = {"machine": machine(session, done.row), "found": done.found, "on_start": on_start}
+    differs = differences(session, prepared, done.row if done.found else None)
+    return {**found, "differs": differs, "plan": plan_value(prepared.plan)}
+
+
+def _launched(row: Row) -> AbstractContextManager[None]:
+    name, billed = row["name"], and_billed(row, " and billed")
+    return changing(
+        f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
+        if row["ended"] is None
+        else f"{name} does not run: its disk is kept."
+    )
+
+
+def _look_first(session: Session, prepared: Prepared) -> None:
+    """Look at the account, and at all that a budget spans, where the last look is old: what is there may raise doubts.
+
+    The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
+    """
+    row = row_of_plan(prepared)
+    look_first(
+        session, {row["account"]: row["region"]}, lambda budget: prepared.existing is None and budget.scope.covers(row)
+    )
+    session.check_launchable()
+
+
+def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
+    """Look at a further account before anything is sent there, as at the first one."""
+    row = row_of_offer(prepared, offer)
+    look_first(session, {row["account"]: row["region"]}, lambda budget: budget.scope.covers(row))
+    session.check_launchable()
+
+
+def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Row | None, bool]:
+    """Return the machine of this request, and whether it was there before an interrupted launch.
+
+    One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
+
+    What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
+    where the plan that was agreed to covers it.
+    """
+    row = None if prepared.new else living_of(session.ledger, prepared.key, prepared.fingerprint)
+    if row is not None and row["ended"] is None:
+        row = refresh(session, row)  # what ended unseen is no machine to return
+        if row["ended"] is None:
+            return row, True
+        row = kept.seen(session, row)
+    if row is not None and comes_back(row) and not prepared.again:
+        return row, True
+    if row is not None and not comes_back(row):
+        living_of(session.ledger, prepared.key, prepared.fingerprint)  # says so, where its key is used up
+    row = unsettled_of(session.ledger, prepared.lock)
+    if row is None:
+        return None, False
+    if prepared.existing is not None:
+        agree()
+    try:
+        row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
+    except NoCapacity as fault:  # surely not made: the next offer is tried, as the interrupted launch would have done
+        session.tell(f"{row['zone']}: {fault.message}")
+        return _found_or_settled(session, prepared, agree)
+    if row["ended"] is not None:
+        return None, False
+    return _under_the_agreed_lease(session, prepared, row), False
+
+
+def _is_covered(prepared: Prepared, row: Row) -> bool:
+    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
+    return row["price"] is None or row["price"]["nanos_per_hour"] <= prepared.plan.dearest.nanos
+
+
+def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> Row:
+    """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
+
+    A timer that was fixed by the launch stays: its own renew-until is the last then.
+    """
+    provider = session.provider_of(row)
+    lease = timers.within(session, row, Lease(prepared.plan.expires, prepared.plan.renew_until))
+    if not isinstance(provider, Taggable) or (row["expires"], row["renew_until"]) == (
+        iso(lease.expires),
+        iso(lease.renew_until),
+    ):
+        return row
+    row = latest_of(session, row)
+    return relet(session, row, lease, "the interrupted launch was asked for again", prepared.override)
+
+
+def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
+    try:
+        row = with_volume(session, row)
+        return wait_until_ready(session, row) if wait else row
+    except LedgerUnavailable as fault:
+        raise fault if found else ended_unrecorded(session, row, fault) from fault
+    except CloudgpuError as fault:
+        # One that nobody lets us through to may be well: whoever is let in can use it.
+        if isinstance(fault, Unreachable) and not isinstance(fault, Barred):
+            if not found:
+                remove_unfit(session, row, fault)
+            raise
+        billed = and_billed(row, " and billed meanwhile")
+        left = f"{row['name']} is launched{billed}; to end it: cloudgpu down {row['name']}"
+        fault.next = f"{fault.next} {left}" if fault.next else left
+        raise
+
+
+def _launch_anew(session: Session, prepared: Prepared) -> Row:
+    """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
+    refused = Refused(prepared.candidates.anywhere)
+    if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
+        prepared = _tied(session, prepared)
+    looked = {prepared.plan.offer.available.account}
+    for offer in _from_the_plan_on(prepared):
+        if refused.bars(offer):
+            continue
+        if offer.available.account not in looked:
+            looked.add(offer.available.account)
+            _look_at(session, prepared, offer)
+        try:
+            resolved = _resolved(session, prepared, offer)
+        except refused.unsent as fault:  # known before anything is sent
+            session.tell(refused.add(offer, fault))
+            continue
+        if is_forgotten(session, offer.available.account):
+            session.tell(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
+        attempt = record(session, prepared, offer, resolved)
+        session.tell(f"launching {attempt.request.name} on {offer.available.provider} ({offer.available.zone})")
+        try:
+            send(session, attempt, deadline=session.clock() + SEND_WITHIN)
+        except refused.sent as fault:
+            session.tell(refused.add(offer, fault, sent=True))
+            continue
+        row = session.ledger.machine(attempt.machine)
+        if row is None:
+            raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
+        return row
+    raise _refused_everywhere(prepared, refused.first)
+
+
+def _tied(session: Session, prepared: Prepared) -> Prepared:
+    """Return the plan with its requests tied, and without the offers that lie elsewhere."""
+    candidates = open_to_caller(session, tied_candidates(session, prepared.candidates))
+    wants = {one.account: one.request.want for one in candidates.each}
+    offers = (offer for offer in prepared.offers if offer.available.account in wants)
+    fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))
+    return replace(prepared, candidates=candidates, offers=fitting)
+
+
+def _refused_everywhere(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
+    """Return the first refusal, which is made to say how many there were and what may help."""
+    if first is None:
+        return NoCapacity("Nothing that fits is offered.", field="offer")
+    offers, want = _from_the_plan_on(prepared), prepared.plan.request.want
+    if (isinstance(first, NoCapacity) or prepared.candidates.anywhere) and len(offers) > 1:
+        first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
+    if first.next is None:
+        or_else = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
+        first.next = f"Run it again later, ask for another --gpu or --region{or_else}."
+    return first
+
+
+def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
+    """Return the offers in the order of trying, without those that the plan passed over."""
+    if prepared.plan.offer not in prepared.offers:
+        return prepared.offers
+    return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
+
+
+def _resolved(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
+    """Return what was looked up for this offer: with the plan, or now."""
+    if prepared.exact is not None and prepared.exact.offer == offer:
+        return prepared.exact.resolved
+    at = prepared.candidates.of(offer)
+    return resolve(session.provider(at.account), at.request, offer)

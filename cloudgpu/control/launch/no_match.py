@@ -1,0 +1,325 @@
+"""A GPU that is in the price list and launched nowhere any more: said so, with the nearest that can be launched.
+
+Says why nothing that fits can be bought.
+
+Exit code 2 is a wish that cannot be met however often it is repeated: a word that is misspelt, words that contradict
+each other, a market on which it is not sold. Exit code 4 is one that time, another place or more money may meet.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cloudgpu import catalog
+from cloudgpu.catalog.rules import PROVIDERS
+from cloudgpu.control.launch.unlisted import everything, misspelt
+from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, meant_by
+from cloudgpu.core.catalog.gpus import nearest
+from cloudgpu.core.catalog.matching import fits, same_gpu
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Want
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
+from cloudgpu.providers.abilities import HasPriceHistory
+from cloudgpu.providers.base import Provider
+
+
+def retired(provider: Provider, want: Want) -> NoCapacity | None:
+    """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
+
+    Asks the provider once what it launches there.
+    """
+    names = {one.gpu.name for one in _types(provider, want)}
+    lost = [spec for spec in catalog.gpus() if spec.name in names]
+    if not lost:
+        return None
+    listed = _listed(provider, want)
+    stands = "is in the catalogue"
+    if listed:
+        price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
+        where = f"{len(places)} region" + ("s" if len(places) > 1 else "")
+        stands = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
+    return NoCapacity(
+        f"{what(want)} {stands}, but {provider.kind} launches it in no region of account {provider.account} any more.",
+        field="--instance-type" if want.instance_type else "--gpu",
+        value=want.instance_type or counted(want),
+        next=_way_out(provider, want, lost),
+    )
+
+
+def _types(provider: Provider, want: Want) -> list[InstanceType]:
+    """Return the types of the catalogue that were wanted; none for a wish without a GPU."""
+    types = catalog.types(provider.kind)
+    if want.instance_type is not None:
+        return [one for one in types if one.name == want.instance_type]
+    if want.gpu is None:
+        return []
+    fitting = (one for one in types if same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count)
+    return [one for one in fitting if one.gpu.share == 1]
+
+
+def _listed(provider: Provider, want: Want) -> list[CatalogOffer]:
+    """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
+    names = {one.name for one in _types(provider, want)}
+    for market in (want.market, Market.ON_DEMAND):
+        offers = catalog.offers(provider.kind, None, market, legacy=True)
+        found = by_price(offer for offer in offers if offer.type.name in names)
+        if found:
+            return found
+    return []
+
+
+def _way_out(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> str:
+    found = _nearest(provider, want, lost)
+    if found is None:
+        return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
+    gpu, price = found.type.gpu, found.listed.price
+    return (
+        f"Nearest by memory and speed: {gpu.count}x {gpu.name} ({gpu.memory_gib:g} GiB), listed at "
+        f"{price.per_hour.text(4)} an hour: {_command(provider, want, found)}"
+    )
+
+
+def _nearest(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
+    """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
+    anything = Want(region=want.region, zone=want.zone, market=want.market)
+    launched = {(item.instance_type, item.region) for item in provider.available(anything).items}
+    shapes = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, want)}
+    offers = (
+        offer
+        for offer in catalog.offers(provider.kind, None, want.market)
+        if (offer.type.name, offer.listed.region) in launched
+        and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in shapes
+    )
+    return nearest(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
+
+
+def _command(provider: Provider, want: Want, found: CatalogOffer) -> str:
+    gpu = found.type.gpu
+    words = ["cloudgpu", "up", "--provider", provider.kind]
+    words += ["--account", provider.account] if provider.account != provider.kind else []
+    words += ["--gpu", gpu.name.lower() + (f":{gpu.count}" if gpu.count > 1 else "")]
+    words += ["--zone", want.zone] if want.zone else ["--region", want.region] if want.region else []
+    words += ["--spot"] if want.market is Market.SPOT else []
+    return shlex.join(words)
+
+
+def counted(want: Want) -> str:
+    """Return the GPU that was asked for, with its number, as it is typed."""
+    return f"{want.gpu}:{want.gpu_count}" if want.gpu_count > 1 else str(want.gpu)
+
+
+def what(want: Want) -> str:
+    """Return what was asked for, as it stands in a sentence."""
+    if want.instance_type:
+        return want.instance_type
+    return f"{want.gpu_count}x {want.gpu}" if want.gpu else "any machine with a GPU"
+
+
+NAMED = 4  # places that a sentence names before it says how many more
+
+
+def nothing_fits(
+    provider: Provider, want: Want, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
+) -> CloudgpuError:
+    """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a wish that can mean nothing.
+
+    `priced` are those that fit and have a price, `unpriced` says that some have none. Raises what the provider says
+    when it is asked for what is nearest.
+    """
+    if priced:
+        return _too_dear(want, priced)
+    if unpriced:
+        return _unpriced(provider, want)
+    if provider.kind in PROVIDERS:
+        said = _contradiction(provider, want, items) or _other_market(provider, want)
+        return said or _elsewhere(provider, want) or retired(provider, want) or _nothing(provider, want, ())
+    has = everything(provider, want)
+    return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
+
+
+def _unpriced(provider: Provider, want: Want) -> CloudgpuError:
+    """Return the fault of what is there and has no price.
+
+    A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
+    AWS's answer is taken to mean: nobody has seen it for a type that the account could buy on the spot market.
+    """
+    if want.market is Market.SPOT and not want.or_on_demand and isinstance(provider, HasPriceHistory):
+        return _only_on(provider, want, Market.ON_DEMAND, f"{provider.kind} sells no {what(want)} as a spot machine")
+    on_demand = "; or drop --spot" if want.market is Market.SPOT else ""
+    return NoCapacity(
+        f"No price is known for {what(want)}{_of_market(want)}, and cloudgpu launches nothing that it cannot price.",
+        field="price",
+        next=f"{_to_a_price(provider)}{on_demand}",
+    )
+
+
+def _other_market(provider: Provider, want: Want) -> InvalidRequest | None:
+    """Return the fault of a market on which what is wanted is not sold, where it is on the other. Asks once."""
+    if want.or_on_demand:
+        return None
+    other = Market.ON_DEMAND if want.market is Market.SPOT else Market.SPOT
+    there = replace(want, market=other)
+    if not any(fits(item, there) for item in provider.available(there).items):
+        return None
+    return _only_on(provider, want, other)
+
+
+def _only_on(provider: Provider, want: Want, other: Market, says: str = "") -> InvalidRequest:
+    """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
+    place = want.zone or want.region or f"the regions of account {provider.account}"
+    how, way = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
+    on_spot = " --spot" if want.market is Market.SPOT else ""
+    return InvalidRequest(
+        f"{says or f'{provider.kind} sells {what(want)} only {how}'} in {place}.",
+        field="--spot" if other is Market.ON_DEMAND else "--on-demand",
+        value=str(want.market),
+        next=f"{way} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
+    )
+
+
+def _of_market(want: Want) -> str:
+    return " as a spot machine" if want.market is Market.SPOT else ""
+
+
+def _to_a_price(provider: Provider) -> str:
+    if provider.kind in PROVIDERS:
+        return f"Ask for a newer list: cloudgpu catalog refresh; or for a GPU: cloudgpu gpus --provider {provider.kind}"
+    return "Set the price in config.toml, or choose something else."
+
+
+def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:
+    cheapest = min(priced, key=lambda offer: offer.price.per_hour)
+    item, price = cheapest.available, cheapest.price.per_hour
+    return NoCapacity(
+        f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits costs "
+        f"{price.text(4)}: {item.instance_type} in {item.zone}.",
+        field="--max-price",
+        value=f"{want.max_price.dollars:f}" if want.max_price else None,
+        next=f"Allow --max-price {price.dollars:f} or more.",
+    )
+
+
+def _nothing(provider: Provider, want: Want, has: Sequence[Available]) -> NoCapacity:
+    wishes = _wishes(want)
+    if not wishes:
+        message, way = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
+        return NoCapacity(message, field="--provider", value=provider.kind, next=way)
+    words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
+    return NoCapacity(
+        f"Account {provider.account} has nothing with {' '.join(words)}{_instead(want, has)}.",
+        field=options[0],
+        value=wishes[0][1],
+        next=f"{_other_count(want, has)}Drop {_several(options, 'or')}, or pick another --provider.",
+    )
+
+
+def _other_count(want: Want, has: Sequence[Available]) -> str:
+    """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
+    alike = (gpu for item in has for gpu in item.accelerators if want.gpu and same_gpu(gpu.name, want.gpu))
+    counts = sorted({gpu.count for gpu in alike} - {want.gpu_count}, key=lambda count: abs(count - want.gpu_count))
+    return f"Use --gpu {want.gpu}:{counts[0]}. " if counts else ""
+
+
+def _instead(want: Want, has: Sequence[Available]) -> str:
+    """Return which GPUs there are, where one was asked for and the provider has said what it has."""
+    if want.gpu is None or not has:
+        return ""
+    return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
+
+
+def _wishes(want: Want) -> list[tuple[str, str]]:
+    named = {
+        "--gpu": want.gpu and counted(want),
+        "--instance-type": want.instance_type,
+        "--region": want.region,
+        "--zone": want.zone,
+    }
+    return [(key, value) for key, value in named.items() if value]
+
+
+def _contradiction(provider: Provider, want: Want, items: Sequence[Available]) -> CloudgpuError | None:
+    """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
+    if want.gpu is None:
+        return None
+    meant = meant_by(want.gpu, catalog.gpus())  # raises for an unknown one, with the near one
+    if not any(same_gpu(spec.name, want.gpu) for spec in meant):
+        names = " or ".join(spec.name.lower() for spec in meant)
+        return InvalidRequest(
+            f"The catalogue has no GPU {want.gpu!r}; did you mean {names}?",
+            field="--gpu",
+            value=want.gpu,
+            next=f"Use --gpu {names}.",
+        )
+    if want.instance_type is not None:
+        return _wrong_type(provider, want, items)
+    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, want.gpu)})
+    if not counts:
+        return _not_sold(provider, want)
+    if want.gpu_count not in counts:
+        return NoCapacity(
+            f"{provider.kind} has no machine with {want.gpu_count} {want.gpu}: "
+            f"it has them with {_several(map(str, counts), 'or')}.",
+            field="--gpu",
+            value=counted(want),
+            next=f"For example --gpu {want.gpu}:{min(counts, key=lambda count: (abs(count - want.gpu_count), count))}",
+        )
+    return None
+
+
+def _wrong_type(provider: Provider, want: Want, items: Sequence[Available]) -> InvalidRequest | None:
+    """Return the fault of a type that has other GPUs than were asked for beside it."""
+    listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == want.instance_type]
+    asked = [item.accelerators for item in items if item.instance_type == want.instance_type]
+    found = next(iter(listed + asked), None)
+    if found is None or any(same_gpu(gpu.name, want.gpu or "") and gpu.count == want.gpu_count for gpu in found):
+        return None
+    return InvalidRequest(
+        f"{want.instance_type} has {_gpus(found)}, not {want.gpu_count}x {want.gpu}.",
+        field="--gpu",
+        value=counted(want),
+        next="Leave --gpu or --instance-type out.",
+    )
+
+
+def _gpus(found: Sequence[Accelerator]) -> str:
+    return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in found) or "no GPU"
+
+
+def _not_sold(provider: Provider, want: Want) -> NoCapacity:
+    others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, want.gpu or "")})
+    do = f"; {_several(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
+    return NoCapacity(
+        f"{provider.kind} sells no machine with {want.gpu}{do}.",
+        field="--gpu",
+        value=counted(want),
+        next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
+    )
+
+
+def _elsewhere(provider: Provider, want: Want) -> NoCapacity | None:
+    """Return where else it can be launched, where the place is what is in the way. Asks the provider once."""
+    if want.region is None and want.zone is None:
+        return None
+    free = replace(want, region=None, zone=None)
+    found = [item for item in provider.available(free).items if fits(item, free)]
+    if not found:
+        return None
+    regions, zones = {item.region for item in found}, {item.zone for item in found}
+    in_region = sorted(zone for zone in zones if want.zone and zone[:-1] == want.zone[:-1])
+    option, asked = ("--zone", want.zone) if want.zone else ("--region", want.region)
+    places, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
+    return NoCapacity(
+        f"{provider.kind} does not launch {what(want)} in {asked}: it does in {_several(places, 'and')}.",
+        field=option,
+        value=asked,
+        next=f"Name {name} {places[0]}, or leave {option} out.",
+    )
+
+
+def _several(words: Iterable[str], joint: str) -> str:
+    """Return `a, b and c`, or the first few and how many more."""
+    found = list(words)
+    if len(found) > NAMED:
+        return f"{', '.join(found[:NAMED])} and {len(found) - NAMED} more"
+    return f" {joint} ".join(filter(None, (", ".join(found[:-1]), found[-1])))

@@ -1,0 +1,272 @@
+"""Offers that were refused while a launch looks for one, and the further ones that need not be tried for it.
+
+Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.network.reachability import caller_cidr
+from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.launch.attempt import price_from_json
+from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.launch.candidates import Candidate, Candidates
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.catalog.catalog import ListedQuota
+
+Faults = tuple[type[CloudgpuError], ...]
+_OF_OFFERS: Faults = (NoCapacity, QuotaExceeded)
+_OF_ACCOUNTS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
+
+
+@dataclass
+class Refused:
+    """The refusals so far, in order. `anywhere`: offers of several accounts are tried, and one's fault is its own."""
+
+    anywhere: bool
+    each: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
+    _full: set[tuple[str, str, str]] = field(default_factory=set)  # account, region and market whose quota is used up
+
+    @property
+    def unsent(self) -> Faults:
+        """The faults of a look-up after which the next offer is tried: nothing was asked for yet."""
+        return _OF_OFFERS + _OF_ACCOUNTS if self.anywhere else _OF_OFFERS
+
+    @property
+    def sent(self) -> Faults:
+        """The faults of a launch after which the next offer is tried: nothing was made, and that is known for sure."""
+        return (NoCapacity, QuotaExceeded, AuthFailed) if self.anywhere else (NoCapacity,)
+
+    def add(self, offer: Offer, fault: CloudgpuError, *, sent: bool = False) -> str:
+        """Remember a refusal, and return the sentence that says it. Raises what says nothing about an offer."""
+        if isinstance(fault, LedgerUnavailable):
+            raise fault
+        self.each.append((offer, fault))
+        item = offer.available
+        if sent and isinstance(fault, QuotaExceeded):
+            self._full.add((item.account, item.region, str(item.market)))
+        place = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
+        return f"{place}: {fault.message}"
+
+    def bars(self, offer: Offer) -> bool:
+        """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""
+        item = offer.available
+        if self.anywhere and (item.account, item.region, str(item.market)) in self._full:
+            return True
+        return item.account in self.accounts or is_limited(offer, self.each)
+
+    @property
+    def accounts(self) -> set[str]:
+        """The accounts of which no offer can be launched."""
+        return {stopped.available.account for stopped, fault in self.each if isinstance(fault, _OF_ACCOUNTS)}
+
+    @property
+    def first(self) -> CloudgpuError | None:
+        """The first refusal, of the kinds that say most: a quota can be raised, capacity comes back."""
+        faults = [fault for _, fault in self.each]
+        return next((fault for fault in faults if isinstance(fault, _OF_OFFERS)), next(iter(faults), None))
+
+
+def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
+    """Say whether a limit that stopped an offer in the same region stops this one: it needs no less of the same."""
+    return any(isinstance(fault, QuotaExceeded) and _stops(fault, stopped, offer) for stopped, fault in refusals)
+
+
+def _stops(fault: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
+    from cloudgpu.catalog import quotas_of  # reads the whole catalogue
+
+    before, now = stopped.available, offer.available
+    if (before.provider, before.account) != (now.provider, now.account):
+        return False
+    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == fault.value]
+    limits = [one for one in limits if one.is_overall or before.region == now.region]
+    return any(_counted(one, now) >= _counted(one, before) for one in limits)
+
+
+def _counted(quota: ListedQuota, item: Available) -> int:
+    """Return how much of a limit an offer takes, in its unit."""
+    return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
+
+
+Row = dict[str, Any]
+_NOTHING_LOOKED_UP = Resolved({})
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched.
+
+    `without` are accounts of which none can.
+    """
+
+    offer: Offer
+    resolved: Resolved = _NOTHING_LOOKED_UP
+    passed_over: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
+
+
+def tied(provider: Provider, request: LaunchRequest) -> LaunchRequest:
+    """Return the request with the place that its image or volume lies in.
+
+    Raises InvalidRequest where that contradicts what was asked for.
+    """
+    if not isinstance(provider, Resolves):
+        return request
+    bound = provider.bound(request.setup, request.want)
+    region, zone = bound.region or request.want.region, bound.zone or request.want.zone
+    return replace(request, want=replace(request.want, region=region, zone=zone))
+
+
+def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
+    """Return these candidates with the address that may open SSH, where it is this client's.
+
+    Asks an address service, at most once: to be called when there is an offer, so that whoever lacks an SDK, a
+    credential or an offer hears of that first. Raises InvalidRequest where the address is needed and not known.
+    """
+    shut = {one.account for one in candidates.each if _needs_caller(one.provider, one.request.setup)}
+    if not shut:
+        return candidates
+    caller = caller_cidr(session)  # the same for all accounts
+    opened = (_opened(one, caller) if one.account in shut else one for one in candidates.each)
+    return replace(candidates, each=tuple(opened))
+
+
+def _opened(one: Candidate, caller: str) -> Candidate:
+    setup = one.request.setup
+    network = replace(setup.network, ssh_from=(caller,))
+    return replace(one, request=replace(one.request, setup=replace(setup, network=network)))
+
+
+def _needs_caller(provider: Provider, setup: Setup) -> bool:
+    """Say whether this client's address has to be known: it alone is let in."""
+    return isinstance(provider, Reachable) and not _is_open_already(setup)
+
+
+def _is_open_already(setup: Setup) -> bool:
+    """Say whether nobody's address has to be found: somebody is named, or this client does not come straight from it.
+
+    Behind a jump host or without a public address a machine is reached from inside its network: the provider's to say.
+    """
+    network = setup.network
+    return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
+
+
+def first_exact(session: Session, candidates: Candidates, offers: Sequence[Offer]) -> Exact:
+    """Return the first offer for which all can be looked up; those before it are said to be passed over.
+
+    Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
+    meant, what stood in the way of them all.
+    """
+    refused = Refused(candidates.anywhere)
+    for offer in offers:
+        if refused.bars(offer):
+            continue
+        at = candidates.of(offer)
+        try:
+            resolved = resolve(at.provider, at.request, offer)
+        except refused.unsent as fault:
+            session.tell(refused.add(offer, fault))
+            continue
+        said = dict.fromkeys(f"passed over: {_whose(one, refused)}{fault.message}" for one, fault in refused.each)
+        return Exact(offer, resolved, tuple(said), frozenset(refused.accounts))
+    faults = [fault for _, fault in refused.each]
+    raise next((fault for fault in faults if isinstance(fault, QuotaExceeded)), refused.first or faults[0])
+
+
+def _whose(offer: Offer, refused: Refused) -> str:
+    return f"account {offer.available.account}: " if refused.anywhere else ""
+
+
+def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
+    """Return what the exact call of this offer needs; nothing, where a provider looks nothing up."""
+    return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
+
+
+def offers_or_known(session: Session, provider: Provider, want: Want, there: Row | None) -> list[Offer]:
+    """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
+    try:
+        return _offers(session, provider, want)
+    except (NoCapacity, ProviderUnavailable):
+        if there is None or there["price"] is None:
+            raise
+        return [_offer_of(there)]
+
+
+def offers_in(
+    session: Session, provider: Provider, request: LaunchRequest, wished: Want, there: Row | None
+) -> list[Offer]:
+    """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
+    try:
+        return offers_or_known(session, provider, request.want, there)
+    except NoCapacity as fault:
+        setup, want = request.setup, request.want
+        if (want.region, want.zone) != (wished.region, wished.zone):
+            volume = setup.volume.name if setup.volume else None
+            named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
+            said = " and ".join(f"{option} {value}" for option, value in named.items() if value)
+            why = f"The place is that of {said}: name another, or leave it out."
+            placed = fault.field in ("--region", "--zone")  # its way out is about a wish that was not the user's
+            fault.next = why if placed or not fault.next else f"{why} {fault.next}"
+        raise
+
+
+def _offer_of(row: Row) -> Offer:
+    item = Available(
+        provider=row["provider"],
+        account=row["account"],
+        region=row["region"],
+        zone=row["zone"],
+        instance_type=row["instance_type"],
+        market=Market(row["market"]),
+        accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
+        stoppable=row["stoppable"] is not False,
+        stop_means=row["stop_means"] or "",
+        parkable=row.get("parkable") is not False,
+    )
+    return Offer(item, price_from_json(row["price"]))
+
+
+def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
+    stock = provider.available(want)
+    for gap in stock.unanswered:
+        session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
+    available = [as_able(provider, item) for item in stock.items if fits(item, want)]
+    priced, unpriced = join(available, paid_prices(session, provider, available))
+    offers = ranked(priced, want)
+    if offers:
+        return offers
+    from cloudgpu.control.launch.no_match import nothing_fits  # reads the whole catalogue
+
+    raise _silent(stock) or nothing_fits(provider, want, stock.items, priced, unpriced=bool(unpriced))
+
+
+def _silent(stock: Stock) -> CloudgpuError | None:
+    """Return the fault of a search of which a part did not answer: nothing was found, and something may be there."""
+    if not stock.unanswered:
+        return None
+    gap = stock.unanswered[0]
+    return ProviderUnavailable(
+        f"Nothing that fits was found, and {gap.scope} did not answer: {gap.why}",
+        field="--region",
+        value=gap.scope,
+        next="Run it again, or name another --region.",
+    )

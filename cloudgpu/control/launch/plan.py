@@ -1,0 +1,294 @@
+"""Makes a wish into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.templates.find import Template
+from cloudgpu.control.inputs.launch_request import Wish, check_words
+from cloudgpu.control.inputs.setup import setup_remarks
+from cloudgpu.control.launch.any_provider import Found, offers_anywhere, volume_accounts
+from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, owner_of
+from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
+from cloudgpu.control.launch.templates import find_template, parts_at
+from cloudgpu.control.launch.volumes import check_volume
+from cloudgpu.control.network.reachability import network_again
+from cloudgpu.control.policies.resolve import policy_of
+from cloudgpu.control.pricing.attached_costs import extras_of
+from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.team.law import check_override, check_owner
+from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
+from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.offers import Offer
+from cloudgpu.core.policies.description import Says, rules_for
+from cloudgpu.core.policies.endings import of_offer
+from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.policy import Rule, Spans
+from cloudgpu.core.values.naming import derived_key, digest, lock_name
+from cloudgpu.core.values.times import duration_text, minute
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import WritesAtHome, guarding
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from cloudgpu.ledger.log.base import View
+
+Row = dict[str, Any]
+TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
+OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
+ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
+_PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A wish made into a plan with all its offers; nothing has been asked for yet."""
+
+    plan: LaunchPlan
+    offers: tuple[Offer, ...]  # all that fit, in the order of trying
+    candidates: Candidates  # the accounts that they are of, each with its own request
+    template: Template
+    fingerprint: str
+    existing: Row | None
+    key: str | None = None
+    name: str | None = None
+    new: bool = False
+    again: bool = False  # it brings back a machine of which an image is kept
+    exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
+    override: str | None = None  # why a budget is to be passed
+
+    @property
+    def lock(self) -> str:
+        """The lock under which this request is launched."""
+        return lock_name(self.key or derived_key(self.fingerprint, 1))
+
+
+def prepare(session: Session, wish: Wish) -> Prepared:
+    """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
+
+    Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
+    not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
+    """
+    check_words(wish)
+    check_override(session, wish.override)
+    check_owner(session, owner_of(session, wish))
+    template = find_template(session, wish.template)
+    candidates = candidates_of(session, wish, template)
+    fingerprint = _fingerprint(candidates.identity, wish.name)
+    existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
+    there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
+    if existing and candidates.anywhere:
+        here = session.account_here(existing)
+        one = candidate(session, wish, template, here)  # it is there, whatever the others offer
+        candidates = replace(candidates, each=(one,), passed=())
+    if there is None and not candidates.anywhere:
+        check_volume(session, candidates)
+    found = _found(session, candidates, there)
+    if there is None:
+        check_volume(session, found.candidates)  # by now it is known in which zone one of several lies
+        found = replace(found, candidates=open_to_caller(session, found.candidates))
+    first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
+    found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
+    return Prepared(
+        plan=_plan(session, found, template, first),
+        offers=found.offers,
+        candidates=found.candidates,
+        template=template,
+        fingerprint=fingerprint,
+        existing=existing,
+        key=wish.key,
+        name=wish.name,
+        new=wish.new,
+        exact=None if there else first,
+        override=wish.override,
+    )
+
+
+def _found(session: Session, candidates: Candidates, there: Row | None) -> Found:
+    """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
+    if candidates.anywhere:
+        return offers_anywhere(session, candidates, there)
+    (one,) = candidates.each
+    wished = one.request.want
+    if there is None:
+        one = replace(one, request=tied(one.provider, one.request))
+    offers = offers_in(session, one.provider, one.request, wished, there)
+    return Found(tuple(offers), replace(candidates, each=(one,)))
+
+
+def prepare_again(
+    session: Session, request: LaunchRequest, row: Row, spans: Spans, override: str | None = None
+) -> Prepared:
+    """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
+
+    Raises as `prepare` does.
+    """
+    provider, template = session.provider(request.account), find_template(session, request.template)
+    request = tied(provider, request)
+    offers = offers_or_known(session, provider, request.want, None)
+    request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
+    one = Candidate(provider, request, spans, policy_of(session, row).policy)
+    found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
+    first = first_exact(session, found.candidates, offers)
+    return Prepared(
+        plan=_plan(session, found, template, first),
+        offers=found.offers,
+        candidates=found.candidates,
+        template=template,
+        fingerprint=row["request"],
+        existing=None,
+        key=row["key"],
+        name=row["name"],
+        again=True,
+        exact=first,
+        override=override,
+    )
+
+
+def _plan(session: Session, found: Found, template: Template, first: Exact) -> LaunchPlan:
+    """Return the plan whose first offer is `first`, followed by those that come after it."""
+    at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
+    request, provider = at.request, at.provider
+    guarded = guarding(provider, resolved)
+    parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
+    left_out = {part.kind for part in parts} - provider.runs_parts
+    offers = found.offers[found.offers.index(first.offer) :]
+    remarks = (
+        *_written(provider, request, parts, left_out),
+        *found.remarks,
+        *first.passed_over,
+        *setup_remarks(request.setup),
+        *resolved.remarks,
+        *at.remarks,
+    )
+    return launch_plan(
+        request,
+        offers,
+        left_out=tuple(sorted(left_out | set(resolved.left_out))),
+        guards=(resolved.guards or _guards(guarded)) + (ONLY_PASSES,) * guarded.only_passes,
+        guarded=guarded,
+        now=now,
+        extras=extras_of(first.offer, resolved),
+        remarks=(*remarks, *_other_terms(found, at)),
+        said_by=(at.spans.lease_from, at.spans.renew_from),
+        licence=resolved.licence,
+        volume_there=_is_billed_already(session, request),
+        rules=_rules(at, first.offer, guarded, now),
+        anywhere=found.candidates.anywhere,
+        policy=at.policy,
+    )
+
+
+def _written(
+    provider: Provider, request: LaunchRequest, parts: Sequence[Part], left_out: Iterable[str]
+) -> Iterator[str]:
+    """Yield what is written in the home of somebody's own computer, and which packages are not installed there."""
+    if isinstance(provider, WritesAtHome):
+        yield from provider.writes(request.name or "NAME", template=any(part.kind == "on_start" for part in parts))
+    if "packages" in left_out:
+        named = " ".join(part.text for part in parts if part.kind == "packages").split()
+        listed = ", ".join(dict.fromkeys(named))
+        yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
+
+
+def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple[Says, ...]:
+    """Return what the policy says of this machine beside lease and renew-until."""
+    if at.policy is None:
+        return ()
+    row = {**of_offer(offer.available, at.request.setup), "guards": guarded.to_json()}
+    return tuple(one for one in rules_for(at.policy, now, row) if one.rule in _PLANNED)
+
+
+def _other_terms(found: Found, at: Candidate) -> Iterator[str]:
+    """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
+    for one in found.candidates.each:
+        terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
+        if terms != (at.request.policy, at.request.lease_s, at.request.renew_s):
+            lasts = f"lease {duration_text(one.spans.lease)}, renew-until {duration_text(one.spans.renew_until)}"
+            yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {lasts}"
+
+
+def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
+    """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
+    volume = request.setup.volume
+    return volume is not None and request.account in volume_accounts(session, volume.name)
+
+
+def _guards(found: Guards) -> tuple[str, ...]:
+    """Return what ends such a machine, in words, where its provider looks nothing up."""
+    said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
+    timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
+    return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))
+
+
+def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
+    """Return the machine of this request that lives, or that can be started from what is kept of it.
+
+    Raises InvalidRequest when `key` cannot be used for it.
+    """
+    rows = view.machines()
+    if key is None:
+        same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
+        return max(same, key=lambda row: row["ended"] is None) if same else None
+    for row in rows:
+        if row["key"] != key or (row["attempt"] in ("refused", "void") and not comes_back(row)):
+            continue
+        if row["ended"] is not None and not comes_back(row):
+            raise InvalidRequest(
+                f"The machine of --key {key} ended at {minute(row['ended'])}; a key launches one machine, once.",
+                field="--key",
+                value=key,
+                next="Use another --key for a new machine.",
+            )
+        if row["request"] not in (fingerprint, key):  # one that was taken up without its launch bears its key
+            raise InvalidRequest(
+                f"--key {key} belongs to {row['name']}, which was launched by a different request.",
+                field="--key",
+                value=key,
+                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row['name']}).",
+            )
+        return row if _is_there(row) else None
+    return None
+
+
+def _is_there(row: Row) -> bool:
+    return comes_back(row) or (row["ended"] is None and row["attempt"] == "made")
+
+
+def _is_of(row: Row, fingerprint: str) -> bool:
+    """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
+    if row["request"] == row["key"]:
+        return lock_name(row["key"]) == lock_name(derived_key(fingerprint, 1))
+    return bool(row["request"] == fingerprint)
+
+
+def unsettled_of(view: View, lock: str) -> Row | None:
+    """Return the unfinished attempt that is launched under this lock, if there is one."""
+    rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
+    return next(rows, None)
+
+
+def _fingerprint(request: LaunchRequest, name: str | None) -> str:
+    """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
+    want, setup = request.want, request.setup
+    return digest(
+        request.provider,
+        request.account,
+        want.gpu or "",
+        str(want.gpu_count),
+        want.instance_type or "",
+        want.region or "",
+        want.zone or "",
+        str(want.market),
+        request.template,
+        request.owner,
+        request.project,
+        name or "",
+        json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
+    )

@@ -1,0 +1,1 @@
+"""Stops, starts, parks, extends and ends machines."""

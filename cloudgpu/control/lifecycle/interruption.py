@@ -1,0 +1,48 @@
+"""Rehearses a spot interruption where the provider can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.team.law import check_may
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import CanRehearseInterruption
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+
+
+def interrupt(session: Session, row: dict[str, Any]) -> datetime:
+    """Give a spot machine its notice and return when it will be taken, aware UTC.
+
+    Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
+    that has ended; RoleNeeded where it is not theirs to interrupt.
+    """
+    check_may(session, row, "interrupt")
+    provider = session.provider_of(row)
+    if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
+        raise InvalidRequest(
+            f"{row['name']} cannot be interrupted: it is {row['market'].replace('_', '-')} on {row['provider']}.",
+            field="name",
+            value=row["name"],
+            next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
+        )
+    row = looked_at(session, row)
+    left = f"{row['name']} may have got its notice: cloudgpu show {row['name']} --refresh says."
+    with changing(left), told_if_gone(session, row):
+        at = provider.interrupt(row["provider_id"])
+    now = session.clock()
+    line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")
+    session.ledger.append([line])
+    return at
+
+
+def interrupted(row: dict[str, Any], at: datetime) -> dict[str, Any]:
+    """Return the answer of `spot interrupt`."""
+    return {"name": row["name"], "taken_at": iso(at)}

@@ -1,0 +1,259 @@
+"""Says what ends a held machine all the same: its renew-until, a schedule, a budget. Said when a hold is set.
+
+Moves a lease's end and sets or releases a hold. A later renew-until is admitted by the budgets before it is set.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets.admission import carried, decided, look_first, row_until
+from cloudgpu.control.budgets.refusal import Way, span_text
+from cloudgpu.control.budgets.store import budgets
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
+from cloudgpu.control.policies.limits import check_extended, check_held
+from cloudgpu.control.policies.resolve import limits_of, policy_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.budgets.budget import Action
+from cloudgpu.core.budgets.enforcement import WARNINGS
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
+from cloudgpu.core.policies.policy import Act, Do, Policy
+from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.abilities import SetsTimer, Taggable
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.log.base import View
+
+Row = dict[str, Any]
+
+
+def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
+    """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
+    try:
+        policy = policy_of(session, row).policy
+        said = [*_moments(session, row, policy, until), *_spent(session, row, policy)]
+    except InvalidRequest as fault:  # a hold keeps a machine from being ended: no broken file is to be in its way
+        return f"whether something ends it all the same is not known: {fault.message}"
+    return "; ".join(said) or None
+
+
+def _moments(session: Session, row: Row, policy: Policy | None, until: datetime) -> Iterator[str]:
+    end = from_iso(row["renew_until"]) if row["renew_until"] else None
+    off = None
+    if policy is not None and not only_warned(row, policy):
+        off = next_off(policy.schedules, session.clock())
+    if off is not None and off < until and (end is None or off < end):
+        erased = agreed(row, policy) is Do.TERMINATE
+        back = "its disk is deleted" if erased else "start brings it back until the next off"
+        yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
+    if end is not None and end < until:
+        lost = " and deletes its disk" if at_last(row, policy) is Do.TERMINATE else ""
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, row)}"
+
+
+def _moved(session: Session, row: Row) -> str:
+    """Return what moves a machine's renew-until, as the end of a sentence."""
+    try:
+        provider = session.provider_of(row)
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(row["provider_id"]) is not None
+    except CloudgpuError:
+        return ""  # extend says it
+    return f": {row['provider']} has fixed that until it is stopped" if fixed else "; extend moves that"
+
+
+def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:
+    stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(row)]
+    if stops:
+        names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
+        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost(row)}"
+    if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
+        yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings{_lost(row)}"
+
+
+def _lost(row: Row) -> str:
+    return "; its disk is deleted then" if gentlest(row) is Do.TERMINATE else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What a longer lease means: both its ends, whether `renew-until` moves, and what the added time costs."""
+
+    row: Row
+    lease: Lease
+    moves_renew_until: bool
+    added_cost: Money
+
+
+def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
+    """Ask the machine's provider, and return what extending would do to the lease that it has now.
+
+    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
+    end beyond the lab's limits, ProviderUnavailable where its provider does not answer, RoleNeeded where it is not
+    theirs to extend.
+    """
+    check_may(session, row, "extend")
+    row = latest_of(session, row)
+    now = session.clock().replace(microsecond=0)
+    if row["expires"] is None or row["renew_until"] is None:
+        lease = Lease(now + by, now + by)
+    else:
+        lease = extended(from_iso(row["expires"]), from_iso(row["renew_until"]), by, now)
+    moves = row["renew_until"] is None or lease.renew_until > from_iso(row["renew_until"])
+    check_extended(row["name"], lease, now, limits_of(session))
+    return Extension(row, lease, moves, _cost(row, by))
+
+
+def extend(session: Session, extension: Extension, *, override: str | None = None) -> Row:
+    """Carry out an extension and return the machine's new row.
+
+    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it;
+    LedgerUnavailable where it moves and the ledger is in doubt.
+    """
+    row = extension.row
+    check_may(session, row, "extend")
+    check_override(session, override)
+    if extension.moves_renew_until:
+        session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
+        look_first(session, {}, lambda budget: budget.scope.covers(row))
+    with alone(session, row):
+        latest = latest_of(session, session.ledger.machine(row["id"]) or row)
+        return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
+
+
+def _not_before(lease: Lease, row: Row) -> Lease:
+    """Return the lease with no end before the one that somebody else has set since it was planned."""
+    known = [from_iso(row[name]) if row[name] else lease.expires for name in ("expires", "renew_until")]
+    return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
+
+
+def relet(session: Session, row: Row, lease: Lease, why: str, override: str | None = None) -> Row:
+    """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
+
+    The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
+    returned under it: one that has ended gets no lease.
+    In this order, since what the ledger does not know, no budget counts. A machine that surely did not take it keeps
+    the lease that it had, and the ledger says so; where nobody knows, the next look does.
+    """
+    provider, now = _taggable(session, row), session.clock()
+    who = by(session, row, "extend")
+    timers.check_reach(session, row, lease.renew_until)
+
+    def decision(view: View) -> Sequence[Draft]:
+        known = view.machine(row["id"]) or row
+        moves = known["renew_until"] is None or lease.renew_until > from_iso(known["renew_until"])
+        more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
+        return [lease_line(row, lease, why, now, who=who), *more]
+
+    with changing(f"The new lease of {row['name']} may not be set everywhere. Run the same command again."):
+        decided(session, decision, _way(row, now))
+        try:
+            with told_if_gone(session, row):
+                provider.tag(row["provider_id"], lease.tags())
+        except ProviderUnavailable:
+            _read_back(session, row)
+            raise
+        except CloudgpuError:
+            _put_back(session, row)
+            raise
+        return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
+
+
+def _read_back(session: Session, row: Row) -> None:
+    """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
+    with suppress(CloudgpuError):
+        refresh(session, session.ledger.machine(row["id"]) or row)
+
+
+def _put_back(session: Session, row: Row) -> None:
+    """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
+    now = session.clock()
+    body = {"expires": row["expires"], "renew_until": row["renew_until"], "why": "the machine did not take the new one"}
+    body["host"] = platform.node()
+    session.ledger.append([Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")])
+
+
+def _way(row: Row, now: datetime) -> Way:
+    """Return how less can be asked for: by how much the lease's end may move."""
+    base = now if row["expires"] is None else max(now, from_iso(row["expires"]))
+
+    def shorter(until: datetime) -> str:
+        return f"cloudgpu extend {row['name']} {span_text(until - base)}"
+
+    return Way(shorter, None if row["renew_until"] is None else max(base, from_iso(row["renew_until"])))
+
+
+def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
+    """Set a hold that ends at `until`, or release it (None); return the machine's new row.
+
+    Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
+    InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
+    it is not theirs to hold.
+    """
+    check_may(session, row, "hold")
+    if until is not None:  # a release needs no limits, and a broken file of them does not hinder it
+        check_held(row["name"], until, session.clock(), limits_of(session))
+    until = until and until.replace(microsecond=0)  # as a tag can carry it
+    with alone(session, row):
+        row = latest_of(session, session.ledger.machine(row["id"]) or row)
+        provider = _taggable(session, row)
+        with changing(f"The hold of {row['name']} may be set or not. Run the same command again."):
+            with told_if_gone(session, row):
+                provider.tag(row["provider_id"], hold_tags(until))
+            now, end = session.clock(), iso(until) if until else None
+            body = {"until": end, "why": "asked", "host": platform.node(), **by(session, row, "hold")}
+            line = Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")
+            return session.ledger.append_to(row, [line])
+
+
+def check_hold(name: str, until: object, *, release: bool) -> None:
+    """Raise InvalidRequest unless exactly one is meant: an end, or the release."""
+    if release == (until is not None):
+        raise InvalidRequest(
+            "A hold has an end: say until when, or --release.",
+            field="UNTIL",
+            value=None if until is None else str(until),
+            next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
+        )
+
+
+def _taggable(session: Session, row: Row) -> Taggable:
+    provider = session.provider_of(row)
+    if not isinstance(provider, Taggable):
+        raise InvalidRequest(
+            f"The lease of a machine on {row['provider']} cannot be changed.", field="name", value=row["name"]
+        )
+    return provider
+
+
+def latest_of(session: Session, row: Row) -> Row:
+    """Ask the provider of a machine whose lease is to be changed and return its row of now; raise `gone` if it ended.
+
+    Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
+    """
+    if row["ended"] is None and row["provider_id"] is None:
+        raise InvalidRequest(
+            f"{row['name']} has no lease to change: its launch is not settled.",
+            field="name",
+            value=row["name"],
+            next="Run: cloudgpu ls --refresh",
+        )
+    return looked_at(session, row)
+
+
+def _cost(row: Row, by: timedelta) -> Money:
+    return run_cost(Money(row["price"]["nanos_per_hour"]), by) if row["price"] else ZERO

@@ -1,0 +1,425 @@
+"""Stops, starts and ends machines: asked in the ledger first, then carried out, then proved."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets.admission import carried, decided, look_first, row_until
+from cloudgpu.control.budgets.refusal import Way, shorter_launch
+from cloudgpu.control.inventory.local_files import tidy
+from cloudgpu.control.inventory.protection import note, stopped_instead
+from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.inventory.termination import PROVED_WITHIN, is_stopped, prove
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
+from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.parking import park, put_back
+from cloudgpu.control.outage.outage import without_ledger
+from cloudgpu.control.policies.limits import start_within
+from cloudgpu.control.policies.resolve import check_renewable, limits_of, policy_of, spans_of_start
+from cloudgpu.control.pricing.price_history import available, pin_to_the_end, price_again
+from cloudgpu.control.pricing.traffic import count_before_end
+from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.named_resources import write
+from cloudgpu.control.records.observations import asked, not_before, not_begun_line
+from cloudgpu.control.session.accounts import and_billed
+from cloudgpu.control.session.ended import gone
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.policies.description import off_now
+from cloudgpu.core.policies.endings import gentlest
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    EndRefused,
+    InvalidRequest,
+    LedgerUnavailable,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from cloudgpu.core.model.resources import Leftover
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
+
+    row: Row
+    on_purpose: tuple[Leftover, ...] = ()
+    remains: Remains | None = None
+
+
+def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None = None) -> Row:
+    """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
+
+    `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
+    nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to stop;
+    Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
+    """
+    return without_ledger(session, row, partial(_stop_alone, session, why=why, check=check), _stopped_words)
+
+
+def _stopped_words(row: Row) -> str:
+    return f"{row['name']} is {'parked' if stays(row) else row['state']} and not billed"
+
+
+def _stop_alone(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None) -> Row:
+    check_may(session, row, "stop")
+    with alone(session, row), changing(unproved("stop", row["name"])):
+        row = session.ledger.machine(row["id"]) or row
+        if check is not None:
+            check(row)
+        check_stop(row)
+        if stays(row) or _is_parked_by_stop(session, row):
+            row = park(session, row if stays(row) else _settled(session, row), why=why)
+        else:
+            row = _stopped_or_parked(session, _settled(session, row), why)
+    tidy(session)
+    return row
+
+
+def check_stop(row: Row) -> None:
+    """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
+
+    Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
+    """
+    if row["stoppable"] is not False or row["ended"] is not None:
+        return
+    why = None
+    if gentlest(row) is Do.TERMINATE:
+        why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
+    elif not (row["setup"] or {}).get("keep_disk", True):
+        why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
+    if why is not None:
+        raise InvalidRequest(
+            f"{row['name']} {why}",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        )
+
+
+def _is_parked_by_stop(session: Session, row: Row) -> bool:
+    return row["stoppable"] is False and kept.keeps(session, row)
+
+
+def _stopped_or_parked(session: Session, row: Row, why: str) -> Row:
+    """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
+    try:
+        return _stop(session, row, why)
+    except InvalidRequest:
+        if row["stoppable"] is not None or row["market"] != "spot" or not kept.keeps(session, row):
+            raise
+        return park(session, session.ledger.machine(row["id"]) or row, why=why)
+
+
+def _stop(session: Session, row: Row, why: str) -> Row:
+    latest = refresh(session, row)
+    if latest["ended"]:
+        raise gone(latest, session.clock())
+    provider = _pausable(session, latest)
+    if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
+        if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
+            return session.ledger.append_to(latest, [_not_started(session, latest)])
+        return latest
+    session.tell(f"{row['name']}: stopping")
+    count_before_end(session, latest)
+    session.ledger.append(
+        [asked("stop", row["id"], why, not_before(row, session.clock()), who=by(session, row, "stop"))]
+    )
+    try:
+        latest = prove(session, latest, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+    except EndRefused as refusal:
+        note(session, row, "stop", refusal)
+        refusal.message = f"{row['name']} was not stopped: {refusal.message} It runs on and is billed."
+        raise
+    pin_to_the_end(session, latest)
+    if latest["ended"]:
+        raise gone(latest, session.clock())
+    return latest
+
+
+def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None = None) -> Lease:
+    """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
+
+    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
+    `renew` does. Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more, and for
+    a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
+    """
+    now = session.clock().replace(microsecond=0)
+    wished = _wished_lease(session, row, span, renew, now)
+    return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
+
+
+def _wished_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None, now: datetime) -> Lease:
+    agreed = row["renew_s"]
+    if renew is not None:
+        lease = span or min(spans_of_start(session, row, None).lease, renew)
+        check_renewable(lease, renew)
+        return Lease(now + lease, now + renew)
+    if span is not None and agreed:
+        return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
+    usual = spans_of_start(session, row, span)
+    renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
+    return Lease(now + min(usual.lease, renewable), now + renewable)
+
+
+def start(session: Session, row: Row, lease: Lease, *, override: str | None = None) -> Row:
+    """Start a stopped machine under a new lease and return its row once the start is accepted.
+
+    Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
+    where a budget does not carry it; `override` says why to pass it. RoleNeeded where it is not theirs to start.
+    """
+    check_may(session, row, "start")
+    check_override(session, override)
+    session.check_launchable()
+    look_first(session, {}, lambda budget: budget.scope.covers(row))
+    name = row["name"]
+    billed = and_billed(row, ", and billed")
+    left = f"{name} may be starting{billed}. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
+    with alone(session, row), changing(left):
+        latest = refresh(session, _settled(session, row))
+        if latest["ended"]:
+            raise gone(latest, session.clock())
+        if latest["state"] in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
+            session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
+            return latest
+        provider = _pausable(session, latest)
+        for sentence in off_now(policy_of(session, latest).policy, latest, session.clock()):
+            session.tell(f"{name}: {sentence}")
+        _admit_start(session, latest, lease, _new_price(session, latest, provider), override)
+        session.tell(f"{row['name']}: starting")
+        try:
+            _tag(provider, row, lease)
+            timers.before_start(session, session.ledger.machine(row["id"]) or row)
+        except CloudgpuError:
+            session.ledger.append([_not_started(session, row)])
+            raise
+        try:
+            provider.start(row["provider_id"])
+        except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as fault:
+            session.ledger.append([_not_started(session, row)])
+            if isinstance(fault, NoCapacity):
+                fault.next = (
+                    fault.next or "Try again later: its disk is kept. Or launch another machine: cloudgpu up --new"
+                )
+            raise
+        except ProviderUnavailable as fault:
+            latest = _look_after(session, latest, fault)
+            if latest["state"] not in ("running", "pending"):
+                raise
+        return timers.guard(session, refresh(session, latest), "start")
+
+
+def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], override: str | None) -> None:
+    """Write that the start is asked, where the budgets carry it, at the price that it has now."""
+    wanted = row_until(row, lease.renew_until)
+    for line in prices:
+        wanted |= {name: line.body[name] for name in ("price", "on_demand") if line.body.get(name)}
+    now = session.clock()
+    who = by(session, row, "start")
+    lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row["id"], "asked", now, who=who)]
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']}")
+    decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
+
+
+def _not_started(session: Session, row: Row) -> Draft:
+    """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
+    return not_begun_line(row, "the provider did not take it", session.clock())
+
+
+def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
+    """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
+    billed = and_billed(row, ", and billed")
+    fault.next = f"It may be running{billed}. Run: cloudgpu show {row['name']} --refresh"
+    try:
+        return refresh(session, row)
+    except ProviderUnavailable:
+        raise fault from None
+
+
+def end(session: Session, row: Row, *, why: str) -> Row:
+    """End a machine as `end_all_of` does; return its row."""
+    return end_all_of(session, row, why=why).row
+
+
+def end_all_of(
+    session: Session, row: Row, *, why: str, failed: bool = False, check: Callable[[Row], None] | None = None
+) -> Ended:
+    """End the machine and all that was made with it, images of it included; return once all is proved gone.
+
+    `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
+    is not to be ended any more. Works on every machine of this ledger, also one whose launch was interrupted or
+    whose end was, and on one that is parked. Raises StopUnproved when the proof did not come in time, EndRefused where
+    something protects it (it is stopped then, where it can be), Unrecorded when the machine is gone and the ledger does
+    not know it yet, RoleNeeded where it is not theirs to end.
+    """
+    act = partial(_end_alone, session, why=why, failed=failed, check=check)
+    return without_ledger(session, row, act, lambda one: f"{one.row['name']} was ended and nothing of it is left")
+
+
+def _end_alone(session: Session, row: Row, *, why: str, failed: bool, check: Callable[[Row], None] | None) -> Ended:
+    check_may(session, row, "end")
+    with alone(session, row), changing(unproved("end", row["name"])):
+        if check is not None:
+            check(session.ledger.machine(row["id"]) or row)
+        try:
+            row = session.ledger.machine(row["id"]) or row
+            row = _settled_and_ended(session, row, why, failed=failed)
+            row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
+        except (LedgerAway, Unrecorded):
+            raise
+        except (LedgerUnavailable, InvalidRequest) as fault:  # no reason to leave it on
+            raise ended_unrecorded(session, row, fault, whole=True) from fault
+        if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
+            saved.forget(session.home.attempts, row["token"] or "none")
+    tidy(session)  # not under the lock: what is locked may still be made
+    with contextlib.suppress(LedgerUnavailable):  # the next look writes it
+        write(session, on_purpose)
+    return Ended(row, tuple(on_purpose), _remains(session, row))
+
+
+def _remains(session: Session, row: Row) -> Remains | None:
+    """Return which files of its owner's were left where the machine was."""
+    if not row["provider_id"]:
+        return None
+    with contextlib.suppress(CloudgpuError):
+        provider = session.provider_of(row)
+        return provider.remains(row["provider_id"]) if isinstance(provider, WritesAtHome) else None
+    return None
+
+
+def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) -> Row:
+    if row["attempt"] == "open":
+        row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
+    if row["ended"] is None:
+        return _end(session, row, why, failed=failed)
+    kept.discard_line(session, row, why)
+    if row["provider_id"]:
+        session.provider_of(row).terminate(row["provider_id"])  # what a killed `down` may have left
+    return timers.drop(session, row) if row.get("timer") else row
+
+
+def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
+    """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
+
+    One that was started from an image keeps that: nothing of what it held is lost.
+    """
+    row, why = session.ledger.machine(row["id"]) or row, f"it did not come up: {fault.message}"
+    try:
+        if row["kept"]:
+            with alone(session, row):
+                put_back(session, row, why=why)
+            fault.message += " It was ended again; its image is kept."
+            fault.next = f"Run: cloudgpu start {row['name']}"
+        else:
+            end_all_of(session, row, why=why, failed=True)
+            fault.message += " It was removed; nothing is left running."
+    except Unrecorded as second:
+        fault.message += f" {second.message}"
+    except CloudgpuError as second:
+        fault.message += f" It could not be removed ({second.message})."
+        fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row['name']}"
+
+
+def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
+    provider = session.provider_of(row)
+    session.tell(f"{row['name']}: ending")
+    count_before_end(session, row)
+    there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
+    session.ledger.append(
+        [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"), failed=failed)]
+    )
+    ask = partial(provider.terminate, row["provider_id"])
+    try:
+        row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
+    except EndRefused as refusal:
+        raise stopped_instead(session, row, refusal) from refusal.__cause__
+    pin_to_the_end(session, row)
+    return timers.drop(session, row)
+
+
+def _is_there(provider: Provider, row: Row) -> bool:
+    """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
+
+    One that others are ending already is not there in this sense: its end is no end of ours.
+    """
+    try:
+        found = provider.get(row["provider_id"])
+        return found.state is not State.TERMINATED and (found.billed or not row["billed"])
+    except CloudgpuError:
+        return False
+
+
+def _tag(provider: Provider, row: Row, lease: Lease) -> None:
+    if isinstance(provider, Taggable):
+        provider.tag(row["provider_id"], lease.tags())
+
+
+def lease_line(row: Row, lease: Lease, why: str, now: datetime, *, who: Mapping[str, str]) -> Draft:
+    """Return the line that records a lease that was set; `who` is `law.by`."""
+    body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
+    body |= {"host": platform.node(), **who}
+    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:{iso(lease.renew_until)}")
+
+
+def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
+    """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
+    from cloudgpu.control.pricing.attached_costs import paid_prices
+
+    (price,) = paid_prices(session, provider, [available(row)])
+    return [] if price is None else price_again(session, row, price, session.clock())
+
+
+def _pausable(session: Session, row: Row) -> Any:
+    provider = session.provider_of(row)
+    if row["stoppable"] is False or not isinstance(provider, Pausable):
+        raise InvalidRequest(
+            f"{row['name']} cannot be stopped and started ({row['market']} on {row['provider']}).",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        )
+    return provider
+
+
+def _settled(session: Session, row: Row) -> Row:
+    row = session.ledger.machine(row["id"]) or row
+    if row["attempt"] == "open":
+        row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
+    if row["ended"]:
+        raise gone(row, session.clock())
+    return row
+
+
+def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
+    """Return what keeps every other process from this machine, and from launches of the same request."""
+    name = lock_name(row["key"] or row["id"])
+    if session.held(name):
+        session.waits(f"{row['name']}: another cloudgpu is at work on it; waiting for it")
+    return session.hold(name, wait=900)

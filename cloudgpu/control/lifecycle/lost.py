@@ -1,0 +1,89 @@
+"""Takes a machine for gone by somebody's word: where its account, or its computer, will never answer here again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.lifecycle.lifecycle import alone
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.observations import not_before, settled, vanished
+from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.ended import gone
+from cloudgpu.control.session.identity import is_on_computer
+from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.team.law import check_may, law_of
+from cloudgpu.core.team.rights import Role
+from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+
+
+def lose(session: Session, row: Row, why: str) -> Row:
+    """Write that the machine is gone because whoever is at work here says so, and why; return its row.
+
+    Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
+    that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,
+    InstanceNotFound for one that has ended, RoleNeeded where it is not theirs to end.
+    """
+    if not why.strip():
+        message = "Say why it is known that the machine is gone."
+        raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was installed anew'")
+    _check_owner(session, row)
+    with alone(session, row):
+        row = session.ledger.machine(row["id"]) or row
+        if row["ended"] is not None:
+            raise gone(row, session.clock())
+        _check_out_of_reach(session, row)
+        now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
+        lines = [vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
+        if row["attempt"] == "open":
+            lines = [settled(row["id"], row["token"], "void", proof, now)]
+        lost = session.ledger.append_to(row, lines)
+        if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
+            saved.forget(session.home.attempts, row["token"] or "none")
+    return lost
+
+
+def check_lost(session: Session, row: Row, option: str) -> None:
+    """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
+    try:
+        _check_owner(session, row)
+        _check_out_of_reach(session, row)
+    except InvalidRequest as fault:
+        fault.field = option
+        raise
+
+
+def _check_owner(session: Session, row: Row) -> None:
+    """Raise where this is not theirs to say: without roles only the owner of that name may."""
+    law = law_of(session)
+    check_may(session, row, "end", law=law)
+    if law.role is Role.ALONE and row["owner"] and not is_mine(session, row):
+        raise InvalidRequest(
+            f"{row['name']} is {row['owner']}'s: only they may say that it is gone.",
+            field="--lost",
+            value=row["name"],
+            next=f"Ask {row['owner']}.",
+        )
+
+
+def _check_out_of_reach(session: Session, row: Row) -> None:
+    try:
+        session.provider_of(row)
+    except AuthFailed:
+        raise
+    except (NotReachableHere, InvalidRequest):
+        return
+    except ProviderUnavailable:
+        if not is_on_computer(row):  # a cloud answers again
+            raise
+        return
+    raise InvalidRequest(
+        f"{row['name']} can be asked from here, so that nobody's word is needed.",
+        field="--lost",
+        value=row["name"],
+        next=f"Run: cloudgpu down {row['name']}",
+    )

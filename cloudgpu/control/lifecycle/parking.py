@@ -1,0 +1,87 @@
+"""Parks a machine that cannot be stopped: it ends, its disk is kept as an image, `start` brings it back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.protection import stopped_instead
+from cloudgpu.control.inventory.sync import refresh
+from cloudgpu.control.inventory.termination import prove
+from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.pricing.traffic import count_before_end
+from cloudgpu.control.records import retention as kept
+from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.errors import EndRefused, InvalidRequest
+from cloudgpu.providers.abilities import Imageable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+
+
+def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
+    """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
+
+    Without `finish` the image is left to the looks that come, which go on with it.
+
+    Goes on where an earlier process stopped, with a machine that has ended too. The caller holds the lock. Returns the
+    row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
+    took too long, InstanceNotFound when there is no disk to keep.
+    """
+    if not kept.keeps(session, row):
+        raise _cannot(row)
+    if row["ended"] is None:
+        row = refresh(session, row)
+    if not row["parked"] or row["ended"] is None:
+        row = kept.park_line(session, row, why, session.clock())
+    if row["ended"] is None:
+        with changing(unproved("end", row["name"])):
+            row = _end_keeping_disk(session, row)
+        session.tell(f"{row['name']}: it has ended and is not billed for compute any more")
+    if not finish:
+        return row
+    with changing(
+        f"The disk of {row['name']} is kept, and is still being made an image. The next look goes on with it."
+    ):
+        return kept.parked(session, row)
+
+
+def put_back(session: Session, row: Row, *, why: str) -> Row:
+    """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
+    row = kept.park_line(session, row, why, session.clock())
+    provider = session.provider_of(row)
+    row = _proved(session, row, partial(provider.terminate, row["provider_id"]))
+    return timers.drop(session, row)
+
+
+def _end_keeping_disk(session: Session, row: Row) -> Row:
+    provider = session.provider_of(row)
+    if not isinstance(provider, Imageable):
+        raise _cannot(row)
+    session.tell(f"{row['name']}: ending it, its disk is kept")
+    count_before_end(session, row)
+    ask = partial(provider.end_keeping_disk, row["provider_id"])
+    row = _proved(session, row, ask, keeping_disk=True)
+    pin_to_the_end(session, row)
+    return timers.drop(session, row)
+
+
+def _proved(session: Session, row: Row, ask: Callable[[], None], *, keeping_disk: bool = False) -> Row:
+    try:
+        return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=keeping_disk, unsure=keeping_disk)
+    except EndRefused as refusal:
+        raise stopped_instead(session, row, refusal) from refusal.__cause__
+
+
+def _cannot(row: Row) -> InvalidRequest:
+    return InvalidRequest(
+        f"{row['name']} cannot be parked: {row['provider']} keeps no images.",
+        field="name",
+        value=row["name"],
+        next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+    )

@@ -1,0 +1,98 @@
+"""Says what an end takes away, machine by machine, before anybody is asked whether to end them.
+
+What still runs on machines that are to be ended, where their computer goes on without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.instances import State
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import LeavesFiles, TellsProcesses
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+
+
+def end_words(session: Session, rows: Sequence[Row]) -> str:
+    """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
+    said: dict[str, list[Row]] = {}
+    for row in rows:
+        said.setdefault(_left(session, row), []).append(row)
+    if len(said) == 1:
+        (means,) = said
+        return " ".join((means or _deleted(["it" if len(rows) == 1 else "them"]), *_volumes(rows)))
+    each = (
+        f"{_names(some)}: {means}" if means else _deleted([row["name"] for row in some]) for means, some in said.items()
+    )
+    return " ".join((*each, *_volumes(rows)))
+
+
+def _left(session: Session, row: Row) -> str:
+    """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
+    for name in (row["account"], *session.settings.accounts, row["provider"]):
+        with suppress(CloudgpuError):
+            provider: Provider = session.provider(name)
+            if provider.kind == row["provider"]:
+                return provider.end_means if isinstance(provider, LeavesFiles) else ""
+    return ""
+
+
+def _deleted(names: Sequence[str]) -> str:
+    return f"What is on {' and '.join(names)} is deleted."
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(row["name"] for row in rows)
+
+
+def _volumes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that volumes stay, where a machine has one."""
+    names = sorted({row["setup"]["volume"]["name"] for row in rows if (row["setup"] or {}).get("volume")})
+    if names:
+        yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
+
+
+AT_ONCE = 8
+
+
+def still_running(session: Session, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return for each machine what runs there and ends with it; `processes` is null where that is not known.
+
+    Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
+    nothing runs. Raises nothing.
+    """
+    asked = [row for row in rows if _is_to_ask(session, row)]
+    if not asked:
+        return []
+    with Pool(min(AT_ONCE, len(asked))) as pool:
+        found = list(pool.map(lambda row: _said(session, row), asked))
+    return [one for one in found if one["processes"] != []]
+
+
+def _is_to_ask(session: Session, row: Row) -> bool:
+    if row["ended"] or row["provider_id"] is None or row["state"] != State.RUNNING:
+        return False
+    try:
+        return isinstance(session.provider(row["account"]), TellsProcesses)  # asks nobody
+    except CloudgpuError:
+        return False
+
+
+def _said(session: Session, row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": row["name"], "id": row["id"], "processes": None, "fault": None}
+    try:
+        provider = session.provider_of(row)
+        said = provider.processes(row["provider_id"]) if isinstance(provider, TellsProcesses) else ()
+    except CloudgpuError as fault:
+        return found | {"fault": fault.message}
+    if said is None:
+        return found | {"fault": "its computer does not tell its processes."}
+    return found | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in said]}

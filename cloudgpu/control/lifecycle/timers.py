@@ -1,0 +1,348 @@
+"""The timer in the cloud, from here: set after the launch, moved with the lease, dropped once the end is proved.
+
+It never keeps a launch, a start or an end from going on: what could not be set is said, and set by the next pass. The
+one exception is a start under a timer of the life before that might still fire: it would stop what was just started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Firing, SetsTimer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+_Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
+AT_ONCE = 8  # timers set side by side
+PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
+
+
+@dataclass
+class Repaired:
+    """What a repair did: names of machines whose timer was set, moved or dropped, and a fault for each that was not.
+
+    `set` had none before, `moved` one that fired at another time. One that was right already is in neither: it is
+    written down, and nothing is done. `strays` are timers of this ledger whose machine it does not know: account, the
+    provider's id, when they fire.
+    """
+
+    set: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    faults: list[CloudgpuError] = field(default_factory=list)
+    strays: list[tuple[str, str, datetime]] = field(default_factory=list)
+
+
+def guard(session: Session, row: Row, why: str) -> Row:
+    """Let the machine's timer fire at its renew-until; return its row. No call where it does so already.
+
+    Raises nothing: what fails is told, and tried again by the next pass.
+    """
+    provider = _able(session, row)
+    if provider is None or not _is_due(row, session.clock()):
+        return row
+    try:
+        return _set(session, provider, row, why)
+    except CloudgpuError as fault:
+        early = _may_fire(row, session.clock()) and row["timer"] < row["renew_until"]
+        until = f" Until then it ends the machine at {_minute(row['timer'])}." if early else ""
+        session.tell(
+            f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}"
+        )
+        return row
+
+
+def before_start(session: Session, row: Row) -> None:
+    """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
+
+    Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
+    InvalidRequest as `check_reach` where it cannot be moved from here.
+    """
+    provider = _able(session, row)
+    if provider is None:
+        _check_left(session, row, from_iso(row["renew_until"]))
+        return
+    try:
+        if provider.timer_limit(row["provider_id"]) is None:
+            _set(session, provider, row, "start")
+    except CloudgpuError as fault:
+        if not _may_fire(row, session.clock()):
+            session.tell(f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+            return
+        fault.message += f" It was not started: its timer of before would stop it at {_minute(row['timer'])}."
+        raise
+
+
+def check_reach(session: Session, row: Row, until: datetime) -> None:
+    """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
+
+    It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
+    """
+    provider = _able(session, row)
+    if provider is None and iso(until) != row["renew_until"]:
+        _check_left(session, row, until)
+    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    if limit is not None and until > limit + PRECISE:
+        raise InvalidRequest(
+            f"{row['name']} ends at {limit:%Y-%m-%d %H:%M} UTC: {row['provider']} fixed that at its launch, and cannot "
+            "move it.",
+            field="renew_until",
+            value=iso(until),
+            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row['name']}",
+        )
+
+
+def within(session: Session, row: Row, lease: Lease) -> Lease:
+    """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
+
+    Tells what it has shortened.
+    """
+    provider = _able(session, row)
+    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    if limit is None or row["renew_until"] is None or lease.renew_until <= limit + PRECISE:
+        return lease
+    last = min(limit.replace(microsecond=0), from_iso(row["renew_until"]))
+    session.tell(f"{row['name']}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
+    return Lease(min(lease.expires, last), last)
+
+
+def _check_left(session: Session, row: Row, until: datetime) -> None:
+    """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
+
+    It would end the machine at its old time, whatever the lease says.
+    """
+    provider, now = session.provider_of(row), session.clock()
+    if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(row["timer"]) + PRECISE:
+        return
+    raise InvalidRequest(
+        f"{row['name']} has a timer in the cloud that ends it at {_minute(row['timer'])}, and from here it cannot be "
+        f"moved: {provider.no_timer()}.",
+        field="renew_until",
+        value=iso(until),
+        next="Run this where the account's settings name the timer's role, or stay within that time.",
+    )
+
+
+def drop(session: Session, row: Row) -> Row:
+    """Take the timer of a machine away that is proved gone; return its row. What fails is told, not raised."""
+    provider = _able(session, row)
+    if provider is None:
+        return row
+    try:
+        return _dropped(session, provider, row)
+    except CloudgpuError as fault:
+        session.tell(f"{row['name']}: its timer in the cloud stays until the next cloudgpu reap ({fault.message})")
+        return row
+
+
+def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Repaired:
+    """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
+
+    `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
+    """
+    done, rows, now = Repaired(), list(rows), session.clock()
+    due = [row for row in rows if _is_due(row, now)]
+    outlived = [row for row in rows if row["ended"] is not None and _may_fire(row, now)]
+    _set_due(session, due, done)
+    _each(session, outlived, _untimed, done)
+    if sweep:
+        latest = {row["id"]: row for row in session.ledger.machines()}
+        _sweep(session, [latest.get(row["id"], row) for row in rows], done)
+    return done
+
+
+def _set_due(session: Session, due: list[Row], done: Repaired) -> None:
+    """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
+
+    Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
+    """
+    for _, provider, here in _timed_by(session, due, done):
+        there: Mapping[str, datetime] | None = None
+        with suppress(CloudgpuError):
+            there = provider.timers(of=[row["provider_id"] for row in here])
+        right = [row for row in here if _is_right(row, (there or {}).get(row["provider_id"]), session.clock())]
+        for row in right:
+            _written(session, row, from_iso(row["renew_until"]), "it is there already")
+        _each(session, [row for row in here if row not in right], _timed, done, there)
+
+
+def _is_right(row: Row, at: datetime | None, now: datetime) -> bool:
+    """Say whether a timer fires when the machine's is to."""
+    return at is not None and abs(at - max(from_iso(row["renew_until"]), now)) <= PRECISE
+
+
+def _each(
+    session: Session,
+    rows: list[Row],
+    ask: Callable[[SetsTimer, Row], _Set],
+    done: Repaired,
+    there: Mapping[str, datetime] | None = None,
+) -> None:
+    """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
+
+    `there` are the timers that were seen before; None where that is not known.
+    """
+    asked = [(provider, row) for _, provider, some in _timed_by(session, rows, done) for row in some]
+    silent: dict[tuple[str, str], Silent] = {}
+    with Pool(AT_ONCE) as pool:
+        outcomes = list(pool.map(lambda one: _tried(ask, *one, silent), asked))
+    said: set[tuple[str, str, str]] = set()
+    for (_, row), found in zip(asked, outcomes, strict=True):
+        if isinstance(found, InstanceNotFound):
+            continue  # the next look sees that it has gone
+        if isinstance(found, CloudgpuError):
+            silence = (row["account"], row["region"], found.kind)
+            done.faults += [found] * (silence not in said)
+            said.add(silence)
+            continue
+        at, changed = found
+        _written(session, row, at, "repaired" if at else "the machine has ended")
+        missing = there is not None and row["provider_id"] not in there
+        into = done.dropped if at is None else done.set if missing else done.moved
+        into += [row["name"]] * changed
+
+
+def _tried(
+    ask: Callable[[SetsTimer, Row], _Set],
+    provider: SetsTimer,
+    row: Row,
+    silent: dict[tuple[str, str], Silent],
+) -> Any:
+    """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
+    place = (row["account"], row["region"])
+    try:
+        return silent.get(place) or ask(provider, row)
+    except CloudgpuError as fault:
+        if isinstance(fault, Silent):
+            silent[place] = fault
+        return fault
+
+
+def _timed(provider: SetsTimer, row: Row) -> _Set:
+    at = from_iso(row["renew_until"])
+    return at, provider.set_timer(row["provider_id"], at, does=_does(row))
+
+
+def _untimed(provider: SetsTimer, row: Row) -> _Set:
+    provider.drop_timer(row["provider_id"])
+    return None, True
+
+
+def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
+    known = {row["provider_id"] for row in rows}
+    for account, provider, some in _timed_by(session, [row for row in rows if row["region"]], done):
+        for region in sorted({row["region"] for row in some}):
+            try:
+                found = provider.timers(region)
+            except CloudgpuError as fault:
+                done.faults.append(fault)
+                continue
+            _compared(session, [row for row in some if row["region"] == region], found, done)
+            done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
+
+
+def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], done: Repaired) -> None:
+    """Put right each machine whose timer is not where the ledger says."""
+    now, wrong, outlived = session.clock(), list[Row](), list[Row]()
+    for row, wanted in _wanted(rows, now):
+        there = found.get(row["provider_id"])
+        if wanted is not None and not _is_right(row, there, now):
+            wrong.append(row)
+        elif wanted is None and there is not None and row["ended"] is not None:
+            outlived.append(row)
+    _each(session, wrong, _timed, done, found)
+    _each(session, outlived, _untimed, done)
+
+
+def _wanted(rows: list[Row], now: datetime) -> Iterator[tuple[Row, datetime | None]]:
+    for row in rows:
+        needs = _is_due({**row, "timer": None}, now)
+        yield row, from_iso(row["renew_until"]) if needs else None
+
+
+def _is_due(row: Row, now: datetime) -> bool:
+    """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
+    if row["ended"] is not None or row["provider_id"] is None or row["renew_until"] is None:
+        return False
+    rests = row["state"] in ("stopped", "deallocated") and not row["billed"]
+    return row.get("timer") != row["renew_until"] and not (rests and from_iso(row["renew_until"]) <= now)
+
+
+def _may_fire(row: Row, now: datetime) -> bool:
+    """Say whether the last timer that was set might still do something."""
+    at = row.get("timer")
+    return at is not None and (from_iso(at) + PRECISE > now or _does(row) is Firing.STOP_AGAIN)
+
+
+def _does(row: Row) -> Firing | None:
+    """Return what a timer does with this machine; None where its launch is not known."""
+    if row["stoppable"] is None:
+        return None
+    if not row["stoppable"]:
+        return Firing.TERMINATE
+    return Firing.STOP_AGAIN if (row["setup"] or {}).get("persistent") else Firing.STOP
+
+
+def _set(session: Session, provider: SetsTimer, row: Row, why: str) -> Row:
+    return _written(session, row, _timed(provider, row)[0], why)
+
+
+def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:
+    _untimed(provider, row)
+    return _written(session, row, None, "the machine has ended") if row.get("timer") else row
+
+
+def _written(session: Session, row: Row, at: datetime | None, why: str) -> Row:
+    now, text = session.clock(), at and iso(at)
+    dedupe = f"timer:{row['id']}:{text}:{iso(now)}"
+    return session.ledger.append_to(row, [Draft("timer_set", row["id"], {"at": text, "why": why}, now, dedupe)])
+
+
+def _able(session: Session, row: Row) -> SetsTimer | None:
+    """Return the machine's provider where it has timers that can be set in this account."""
+    if row["provider_id"] is None:
+        return None
+    provider = session.provider_of(row)
+    return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
+
+
+def _timed_by(session: Session, rows: Sequence[Row], done: Repaired) -> list[tuple[str, SetsTimer, list[Row]]]:
+    """Return these machines by their account here, with its provider, where that has timers that can be set there.
+
+    Those of accounts that no account here is are left out: the look has named them.
+    """
+    kinds = {row["provider"] for row in rows}
+    timing = {kind for kind in kinds if _has_timers(session, kind)}
+    groups, faults = by_account(session, [row for row in rows if row["provider_id"] and row["provider"] in timing])
+    living = {row["id"] for row in rows if row["ended"] is None}
+    told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
+    done.faults += told.values()
+    found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
+    return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
+
+
+def _has_timers(session: Session, kind: str) -> bool:
+    """Say whether an account here of this kind of provider has timers that can be set."""
+    session.account(kind)  # of a cloud without a table its own name stands for one
+    for name in [one for one, found in session.settings.accounts.items() if found.provider == kind]:
+        with suppress(CloudgpuError):  # said by whoever asks it
+            provider = session.provider(name)
+            if isinstance(provider, SetsTimer) and not provider.no_timer():
+                return True
+    return False
+
+
+def _minute(text: str) -> str:
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,1 @@
+"""Who may reach a machine: addresses, host keys, tunnels."""

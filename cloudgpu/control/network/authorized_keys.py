@@ -1,0 +1,132 @@
+"""A machine that was launched from another home: whether this home's key was let in there, and what to do if not.
+
+`share` writes into the ledger whose key was let in, and the machine's host key: that is pinned here before the first
+connection. In a team only the lines of those who may share it count, by the name that the database signs them with.
+What this home launched itself is never replaced by it; what came with an earlier share is, by a later one's.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access import known_hosts
+from cloudgpu.access.keys import client_key
+from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
+from cloudgpu.access.ssh.target import Barred, LoginRefused
+from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.session.identity import words_of
+from cloudgpu.control.team.law import law_of
+from cloudgpu.core.team.rights import Role
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.network import is_behind, is_told
+from cloudgpu.errors import WrongHostKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.errors import Unreachable
+
+Row = dict[str, Any]
+
+
+def own_key(session: Session) -> GuestKey:
+    """Return the public half of this home's key, as `share` takes it; made on first use."""
+    return guest_key(client_key(session.home.keys).public_line)
+
+
+def label_of(row: Row, key: GuestKey) -> str:
+    """Return what a key's address is called among those that a machine is open to, wherever it is."""
+    return f"{row['id']}.{digest(key.line)[:8]}"
+
+
+def is_launched_here(session: Session, row: Row) -> bool:
+    """Say whether this home has the call that launched it: that is kept until the end is proved."""
+    return row["token"] is not None and row["token"] in {token for token, _ in saved.waiting(session.home.attempts)}
+
+
+def let_in(session: Session, row: Row) -> dict[str, Any] | None:
+    """Return what the ledger says of this home's key on a machine that was launched elsewhere; None: nothing."""
+    if not row.get("shared") or is_launched_here(session, row):
+        return None
+    found: dict[str, Any] | None = row["shared"].get(own_key(session).fingerprint)
+    return found
+
+
+def pin_shared(session: Session, row: Row) -> bool:
+    """Pin the host key that came with a share where none is pinned, or an earlier share's; say whether one is pinned.
+
+    A machine that was brought back has another host key: whoever shares it anew hands that over.
+    """
+    pinned = known_hosts.pinned(session.home.known_hosts, row["id"])
+    said = let_in(session, row)
+    if said is None or not said["host_key"] or said["host_key"] == pinned:
+        return pinned is not None
+    keys = _handed_over(session, row)
+    if keys and (pinned is None or pinned in keys[:-1]):
+        known_hosts.pin(session.home.known_hosts, row["id"], keys[-1])
+        return True
+    return pinned is not None
+
+
+def _handed_over(session: Session, row: Row) -> list[str]:
+    """Return the host keys that came with the shares for this home's key, the latest last: of those who may share it.
+
+    In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
+    """
+    lines, mine, law = list(session.ledger.events(row["id"])), own_key(session).fingerprint, law_of(session)
+    shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
+    if law.role is not Role.ALONE:
+        first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
+        may = {*session.ledger.payers()}
+        if first is not None and first.kind == "launch_intended":
+            may.add(first.actor)
+        owner = first.body["owner"] if first is not None else None
+        shares = [one for one in shares if one.actor in may or law.people.owns(one.actor, owner)]
+    return [one.body["host_key"] for one in shares]
+
+
+def pin_all_shared(session: Session, rows: Iterable[Row]) -> None:
+    """Pin what was shared with this home, so that the system's own ssh can verify it too."""
+    for row in rows:
+        if row.get("shared"):
+            pin_shared(session, row)
+
+
+def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
+    """Return the fault of a connection in the words for a machine that was launched from another home."""
+    if is_launched_here(session, row):
+        return fault
+    if isinstance(fault, LoginRefused):
+        return fault if isinstance(fault, Barred) else not_let_in(session, row)
+    if isinstance(fault, WrongHostKey):
+        if let_in(session, row):
+            fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"
+    elif row["provider"] == "local":
+        fault.next = f"It answers only on the computer that it runs on ({words_of(row)}): run this there."
+    elif let_in(session, row) and is_told(row) and not is_behind(row):
+        fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
+    return fault
+
+
+def not_let_in(session: Session, row: Row) -> LoginRefused:
+    """Return the error for a machine that was launched from another home and not shared with this one."""
+    mine = row["owner"] in ("", None, session.settings.owner)
+    whose = "was launched from another home" if mine else f"is {row['owner']}'s"
+    return LoginRefused(
+        f"{row['name']} {whose}, and the key of this home was not let in there.",
+        field="name",
+        value=row["name"],
+        next=_ask(session, row),
+    )
+
+
+def _ask(session: Session, row: Row) -> str:
+    """Return what lets this home in: who runs which command, with which file."""
+    with suppress(OSError):
+        own_key(session)  # made now, so that the file is there
+    who = row["owner"] if row["owner"] not in ("", None, session.settings.owner) else None
+    file = session.client_key_file.with_suffix(".pub")
+    there = f"Send {who} {file}; they run" if who else f"Copy {file} to that home and run there"
+    return f"{there}: cloudgpu share {row['name']} --key {file.name}"

@@ -1,0 +1,165 @@
+"""Pins the host key of a machine that makes its own: read through the provider's API, before the first connection.
+
+Nothing is ever trusted because it was shown first. A launch that gives a machine its key has pinned that already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from cloudgpu.access import known_hosts
+from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_in, pin_shared
+from cloudgpu.control.pricing.price_history import available
+from cloudgpu.control.session.identity import names_of
+from cloudgpu.control.session.reachable import BY_REGION
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    Unreachable,
+)
+from cloudgpu.providers.abilities import KnowsHostKeys, ReadsHostKeys
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import Attempt
+
+Row = dict[str, Any]
+KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first
+
+
+def makes_its_own(call: Mapping[str, Any]) -> bool:
+    """Say whether a launch that was looked up (`Resolved.call`) can give its machine no host key."""
+    return bool(call.get("host_key") == "reads")
+
+
+def pin_given(session: Session, attempt: Attempt) -> None:
+    """Pin the key that the launch gives its machine; where it gives none, forget what an earlier machine showed."""
+    file, key = session.home.known_hosts, attempt.boot.host_public_key
+    if key:
+        known_hosts.pin(file, attempt.machine, key)
+    else:
+        known_hosts.unpin(file, attempt.machine)
+
+
+def pin_told(session: Session, row: Row) -> None:
+    """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
+
+    The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
+    where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
+    """
+    pin_confirmed(session, row)
+    if pin_shared(session, row):
+        return
+    try:
+        if not is_known(session, row):
+            told = _reader(session, row).host_keys(row["provider_id"])
+            if not _pinned(session, row, told, told):
+                raise _untold(row)
+    except (AuthFailed, InvalidRequest, ProviderUnavailable) as fault:
+        if is_launched_here(session, row):
+            raise
+        raise not_let_in(session, row) from fault
+    if known_hosts.pinned(session.home.known_hosts, row["id"]) is None and not is_launched_here(session, row):
+        raise not_let_in(session, row)
+
+
+def pin_confirmed(session: Session, row: Row) -> bool:
+    """Pin an own host's new key for a machine that was launched before, and say whether there was one to pin.
+
+    Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
+    and be the computer of the launch by its own word: no key is taken because somebody shows it.
+    """
+    file, identity = session.home.known_hosts, row["identity"]
+    before = known_hosts.pinned(file, row["id"])
+    if before is None or identity is None or identity["kind"] != BY_REGION:
+        return False
+    confirmed = [_confirmed(session, name, row) for name in names_of(session, row)]
+    if before in confirmed or not any(confirmed):
+        return False
+    try:
+        key = _confirmed(session, session.account_here(row), row)
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError:  # it is no host of this home, or not one that can be asked: the key stays as it is
+        return False
+    if key is None or key == before:
+        return False
+    known_hosts.pin(file, row["id"], key)
+    session.tell(f"{row['name']}: its host has another key than at the launch, which you have confirmed; pinned it")
+    return True
+
+
+def _confirmed(session: Session, account: str, row: Row) -> str | None:
+    """Return the host key that the settings of an account have for the host of a machine; None for no such host."""
+    try:
+        provider = session.provider(account)
+        key = provider.host_key(available(row)) if isinstance(provider, KnowsHostKeys) else None
+    except InvalidRequest:
+        return None
+    return None if key is None else known_hosts.public_key(key)
+
+
+def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:
+    """Ask until the machine has told its host key, and pin it. Raises Unreachable where it has told none in time.
+
+    A machine tells its keys one after the other: one of a lesser kind is taken when it stands there a second time.
+    """
+    if is_known(session, row):
+        return
+    session.tell(f"{row['name']}: reading its host key through the provider's API")
+    pause: float = 1.0
+    before: Sequence[str] = ()
+    while not _pinned(session, row, told := _told(session, row), before):
+        if session.clock() >= deadline:
+            raise _untold(row)
+        before = told
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def is_known(session: Session, row: Row) -> bool:
+    """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
+    if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
+        return True
+    return not isinstance(session.provider_of(row), ReadsHostKeys)
+
+
+def _reader(session: Session, row: Row) -> ReadsHostKeys:
+    return cast("ReadsHostKeys", session.provider_of(row))
+
+
+def _told(session: Session, row: Row) -> Sequence[str]:
+    """Ask once; a provider that does not answer is asked again until the deadline."""
+    try:
+        return _reader(session, row).host_keys(row["provider_id"])
+    except ProviderUnavailable as fault:
+        session.tell(f"{row['name']}: {fault.message}; asking again")
+        return ()
+
+
+def _pinned(session: Session, row: Row, told: Sequence[str], before: Sequence[str]) -> bool:
+    """Pin the best of the keys that were told, and say whether there was one to pin."""
+    keys = [line for line in told if known_hosts.is_public_key(line) and _kind(line) in KINDS]
+    good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
+    if not good:
+        return False
+    known_hosts.pin(session.home.known_hosts, row["id"], min(good, key=lambda line: KINDS.index(_kind(line))))
+    return True
+
+
+def _kind(line: str) -> str:
+    return line.split(" ", 1)[0]
+
+
+def _untold(row: Row) -> Unreachable:
+    return Unreachable(
+        f"{row['name']} has not told its host key, so it cannot be verified and was not contacted.",
+        field="known_hosts",
+        value=row["id"],
+        next=f"It may still be booting: try cloudgpu ssh {row['name']} in a minute.",
+    )

@@ -1,0 +1,167 @@
+"""Finds the address from which this client reaches the internet, for the one SSH rule that a machine has.
+
+Whether SSH on a machine is open to this client: its address beside the networks that its provider lets in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session.identity import reachable
+from cloudgpu.core.model.checks import Check, Verdict
+from cloudgpu.core.values.network import covers, is_behind, is_told, plain
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from cloudgpu.access.ssh.target import Barred
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import Network
+    from cloudgpu.providers.abilities import Reachable
+
+WAIT_S = 5
+LONGEST = 200  # bytes of an answer that can be an address
+
+
+class CallerUnknown(InvalidRequest):
+    """No address service told this client's address: nothing is wrong with the machine or account that it was for."""
+
+
+def caller_cidr(session: Session, *, option: str = "--ssh-from") -> str:
+    """Return this client's public IPv4 address as a CIDR of one address.
+
+    Asks the address services of the settings in turn: third parties, so ask them last, when the address is needed.
+    Raises CallerUnknown when none answers with an address; it names the `option` with which the user can.
+    """
+    for url in session.settings.address_services:
+        found = _asked(url)
+        if found is not None:
+            return found
+    services = ", ".join(session.settings.address_services) or "none is configured"
+    raise CallerUnknown(
+        f"Your public address could not be found, so it is not known who may open SSH (asked: {services}).",
+        field=option,
+        value=None,
+        next=f"Name it: {option} 203.0.113.7/32, or set address_services in config.toml.",
+    )
+
+
+def network_again(session: Session, then: Network) -> Network:
+    """Return the network of an earlier launch, open to where the user is now if it was open to one address alone.
+
+    Where no address service answers, it is open to the address of then.
+    """
+    if len(then.ssh_from) != 1 or not then.ssh_from[0].endswith("/32"):
+        return then
+    try:
+        return replace(then, ssh_from=(caller_cidr(session),))
+    except CallerUnknown:
+        session.tell(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
+        return then
+
+
+def _asked(url: str) -> str | None:
+    # Not through a proxy of the environment: SSH takes no proxy, so the proxy's address would be the wrong one.
+    straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with straight.open(url, timeout=WAIT_S) as answer:
+            text = answer.read(LONGEST + 1).decode("ascii")
+    except (urllib.error.URLError, HTTPException, OSError, ValueError):
+        return None
+    try:
+        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= LONGEST else None
+    except ValueError:
+        return None
+
+
+Row = dict[str, Any]
+
+
+def doorkeeper(session: Session, row: Row) -> Reachable | None:
+    """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
+    from cloudgpu.providers.abilities import Reachable
+
+    provider = session.provider_of(row)
+    return provider if isinstance(provider, Reachable) and row["provider_id"] else None
+
+
+def closed(session: Session, row: Row) -> Barred | None:
+    """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
+
+    Asks the provider and an address service: to be called when SSH cannot be reached.
+    """
+    if is_behind(row) or not is_told(row):
+        return None
+    try:
+        keeper = doorkeeper(session, row)
+        open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+        return _compared(row, open_to, caller_cidr(session)) if open_to else None
+    except CloudgpuError:
+        return None  # the fault that was there first is the one to be told
+
+
+def _compared(row: Row, open_to: Mapping[str, str], here: str) -> Barred | None:
+    from cloudgpu.access.ssh.target import Barred
+
+    if any(covers(network, here) for network in open_to.values()):
+        return None
+    name, address = row["name"], plain(here)
+    return Barred(
+        f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
+        field="name",
+        value=address,
+        next=f"Run: cloudgpu allow {name}",
+    )
+
+
+def _listed(networks: Iterable[str]) -> str:
+    """Return networks as words of a sentence."""
+    return ", ".join(sorted({plain(network) for network in networks})) or "nobody"
+
+
+def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
+    """Yield for every running machine whose provider says who may connect whether this client is among them."""
+    here: str | None = None
+    for row in _running(session, accounts):
+        name = f"ssh to {row['name']}"
+        try:
+            keeper = doorkeeper(session, row)
+            open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+            if open_to:
+                here = here or caller_cidr(session)
+                yield _check(name, here, _compared(row, open_to, here))
+        except CloudgpuError as fault:
+            yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {fault.message}", fault.next)
+
+
+def _running(session: Session, accounts: Collection[str]) -> list[Row]:
+    """Return the machines that an address of ours may have been let in to; none where the ledger cannot be read."""
+    try:
+        rows = session.ledger.machines()
+    except LedgerUnavailable:
+        return []  # a check of its own says so
+    seen = [row for row in rows if row["ended"] is None and row["state"] == "running" and row["account"] in accounts]
+    return reachable(session, [row for row in seen if is_told(row) and not is_behind(row)])
+
+
+def _check(name: str, here: str, fault: Barred | None) -> Check:
+    if fault is None:
+        return Check(name, Verdict.OK, f"open to your address, {plain(here)}")
+    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
+
+
+def refuse_unkept(session: Session, row: Row, field: str) -> InvalidRequest:
+    """Return the error for a machine whose provider lets whoever has a key connect."""
+    kind = session.provider_of(row).kind
+    return InvalidRequest(
+        f"The {kind} provider has no rules about who may connect to {row['name']}: a key is enough.",
+        field=field,
+        value=row["name"],
+        next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",
+    )

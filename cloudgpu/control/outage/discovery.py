@@ -1,0 +1,194 @@
+"""Finds machines while the ledger cannot be read: by the tags at their clouds, and by the saved calls of this home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.outage.outage import going_on
+from cloudgpu.control.records.observations import adopted, intent, observed, settled
+from cloudgpu.control.session.accounts import used_accounts
+from cloudgpu.control.session.session import find_machine
+from cloudgpu.control.team.roles import last_role
+from cloudgpu.core.events.log import Draft, Said
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.launch.attempt import attempt_from_json
+from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.model.identity import Elsewhere, Unanswered
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The machines of this ledger that were found without it, what did not answer, and what this home has launched."""
+
+    rows: list[Row]
+    unanswered: Sequence[Unanswered]
+    fault: LedgerAway
+    launched: Collection[str] = ()
+
+
+def to_stop(session: Session, name: str | None) -> Row:
+    """Return the row of the machine called `name`, as `Session.find`; by its tags where the ledger cannot be read."""
+    try:
+        return session.find(name)
+    except LedgerAway as fault:
+        return named(session, tagged(session, fault), name)
+
+
+def tagged(session: Session, fault: LedgerAway) -> Tagged:
+    """Ask every account of the settings, and those of this home's saved calls, for machines of this ledger.
+
+    Raises `fault` where this home does not know the ledger's id.
+    """
+    session.tell(f"{fault.message} Machines are looked for by their tags")
+    with going_on(session, fault) as aside:
+        calls = _saved_calls(session, aside.id)
+        accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
+        listings = listed_all(session, accounts)
+        found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
+        gaps = [gap for each in listings for gap in each.unanswered]
+        rows, seen = list[Row](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
+        living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
+        gaps += untold
+        for gap in untold:
+            session.tell(f"{gap.scope} is left alone: {gap.why}")
+        for machine, one in living.items():
+            _add(rows, gaps, one.account, partial(_row_of, session, one, calls.get(machine)))
+        for call in (call for machine, call in calls.items() if machine not in seen):
+            _add(rows, gaps, call.request.account, partial(_open_row, session, call))
+        return Tagged(rows, gaps, fault, calls.keys())
+
+
+def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
+    """Return the living machines by their ids, and a gap for each whose tags do not say which one it is."""
+    found, untold = dict[str, Instance](), list[Unanswered]()
+    for one in living:
+        known = found.setdefault(one.tags[TAG_ID], one) if TAG_ID in one.tags else None
+        if known is None:
+            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is gone"))
+        elif known is not one:
+            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is that of {known.id}, too"))
+    return found, untold
+
+
+def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row | None]) -> None:
+    """Add what is known of a machine, unless its account does not say which one it is."""
+    try:
+        found = row()
+        if found is not None:
+            rows.append(found)
+    except NotReachableHere as fault:
+        gaps.append(Elsewhere(account, fault.message))
+    except CloudgpuError as fault:
+        gaps.append(Unanswered(account, fault.message))
+
+
+def named(session: Session, found: Tagged, name: str | None) -> Row:
+    """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
+    rows = found.rows if name is not None else mine(session, found)
+    same = [row for row in rows if name == row["name"]]
+    if len(same) > 1:
+        ids = ", ".join(f"{row['id']} ({row['owner'] or 'nobody'})" for row in same)
+        raise InvalidRequest(
+            f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
+            field="name",
+            value=name,
+            next=f"Name one by its id: {ids}",
+        )
+    try:
+        return find_machine(rows, name, session.clock())
+    except InstanceNotFound as unknown:
+        silent = "".join(f" {gap_words(gap)}" for gap in found.unanswered)
+        what = f"machine called {name!r}" if name is not None else "machine of yours"
+        raise LedgerUnavailable(
+            f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
+            field="name",
+            value=name,
+            next=found.fault.next,
+        ) from unknown
+
+
+def mine(session: Session, found: Tagged) -> list[Row]:
+    """Return those of these machines that are this user's, by the role that they last had."""
+    known = last_role(session)
+    return [row for row in found.rows if known.owns(row, found.launched)]
+
+
+def gap_words(gap: Unanswered) -> str:
+    """Return what a part that did not answer leaves open, as a sentence."""
+    return gap.why if isinstance(gap, Elsewhere) else f"{gap.scope} did not answer: {gap.why}"
+
+
+def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
+    """Return the latest call that this home has saved of each machine of the ledger; what cannot be read is left."""
+    found: dict[str, Attempt] = {}
+    for path in session.home.attempts.glob("*.*.json"):
+        try:
+            one = attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, KeyError, TypeError, ValueError):
+            continue
+        known = found.get(one.machine)
+        if one.ledger == ledger and (known is None or known.number < one.number):
+            found[one.machine] = one
+    return found
+
+
+def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Row:
+    """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
+    row = _told_row(session, instance, call)
+    return row | {"state": State.UNKNOWN, "billed": True, "since": None, "seen_at": row["intended_at"]}
+
+
+def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Row:
+    now = session.clock()
+    if call is None:
+        provider = session.provider(instance.account)
+        able = {
+            "stoppable": None if isinstance(provider, Pausable) else False,
+            "parkable": keeps_images(provider),
+            "guards": guarding(provider, Resolved({})).to_json(),
+        }
+        identity = provider.identity(instance.region)
+        return _folded([adopted(instance, None, now, able=able, identity=identity), observed(instance, now)])
+    made = settled(call.machine, call.token, "made", "found by its tags", call.made_at)
+    return _folded([_intent(session, call), made, observed(instance, now)])
+
+
+def _open_row(session: Session, call: Attempt) -> Row | None:
+    """Return what is known of a launch that no listing shows: None once a listing would show it.
+
+    It was never made then, or has ended, or is parked: only the ledger knows. Raises NotReachableHere.
+    """
+    row = _folded([_intent(session, call)])
+    rule = session.provider_of(row).token_rule
+    return row if session.clock() - call.made_at < rule.listing_proves_after else None
+
+
+def _intent(session: Session, call: Attempt) -> Draft:
+    item = call.offer.available
+    identity = call.identity or session.provider(item.account).identity(item.region)
+    return intent(call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity)
+
+
+def _folded(drafts: Sequence[Draft]) -> Row:
+    lines = [
+        Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
+    ]
+    row = machine_row(lines)
+    assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)
+    return row

@@ -1,0 +1,86 @@
+"""Tells owners once that the ledger cannot be used: alerts are kept in the ledger, and this one cannot be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cloudgpu.control.session.session import Session
+
+
+@contextmanager
+def told_where_away(session: Session) -> Iterator[None]:
+    """Say outside, and to owners once, where this block fails for the ledger that no pass can be made."""
+    try:
+        yield
+    except LedgerUnavailable as fault:
+        said_outside(session)
+        told_once(session, fault)
+        raise
+
+
+def said_outside(session: Session) -> None:
+    """Say to the dead-man's address that no pass was made. Raises nothing."""
+    from cloudgpu.control.alerts.health import ping
+
+    with suppress(CloudgpuError):
+        ping(session, ok=False)
+
+
+def told_once(session: Session, fault: CloudgpuError) -> None:
+    """Send every receiver that no pass can be made, unless that was told since the ledger was last there.
+
+    What nobody has taken is sent again by the next pass. Raises nothing.
+    """
+    from cloudgpu.control.alerts.alerts import send_directly
+
+    mark = _mark(session)
+    try:
+        if mark.exists():
+            return
+        mark.touch(mode=0o600)
+        mark.write_text(iso(session.clock()))
+    except OSError:
+        pass  # no room for a mark: rather twice than never
+    try:
+        outcomes = send_directly(session, _finding(fault))
+    except CloudgpuError as refused:
+        session.tell(f"nobody could be told of it: {refused.message}")
+        return
+    if outcomes and all(one.why is not None for one in outcomes):
+        with suppress(OSError):
+            mark.unlink(missing_ok=True)
+
+
+def over(session: Session) -> None:
+    """Note that the ledger is there again, so that its next outage is told, too."""
+    with suppress(OSError):
+        os.unlink(_mark(session))  # noqa: PTH108  (as often as a pass is made; there is mostly none)
+
+
+def _mark(session: Session) -> Path:
+    return session.home.root / "outage.told"
+
+
+def _finding(fault: CloudgpuError) -> Finding:
+    away = isinstance(fault, LedgerAway) and not fault.lasts
+    until = "it is back" if away else "that is mended"
+    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {fault.next or ''}".rstrip()
+    return Finding(
+        key="ledger",
+        kind="ledger",
+        title=f"No pass can be made: the ledger {'is away' if away else 'cannot be used'}",
+        text=f"{fault.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
+        f"on the machines go on{goes_on}",
+        urgent=True,
+    )

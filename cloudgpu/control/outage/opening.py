@@ -1,0 +1,36 @@
+"""Opens a user's working place: the settings, the ledger, and what was done while the ledger was away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog.place import use
+from cloudgpu.config.files.paths import find_home
+from cloudgpu.config.settings import load_settings
+from cloudgpu.control.session.base import Tell, silent, utc_now
+from cloudgpu.control.session.session import Session
+from cloudgpu.ledger.open import open_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+
+def open_session(
+    environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Tell = silent
+) -> Session:
+    """Return the session of CLOUDGPU_HOME and its config.toml. Asks no cloud and makes no file.
+
+    What was done while the ledger was away is written into it first, if it is back.
+    Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
+    """
+    home = find_home(environ)
+    use(home.price_lists)
+    settings = load_settings(home, environ)
+    ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
+    session = Session(home, settings, ledger, clock, tell)
+    if ledger.has_outbox:
+        from cloudgpu.control.outage.outage import replay
+
+        replay(session)
+    return session

@@ -1,0 +1,1 @@
+"""Which policy and limits hold for a machine."""

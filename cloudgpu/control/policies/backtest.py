@@ -1,0 +1,140 @@
+"""Replays what this home knows of the past under a policy: the ledger's lines and the samples that are kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.yaml import read_yaml
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.config.policies.file import policy_from
+from cloudgpu.config.policies.find import Found
+from cloudgpu.control.inputs.launch_request import duration
+from cloudgpu.control.inputs.periods import Moment, moment_of
+from cloudgpu.control.policies.resolve import limits_of, policy_named
+from cloudgpu.control.session.session import find_machine
+from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.billing.usage import Resource, use_from_json
+from cloudgpu.core.policies.limits import cut
+from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
+from cloudgpu.core.reaper.replay import Recorded
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.ledger.samples.store import KEPT, Shelf
+from cloudgpu.views.backtest import Test, backtest_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.billing.usage import Use
+
+Row = dict[str, Any]
+SINCE, EVERY = "30d", "10m"
+SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # between two passes
+NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to end, where that is why it ended
+_ASKED = ("stop_asked", "park_asked", "end_asked")
+
+
+def backtested(
+    session: Session,
+    policy: str,
+    *,
+    since: Moment = SINCE,
+    machine: str | None = None,
+    every: str | timedelta = EVERY,
+) -> dict[str, Any]:
+    """Return what a policy (a name, or a YAML file) would have done since then: what `policy backtest` prints.
+
+    With `machine`, to that one alone. Reads the ledger and the samples kept here; asks nobody and changes nothing.
+    Raises InvalidRequest for a fault in the policy or the options, InstanceNotFound for an unknown machine.
+    """
+    now = session.clock()
+    begin = moment_of(since, "--since", now, zone_of(session.settings.tz))
+    interval = _interval(every)
+    if begin >= now:
+        raise InvalidRequest(
+            f"--since is {iso(begin)[:16]}Z, and nothing of what is to come is recorded.",
+            field="--since",
+            value=str(since),
+            next="Name a time that is over: --since 30d",
+        )
+    found = _policy(session, policy)
+    within = cut(found.policy, limits_of(session))
+    pasts = _pasts(session, machine, begin, now)
+    tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
+    cuts = (*within.cuts, *_samples_gone(begin, now))
+    return backtest_value(Test(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested)
+
+
+def _policy(session: Session, name: str) -> Found:
+    """Return the policy of a file, or of a name."""
+    path = Path(name)
+    if "/" not in name and path.suffix not in (".yaml", ".yml"):
+        return policy_named(session, name)
+    table = read_yaml(path)
+    if table is None:
+        raise InvalidRequest(
+            f"There is no file {name}.",
+            field="FILE",
+            value=name,
+            next=f"Name a file, or a policy: {data_dir('policies')}",
+        )
+    return Found(policy_from(table, path.stem, tz=session.settings.tz), path)
+
+
+def _interval(every: str | timedelta) -> timedelta:
+    found = duration(every, "--every")
+    if found is None or not SHORTEST <= found <= LONGEST:
+        raise InvalidRequest(
+            f"--every is {every}, and passes come every minute to every day.",
+            field="--every",
+            value=str(every),
+            next="Leave it out for 10m, as cron install has it.",
+        )
+    return found
+
+
+def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
+    if now - begin <= KEPT:
+        return ()
+    return (f"Samples are kept for {KEPT.days} days: nothing is known of how machines were used before that.",)
+
+
+def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[Past]:
+    rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
+    rows = [row for row in rows if not row["thing"]]
+    if machine is not None:
+        rows = [find_machine(rows, machine, now, ended=True)]
+    ended: dict[str, list[Row]] = {row["id"]: [] for row in rows}
+    for subject, use in uses:
+        if subject in ended:
+            ended[subject].append(use)
+    pasts = (_past(session, row, ended[row["id"]], begin, now) for row in rows)
+    return [one for one in pasts if one.recorded.runs]
+
+
+def _past(session: Session, row: Row, ended: Sequence[Row], begin: datetime, now: datetime) -> Past:
+    known = [use for use in (*ended, *row["uses"]) if only_while_it_runs(row, use)]
+    uses = tuple(use_from_json(use) for use in known)
+    runs = runs_of(uses, begin, now)
+    if not runs:
+        return Past(row, Recorded((), (), ()), ())
+    lines = list(session.ledger.events(row["id"]))
+    first = runs[0].begin.timestamp()
+    samples = Shelf(session.home.samples, row["id"]).read(first - DAY, now.timestamp())
+    return Past(row, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
+
+
+def _true_ends(
+    uses: Iterable[Use], lines: Sequence[Any], begin: datetime, now: datetime
+) -> Iterable[tuple[datetime, str]]:
+    """Yield when runs ended in truth, and why: what was asked of it shortly before, else the provider's word."""
+    for use in uses:
+        if use.resource is not Resource.INSTANCE or use.end is None or not begin <= from_iso(use.end) <= now:
+            continue
+        end = from_iso(use.end)
+        asked = [line for line in lines if line.kind in _ASKED and iso(end - NEAR) <= line.occurred_at <= iso(end)]
+        why = asked[-1].body["why"] if asked else use.reason
+        yield end, str(why or "nobody asked for it, and its provider gave no reason")

@@ -1,0 +1,324 @@
+"""Joins a machine with its policy: which one is meant, inside which limits, and how long the machine may live by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.policies.file import load_limits
+from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names
+from cloudgpu.control.policies.limits import check_allowed, check_typed
+from cloudgpu.control.team.law import law_of
+from cloudgpu.control.team.published import lab_limits, published, published_policy
+from cloudgpu.control.team.terms import Terms, home_id, is_from, limits_in, policy_in, terms_now, terms_of
+from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_spans, joined
+from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, Unpausable, spans
+from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from cloudgpu.config.files.paths import Home
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Market
+
+Row = Mapping[str, Any]
+_NOTHING = Said()
+LAST = "default"  # the shipped policy that counts where nobody knows better
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
+
+    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it (`control.terms`).
+    """
+
+    policy: Policy
+    spans: Spans
+    by: str
+    remarks: tuple[str, ...]
+    terms: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The policy that holds for a machine, inside the limits, and why it is that one.
+
+    `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
+    the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
+    in a sentence each what the limits changed; `place` is the policy's file, `origin` who published it in the ledger.
+    `limits` are those of the ledger and of the home that launched it.
+    """
+
+    name: str
+    policy: Policy | None
+    why: str
+    fault: str = ""
+    broken: InvalidRequest | None = None
+    cuts: tuple[str, ...] = ()
+    place: Path | None = None
+    origin: str = ""
+    limits: Limits = NO_LIMITS
+
+
+def policy_paths(home: Home) -> tuple[Path, ...]:
+    """Return where policies are looked for before the shipped ones: the project's, then the user's own."""
+    return (Path.cwd() / ".cloudgpu" / "policies", home.policies)
+
+
+def find_policy(session: Session, name: str | None) -> Policy:
+    """Return the policy called `name` (None: the usual one); say where an own one lies.
+
+    Raises InvalidRequest as `load_policy` does.
+    """
+    return _found(session, name or session.settings.policy).policy
+
+
+def policy_named(session: Session, name: str, *, published_only: bool = False) -> Found:
+    """Return the policy called `name`: the one that is published in the ledger, else as `load_policy` finds it.
+
+    `published_only`: what is in this home does not count, as for somebody else's machine. Raises as `load_policy`.
+    """
+    search = () if published_only else policy_paths(session.home)
+    return published_policy(session, name) or load_policy(name, search=search, tz=session.settings.tz)
+
+
+def policies_known(session: Session) -> tuple[str, ...]:
+    """Return the names of all policies there are, published ones too, sorted."""
+    ours = set(published(session)) - {LIMITS}
+    return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
+
+
+def unused_file(session: Session, name: str) -> Path | None:
+    """Return the file of this home, or of the directory, that does not count once this name is published."""
+    files = (path / f"{name}.yaml" for path in policy_paths(session.home))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _found(session: Session, name: str) -> Found:
+    found = policy_named(session, name)
+    if found.origin:
+        unused = unused_file(session, name)
+        session.tell(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
+    elif found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
+        session.tell(f"the policy {found.policy.name} is from {found.path}")
+    return found
+
+
+def limits_of(session: Session) -> Limits:
+    """Return the narrowest of the limits in the ledger, of the project and of the home.
+
+    So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
+    """
+    return joined((lab_limits(session), load_limits(policy_paths(session.home))))
+
+
+def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
+    """Return what a launch with these facts is under; `typed` is the policy that was named for it.
+
+    Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
+    and for what contradicts.
+    """
+    chosen = choose(typed, facts, session.settings.policies, session.settings.policy)
+    limits = limits_of(session)
+    check_allowed(chosen, limits)
+    found = _chosen_policy(session, chosen)
+    policy = found.policy
+    wished = spans_of(policy, session.settings, said)
+    lasting, shorter = cut_spans(wished, limits)
+    check_typed(lasting, limits)
+    within = cut(policy, limits)
+    terms = terms_of(session, found, policy_paths(session.home))
+    return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
+
+
+def _chosen_policy(session: Session, chosen: Chosen) -> Found:
+    try:
+        return _found(session, chosen.name)
+    except InvalidRequest as fault:
+        if chosen.why not in (TYPED, USUAL) and fault.field == "policy":
+            fault.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
+        raise
+
+
+def facts_of(row: Row) -> dict[str, str | None]:
+    """Return what a policy is chosen by, of a machine's row."""
+    return {name: row.get(name) for name in FACTS}
+
+
+def policy_of(session: Session, row: Row, named: str | None = None) -> Held:
+    """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
+    return policies_of(session, [row], named)[row["id"]]
+
+
+def policies_of(session: Session, rows: Iterable[Row], named: str | None = None) -> dict[str, Held]:
+    """Return the policy that holds for each machine, by its id; each file is read once.
+
+    It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
+    would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
+    alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    """
+    law, limits = law_of(session), {True: limits_of(session), False: lab_limits(session)}
+    home = home_id(session)
+    known: dict[tuple[str, bool], Held] = {}
+    alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
+    found: dict[str, Held] = {}
+    for row in rows:
+        ours = not law.is_member or law.owns(row)
+        by_terms = named is None and bool(row["policy"]) and bool(row.get("terms"))
+        facts = () if row["policy"] else facts_of(row).values()
+        words = (ours, row["policy"], row.get("policy_by"), repr(row["terms"]) if by_terms else None, *facts)
+        if words not in alike:
+            chosen = _of_row(session, row, named) if ours or row["policy"] else _of_lab(named)
+            if by_terms:
+                held = _by_terms(session, row, home, limits[False])
+            else:
+                if (chosen.name, ours) not in known:
+                    known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
+                held = known[chosen.name, ours]
+            alike[words] = _with_why(held, chosen.why)
+        found[row["id"]] = alike[words]
+    return found
+
+
+def _by_terms(session: Session, row: Row, home: str, lab: Limits) -> Held:
+    """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
+
+    A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
+    """
+    name, here = row["policy"], is_from(home, row)
+    try:
+        terms = terms_now(session, row, home)
+        found = _found_by(session, name, terms, here=here)
+        limits = joined((lab, limits_in(terms)))
+    except InvalidRequest as fault:
+        broken = fault if here and fault.field != "policy" else None
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def _found_by(session: Session, name: str, terms: Terms, *, here: bool) -> Found:
+    """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
+    found = published_policy(session, name) or policy_in(terms, name, here=here)
+    return found or load_policy(name, tz=session.settings.tz)
+
+
+def _of_lab(named: str | None) -> Chosen:
+    """Return the policy of somebody else's machine of which nobody knows it: what this home would choose is its own."""
+    return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
+
+
+def _of_row(session: Session, row: Row, named: str | None) -> Chosen:
+    if named is not None:
+        return Chosen(named, f"{TYPED} {named}")
+    if row["policy"]:
+        by = row.get("policy_by")
+        return Chosen(row["policy"], f"it was launched under {row['policy']}" + (f" ({by})" if by else ""))
+    settings = session.settings
+    chosen = choose(None, facts_of(row), settings.policies, settings.policy)
+    return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
+
+
+def _resolved(session: Session, name: str, limits: Limits, *, published_only: bool) -> Held:
+    try:
+        found = policy_named(session, name, published_only=published_only)
+    except InvalidRequest as fault:
+        broken = None if fault.field == "policy" else fault
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def _within(found: Found, limits: Limits) -> Held:
+    within = cut(found.policy, limits)
+    return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
+
+
+def _with_why(held: Held, why: str) -> Held:
+    if held.policy is None:
+        why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
+    return replace(held, why=why)
+
+
+def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Spans:
+    """Return how long a machine of this policy may live, and who said so. The limits are not in it.
+
+    `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
+    for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.
+    """
+    usual = policy.name == settings.policy
+    found = spans(policy, typed, Said(settings.lease, settings.renew_until) if usual else _NOTHING)
+    if found.contradict:
+        raise _contradiction(policy, found)
+    return found
+
+
+def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | None) -> Spans:
+    """Return how long a machine may live from its start on, by the policy of its launch.
+
+    Raises InvalidRequest where that policy cannot be read any more, with the way out.
+    """
+    try:
+        name = _of_row(session, row, None).name
+        return spans_of(_of_start(session, row, name), session.settings, Said(lease))
+    except InvalidRequest as fault:
+        fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row['name']} --lease 8h".strip()
+        raise
+
+
+def _of_start(session: Session, row: Row, name: str) -> Policy:
+    if not (row["policy"] and row.get("terms")):
+        return find_policy(session, name)
+    home = home_id(session)
+    return _found_by(session, name, terms_now(session, row, home), here=is_from(home, row)).policy
+
+
+def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
+    """Raise InvalidRequest for a `--renew-until` that comes before the end of the lease."""
+    if renew_until < lease:
+        raise InvalidRequest(
+            f"--renew-until is {duration_text(renew_until)}, shorter than the lease, {duration_text(lease)}.",
+            field="--renew-until",
+            value=duration_text(renew_until),
+            next="Make --renew-until at least as long as --lease.",
+        )
+
+
+def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) -> bool:
+    """Say whether the system disk of such a machine is to stay when it ends: always, where it can be stopped.
+
+    `pausable`: its provider can stop machines at all.
+    """
+    from cloudgpu.core.model.offers import Market
+
+    stoppable = pausable and (market is not Market.SPOT or setup.persistent)
+    return stoppable or policy.unpausable is not Unpausable.TERMINATE
+
+
+def _contradiction(policy: Policy, found: Spans) -> InvalidRequest:
+    """Return the error for a `renew_until` before the end of the lease; it names the nearer of the two."""
+    at_renew = found.renew_from is Origin.TYPED or found.lease_from is Origin.POLICY
+    origin = found.renew_from if at_renew else found.lease_from
+    name = "renew_until" if at_renew else "lease"
+    field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
+    lease, renew = duration_text(found.lease), duration_text(found.renew_until)
+    by_policy = f" of the policy {policy.name}"
+    if at_renew:
+        says = f"is {renew}, shorter than the lease{by_policy * (found.lease_from is Origin.POLICY)}, {lease}"
+    else:
+        says = f"is {lease}, longer than renew_until{by_policy}, {renew}"
+    return InvalidRequest(
+        f"{field} {says}: a machine could not live to the end of its lease.",
+        field=field,
+        value=renew if at_renew else lease,
+        next="Make --renew-until at least as long as --lease."
+        if origin is Origin.TYPED
+        else "Make renew_until at least as long as lease, in config.toml or in the policy.",
+    )

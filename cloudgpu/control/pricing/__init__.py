@@ -1,0 +1,1 @@
+"""What is billed beside a machine: disks, addresses, traffic."""

@@ -1,0 +1,154 @@
+"""Prices what a launch costs beside the machine: disks, addresses, what is kept. From the catalogue's dated list.
+
+What machines really cost this user: the provider's price, less what config.toml says was agreed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
+from cloudgpu.core.billing.rates import Rate
+from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.catalog.catalog import DiskPrice
+from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.model.offers import Available, Market, Offer, Price
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.errors import InvalidRequest
+from cloudgpu.providers.abilities import Beside, HasPrices, Resolved
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
+CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
+ELSEWHERE = "no price is known in {region}: the dearest known of its kind stands in, so it may cost less"
+BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
+_ADDRESSES = {  # the price list's word for the public address that a machine has
+    "aws": "public_ipv4",
+    "azure": "public_ip_standard_static_regional",
+    "gcp": "external_ip_on_standard_vm",
+}
+_SPOT_ADDRESSES = {**_ADDRESSES, "gcp": "external_ip_on_spot_vm"}
+# The price list's word for what images are billed as, where it is not `snapshot`.
+_IMAGES = {"aws": "ebs_snapshot", "gcp": "custom_image"}
+_UNITS = {
+    "usd_per_gb_month": Per.MONTH,
+    "usd_per_gib_month": Per.MONTH,
+    "usd_per_disk_month": Per.MONTH,
+    "usd_per_hour": Per.HOUR,
+    "usd_per_gb": Per.GB,
+}
+_WHOLE = "usd_per_disk_month"  # one price for a disk of a size class
+_RESOURCES = {str(one): one for one in Resource}
+
+
+def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
+    """Return what so much of a kind of storage, or so many addresses, cost there.
+
+    Without a price in the catalogue `price` is None and `source` says so: it is never left out.
+    """
+    resource, amount = _RESOURCES.get(sort_of(stored_as), Resource.DISK), ceil(quantity)
+    try:
+        listed = disk_price(provider, region, stored_as)
+    except InvalidRequest:
+        return Rate(resource, stored_as, amount, Per.MONTH, None, "no price in the catalogue")
+    if listed.unit not in _UNITS:
+        return Rate(resource, stored_as, amount, Per.MONTH, None, f"priced by {listed.unit}")
+    whole = listed.unit == _WHOLE
+    return Rate(
+        resource=resource,
+        stored_as=stored_as,
+        quantity=1 if whole else amount,
+        per=_UNITS[listed.unit],
+        price=listed.price,
+        source=listed.source,
+        as_of=listed.as_of,
+        basis=listed.basis,
+        why_at_most=_why_at_most(listed, region),
+        by_size=not whole,
+    )
+
+
+def _why_at_most(listed: DiskPrice, region: str) -> str:
+    reasons = []
+    if listed.kind in BY_CHANGED_BLOCKS:
+        reasons.append(CHANGED_BLOCKS)
+    if listed.upper_bound:
+        reasons.append(ELSEWHERE.format(region=region))
+    return "; ".join(reasons)
+
+
+def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
+    """Return what so many bytes cost that leave for the internet, at the first tier; None where none are charged.
+
+    At most: what stays inside the region is free, and so is a first part of each month where the list says so.
+    """
+    kinds = [kind for kind in storage_kinds(provider) if kind.startswith("egress_internet")]
+    if not kinds:
+        return None
+    listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda one: one.price)
+    free = next((part for part in listed.note.split(";") if "free" in part), "")
+    reasons = [BYTES_OUT, f"not taken off: {free.strip()}" if free else "", _why_at_most(listed, region)]
+    why = "; ".join(filter(None, reasons))
+    source, as_of, basis = listed.source, listed.as_of, listed.basis
+    return Rate(Resource.TRAFFIC, listed.kind, bytes_out, Per.GB, listed.price, source, as_of, basis, why)
+
+
+def extra(provider: str, region: str, item: Beside) -> Extra:
+    """Return what this costs per month there; a price that is not known is None, and never left out."""
+    found = rate(provider, region, item.stored_as, item.quantity)
+    dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
+    return Extra(
+        what=item.what,
+        per_month=found.per_month,
+        kept=item.kept,
+        source=f"{found.source}{dated}",
+        upper_bound=bool(found.why_at_most),
+        running=item.running,
+        rate=found,
+        named=item.named,
+    )
+
+
+def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
+    """Return what an offer, as it was resolved, costs per month beside the machine.
+
+    Where a machine can be neither stopped nor parked, nothing of it stays but what the user keeps by name.
+    """
+    item = offer.available
+    stays = item.stoppable or item.parkable
+    each = (replace(one, kept=one.kept and (stays or one.named)) for one in resolved.beside)
+    return tuple(extra(item.provider, item.region, one) for one in each if one.running or one.kept)
+
+
+def address_kind(provider: str, market: Market) -> str | None:
+    """Return the price list's word for the public address of a machine; None where addresses cost nothing."""
+    return (_SPOT_ADDRESSES if market is Market.SPOT else _ADDRESSES).get(provider)
+
+
+def image_price(provider: str, region: str, size_gb: int) -> Extra:
+    """Return what the image of a disk costs per month at most: as the snapshots of which it is made."""
+    stored_as = _IMAGES.get(provider, "snapshot")
+    return extra(provider, region, Beside(f"image of {size_gb} GB", stored_as, size_gb, kept=True))
+
+
+def rate_of_thing(leftover: Leftover) -> Rate:
+    """Return what a leftover costs: at most, for what is stored by changed blocks."""
+    return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
+
+
+def paid_prices(session: Session, provider: Provider, items: Sequence[Available]) -> list[Price | None]:
+    """Return one price per item, in order; None where none is known, and no agreed rate stands in for it."""
+    listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
+    if not session.settings.discounts:
+        return list(listed)
+    from cloudgpu.core.billing.discounts import agreed
+
+    now = session.clock()
+    pairs = zip(items, listed, strict=True)
+    return [agreed(session.settings.discounts, item, price, now) for item, price in pairs]

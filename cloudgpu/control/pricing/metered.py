@@ -1,0 +1,63 @@
+"""What a machine of one's own costs by what its GPUs really drew, as the samples of its agent tell that.
+
+From now on alone: what it has cost stays as it was counted. What nobody measured is not zero, and changes no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.activity.utilization import draw
+from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.offers import Available, Basis, Price
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.ledger.samples.store import Shelf
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.providers.abilities import HasMeteredPrice
+
+Row = Mapping[str, Any]
+ENOUGH = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
+BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
+NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
+
+
+def metered_price(
+    session: Session, provider: HasMeteredPrice, row: Row, item: Available, said: Mapping[str, Price]
+) -> Price | None:
+    """Return the price that replaces the machine's own from now on; None where that one stays.
+
+    `said` are prices by the settings, by the machine's id: what those say is never measured, what they assume may be.
+    """
+    last, other, now = row["price"], said.get(row["id"]), session.clock()
+    if last is None or other is None:
+        return None
+    was_metered = last["basis"] == Basis.MEASURED
+    if other.basis is not Basis.ASSUMED:
+        return other if was_metered and other.basis is Basis.SETTING else None
+    if was_metered and now - from_iso(last["as_of"]) < ENOUGH:
+        return None
+    drew = _drew(session, row, now)
+    price = drew and agreed(session.settings.discounts, item, provider.metered_price(item, *drew), now)
+    return price if price and _has_moved(last["nanos_per_hour"], price.per_hour.nanos) else None
+
+
+def _drew(session: Session, row: Row, now: datetime) -> tuple[Decimal, timedelta] | None:
+    """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
+    if row["state"] != State.RUNNING or row["since"] is None:
+        return None
+    begin, end = max(from_iso(row["since"]), now - BACK).timestamp(), now.timestamp()
+    found = draw(Shelf(session.home.samples, row["id"]).worked(begin, end), begin, end)
+    if found is None or found[1] < ENOUGH.total_seconds():
+        return None
+    return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)
+
+
+def _has_moved(before: int, after: int) -> bool:
+    return abs(after - before) > before * NEWS

@@ -1,0 +1,293 @@
+"""Writes down what machines cost at the time when it held: spot prices from the provider's history, others as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.pricing.attached_costs import paid_prices
+from cloudgpu.control.session.last_seen import scopes_of
+from cloudgpu.core.billing.discounts import agreed
+from cloudgpu.core.events.log import OWN, PROVIDER, Draft
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.identity import Whose
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.ledger.log.base import Ledger
+
+Row = dict[str, Any]
+REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What an account answered about prices: of each machine by its id, oldest first.
+
+    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did. `metered`
+    are prices that replace those in force from now on: by a machine's own meter, or by settings in place of one.
+    """
+
+    since: str | None = None
+    history: Mapping[str, Sequence[Price]] = field(default_factory=dict)
+    now: Mapping[str, Price] = field(default_factory=dict)
+    gap: str = ""
+    metered: Mapping[str, Price] = field(default_factory=dict)
+
+
+NOTHING_ASKED = Priced()
+
+
+def available(row: Row, market: Market | None = None) -> Available:
+    """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
+    gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
+    place = (row["provider"], row["account"], row["region"], row["zone"] or "", row["instance_type"])
+    return Available(*place, market or Market(row["market"]), gpus)
+
+
+def item_of(instance: Instance) -> Available:
+    """Return what a machine that the provider shows was launched from."""
+    place = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
+    return Available(*place, instance.market, instance.accelerators)
+
+
+def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
+    """Return what the same machine costs on demand in its region: by `others`, the provider or the list; None unknown.
+
+    No fault of a question about it stands in the way of a launch.
+    """
+    item = offer.available
+    if item.market is Market.ON_DEMAND:
+        return offer.price
+    for other in others:
+        there = other.available
+        if (there.market, there.instance_type, there.region) == (Market.ON_DEMAND, item.instance_type, item.region):
+            return other.price
+    return list_price(session, replace(item, market=Market.ON_DEMAND))
+
+
+def list_price(session: Session, item: Available) -> Price | None:
+    """Return what an item costs by its provider's word, else by the dated list; None where neither knows."""
+    try:
+        (price,) = paid_prices(session, session.provider(item.account), [item])
+    except CloudgpuError:
+        price = None
+    return price or _paid(session, item, _listed(item), session.clock())
+
+
+def _listed(item: Available) -> Price | None:
+    """Return what an item costs by the dated list; None where that does not have it."""
+    from cloudgpu.catalog import listed_price
+
+    with suppress(CloudgpuError):
+        return listed_price(item.provider, item.instance_type, item.region, item.market)
+    return None
+
+
+def _paid(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
+    """Return what this user pays at that price: less, where config.toml says what was agreed on."""
+    return agreed(session.settings.discounts, item, price, at)
+
+
+@dataclass(frozen=True, slots=True)
+class ToAsk:
+    """Machines of which prices may be asked now, of whatever account; and when that was last done, by their scopes."""
+
+    rows: Sequence[Row] = ()
+    before: Mapping[str, str | None] = field(default_factory=dict)
+
+    def may_be_of(self, kind: str) -> bool:
+        """Say whether an account of this kind of provider may have one of them."""
+        return any(row["provider"] == kind for row in self.rows)
+
+    def of(self, whose: Whose) -> tuple[str | None, list[Row]]:
+        """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
+
+        Its machines are those of its identity, whatever it is called where they were launched.
+        """
+        known = [row for row in self.rows if whose.covers(row)]
+        rows = [row for row in known if row["ended"] is None or row["ended"] >= (self._asked(row) or "")]
+        before = {self._asked(row) for row in rows}
+        return (None if None in before else min(filter(None, before), default=None)), rows
+
+    def _asked(self, row: Row) -> str | None:
+        return self.before[scope_of_row(row)]
+
+
+def to_ask(session: Session, rows: Sequence[Row]) -> ToAsk:
+    """Return of which of these machines prices may be asked now.
+
+    Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
+    written yet, whatever process died over it.
+    """
+    earliest = iso(session.clock() - REMEMBERED_FOR)
+    known = [row for row in rows if row["instance_type"] and row["provider_id"] and _is_to_ask(row, earliest)]
+    accounts = {scope_of_row(row): row for row in known}
+    return ToAsk(known, {scope: _asked_before(session.ledger, row) for scope, row in accounts.items()})
+
+
+def _is_to_ask(row: Row, earliest: str) -> bool:
+    if row["ended"] is None:
+        return bool(row["billed"])
+    return bool(row["market"] == Market.SPOT and row["ended"] >= earliest)
+
+
+def _asked_before(ledger: Ledger, row: Row) -> str | None:
+    """Return when all prices of a machine's account were last asked for and answered."""
+    lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
+    found = [line.occurred_at for line in lines if line.body.get("pinned")]
+    if not found and lines:
+        every = (line for scope in scopes_of(row) for line in ledger.events(scope))
+        found = [line.occurred_at for line in every if line.body.get("pinned")]
+    return max(found, default=None)
+
+
+def ask(session: Session, account: str, since: str | None, rows: Sequence[Row]) -> Priced:
+    """Ask what these machines cost; spot machines with their history, by as few calls as the provider needs.
+
+    Writes nothing, so that it can run beside other questions. On-demand prices of clouds are read from the dated list.
+    """
+    try:
+        remembers = isinstance(session.provider(account), HasPriceHistory) if rows else False
+        spot = [row for row in rows if remembers and row["market"] == Market.SPOT]
+        others = [row for row in rows if row["ended"] is None and row not in spot]
+        history, now = _history(session, account, spot), _now(session, account, others)
+        return Priced(since, history, now, metered=_metered(session, account, others, now))
+    except CloudgpuError as fault:
+        return Priced(since, gap=fault.message)
+
+
+def _history(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Sequence[Price]]:
+    if not rows:
+        return {}
+    items = [_as_here(row, account) for row in rows]
+    found = history_of(session, account, items, min(map(_known_until, rows)))
+    return {row["id"]: prices for row, prices in zip(rows, found, strict=True)}
+
+
+def history_of(
+    session: Session, account: str, items: Sequence[Available], since: datetime
+) -> Sequence[Sequence[Price]]:
+    """Return what each of these spot machines cost this user since then, as `HasPriceHistory` says; nothing elsewhere.
+
+    Raises what the provider raises.
+    """
+    provider = session.provider(account)
+    if not isinstance(provider, HasPriceHistory):
+        return [() for _ in items]
+    found = zip(items, provider.price_history(items, since), strict=True)
+    return [[_paid(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
+
+
+def _as_here(row: Row, account: str) -> Available:
+    """Return what a machine was launched from, under the name that its account has here."""
+    return replace(available(row), account=account)
+
+
+def _known_until(row: Row) -> datetime:
+    """Return from when on it is not known what the machine cost."""
+    return from_iso(row["price"]["as_of"] if row["price"] else row["intended_at"])
+
+
+def _now(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Price]:
+    """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
+    from cloudgpu.catalog.rules import PROVIDERS
+
+    now = session.clock()
+    by_list = [row for row in rows if row["provider"] in PROVIDERS and row["market"] == Market.ON_DEMAND]
+    items = {row["id"]: _as_here(row, account) for row in rows}
+    found = {row["id"]: _paid(session, items[row["id"]], _listed(items[row["id"]]), now) for row in by_list}
+    asked = [row["id"] for row in rows if row["id"] not in found]
+    if asked:
+        prices = paid_prices(session, session.provider(account), [items[one] for one in asked])
+        found |= dict(zip(asked, prices, strict=True))
+    return {machine: price for machine, price in found.items() if price is not None}
+
+
+def _metered(session: Session, account: str, rows: Sequence[Row], now: Mapping[str, Price]) -> dict[str, Price]:
+    """Return the prices by a meter that are news of these machines, where the account's machines have one."""
+    if not rows or not isinstance(provider := session.provider(account), HasMeteredPrice):
+        return {}
+    from cloudgpu.control.pricing.metered import metered_price
+
+    found = {row["id"]: metered_price(session, provider, row, _as_here(row, account), now) for row in rows}
+    return {machine: price for machine, price in found.items() if price is not None}
+
+
+def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
+    """Return the lines of the prices that are news of these machines."""
+    drafts: list[Draft] = []
+    for row in rows:
+        drafts += pins(row, priced.history.get(row["id"], ()))
+        price, metered = priced.now.get(row["id"]), priced.metered.get(row["id"])
+        if metered is not None:
+            drafts.append(_changed(row, metered, None, now))
+        elif price is not None and _is_another(row, price):
+            drafts.append(_changed(row, price, max(filter(None, (priced.since, row["intended_at"]))), now))
+    return drafts
+
+
+def pins(row: Row, history: Sequence[Price]) -> list[Draft]:
+    """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
+    last = row["price"] or {}
+    nanos, known, drafts = last.get("nanos_per_hour"), last.get("as_of", ""), []
+    for price in history:
+        at = max(iso(price.as_of), row["intended_at"])
+        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row["ended"] and at > row["ended"]):
+            continue
+        nanos = price.per_hour.nanos
+        drafts.append(_line(row["id"], {"price": price_to_json(price)}, from_iso(at), PROVIDER))
+    return drafts
+
+
+def _is_another(row: Row, price: Price) -> bool:
+    """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
+    last = row["price"]
+    if last is None:
+        return True
+    if Basis.MEASURED in (last["basis"], price.basis) or iso(price.as_of) < last["as_of"]:
+        return False  # a list that is older than the price of the launch says nothing of today
+    return bool(price.per_hour.nanos != last["nanos_per_hour"])
+
+
+def _changed(row: Row, price: Price, since: str | None, now: datetime) -> Draft:
+    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
+    body: dict[str, Any] = {"price": price_to_json(price), "maybe_from": since}
+    if row["market"] == Market.ON_DEMAND:
+        body["on_demand"] = body["price"]
+    return _line(row["id"], body, now, OWN)
+
+
+def _line(machine: str, body: Mapping[str, Any], at: datetime, clock: str) -> Draft:
+    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
+    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)
+
+
+def price_again(session: Session, row: Row, price: Price, now: datetime) -> list[Draft]:
+    """Return the line of the price of a start, where it is not the one of the launch any more."""
+    if row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]:
+        return []
+    body: dict[str, Any] = {"price": price_to_json(price)}
+    on_demand = price if row["market"] == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
+    if on_demand is not None:
+        body["on_demand"] = price_to_json(on_demand)
+    return [_line(row["id"], body, now, OWN)]
+
+
+def pin_to_the_end(session: Session, row: Row) -> None:
+    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
+    if row["market"] != Market.SPOT or not row["provider_id"] or not row["instance_type"]:
+        return
+    with suppress(CloudgpuError):
+        found = ask(session, session.account_here(row), None, [row])
+        drafts = pins(row, found.history.get(row["id"], ()))
+        session.ledger.append(drafts)

@@ -1,0 +1,154 @@
+"""Bytes out, where the cloud charges them: read from the machine's own counter whenever a connection is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.billing.rules import RULES
+from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.events.log import MACHINE, Draft
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.connection import Connection
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
+ASK = '"$HOME"/.cloudgpu/agent status'
+MOST_SAID = 1_000_000  # bytes of an answer
+MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
+COUNTED_EVERY = timedelta(minutes=15)
+CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+    def value(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
+
+    def __str__(self) -> str:
+        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
+        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
+
+
+def is_charged(row: Mapping[str, Any]) -> bool:
+    """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
+    from cloudgpu.control.pricing.attached_costs import egress_rate
+
+    return egress_rate(row["provider"] or "", row["region"] or "", 0) is not None
+
+
+def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[Gap]:
+    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
+
+    Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
+    machine has sent since the last count is read when it runs again, and is a gap only if it never does.
+    """
+    ran = (row for row in rows if not row["thing"] and row["provider_id"] and row["provider"] in CHARGING)
+    waiting = (row for row in ran if row["billed"] or row["ended"] or not row.get("traffic"))
+    found = [Gap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in waiting]
+    return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def gaps_within(rows: Iterable[Mapping[str, Any]], since: datetime | None, until: datetime | None) -> list[Gap]:
+    """Return the gaps that reach into a period; None: without that end."""
+    begin, end = (None if moment is None else iso(moment) for moment in (since, until))
+    found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
+    return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
+
+
+def _counted_until(row: Mapping[str, Any]) -> str:
+    last = row.get("traffic")
+    return str(last["until"] if last else row["launched_at"] or row["intended_at"])
+
+
+def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:
+    """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
+    row = session.ledger.machine(row["id"]) or row
+    draft = line_of(row, status, session.clock()) if is_charged(row) else None
+    if draft is not None:
+        session.ledger.append([draft])
+
+
+def line_of(row: Row, status: Mapping[str, Any], now: datetime) -> Draft | None:
+    """Return the line of what the agent has counted since the last count; None for nothing new.
+
+    A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
+    what cannot be: anybody with the machine could have written it.
+    """
+    from cloudgpu.control.pricing.attached_costs import egress_rate
+
+    counter, last = status.get("sent") or {}, row.get("traffic") or {}
+    if not counter or not status.get("heartbeat"):
+        return None
+    latest = now.timestamp()
+    total, known = _number(counter["bytes"], MOST_BYTES), int(last.get("counted") or 0)
+    fresh = total - known if total >= known else total
+    began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
+    since = last.get("until") or max(began, row["intended_at"])
+    until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
+    rate = egress_rate(row["provider"], row["region"], fresh)
+    if fresh <= 0 or rate is None:
+        return None
+    body = {"bytes_out": fresh, "since": since, "until": until, "counted": total, "stored_as": rate.stored_as}
+    dedupe = f"traffic:{row['id']}:{total}:{until}"
+    return Draft("traffic_observed", row["id"], body | rate.terms(), now, dedupe, MACHINE)
+
+
+def _number(said: Any, most: float) -> int:
+    """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MOST_BYTES:
+        raise ValueError(said)
+    return int(min(said, most))
+
+
+def count(session: Session, row: Row, connection: Connection) -> None:
+    """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
+    last = row.get("traffic")
+    if last and session.clock() - from_iso(last["until"]) < COUNTED_EVERY:
+        return
+    with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
+        if is_charged(row):
+            found = connection.capture(ASK, timeout=ANSWER_WITHIN_S, at_most=MOST_SAID)
+            record(session, row, status_of(found.stdout))
+
+
+def status_of(text: bytes) -> dict[str, Any]:
+    """Return what an agent said of itself. Raises ValueError for what is no JSON object: a machine may say anything."""
+    try:
+        found = json.loads(text)
+    except RecursionError as fault:
+        raise ValueError("it nests too deep") from fault
+    if not isinstance(found, dict):
+        raise ValueError(type(found).__name__)  # noqa: TRY004  (callers take a ValueError for what cannot be read)
+    return found
+
+
+def count_before_end(session: Session, row: Row) -> None:
+    """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
+    if row["state"] != State.RUNNING or not row["address"] or not is_charged(row):
+        return
+    from cloudgpu.access.ssh.connection import connect
+
+    with suppress(CloudgpuError, OSError):
+        connection = connect(session.target(row), timeout=CONNECT_WITHIN_S)
+        try:
+            count(session, row | {"traffic": None}, connection)
+        finally:
+            connection.close()

@@ -1,0 +1,1 @@
+"""A run of the reaper: observe, decide, check again, stop, notify."""

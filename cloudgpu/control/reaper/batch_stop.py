@@ -1,0 +1,159 @@
+"""Stops many machines in few calls: their locks held, the stops asked in the ledger first, then proved together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+from cloudgpu.control.inventory.protection import note, with_way
+from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.reaper.recheck import Item, Judge, Outcome, each_alone, still_to_end
+from cloudgpu.control.records.observations import asked, not_before
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.session.waiting import Silence
+from cloudgpu.control.team.law import by, law_of
+from cloudgpu.core.model.instances import State
+from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import Pausable, StopsMany
+from cloudgpu.providers.shared.calls import Waiting
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+
+Row = dict[str, Any]
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+_NOT_YET = (State.UNKNOWN, State.PENDING)
+
+
+def goes_in_batches(session: Session, row: Row) -> bool:
+    """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
+    if row["stoppable"] is False or (row["stoppable"] is None and row["market"] == "spot"):
+        return False
+    provider = session.provider_of(row)
+    return isinstance(provider, StopsMany) and isinstance(provider, Pausable)
+
+
+def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+    """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
+
+    `check` raises where this pass has lost the reaper's lock. What is not proved in time may still be billed, and is
+    named.
+    """
+    with each_alone(session, items) as (mine, busy):
+        ends, outcome = still_to_end(session, mine, judge)
+        outcome.spared += busy
+        if ends:
+            check()
+            outcome.add(_stopped(session, ends))
+    return outcome
+
+
+def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
+    now = session.clock()
+    with ExitStack() as stack:
+        for one in items:
+            stack.enter_context(changing(unproved("stop", one.row["name"])))
+        law = law_of(session)
+        session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
+        failed = _asked_and_proved(session, {one.id: one.row for one in items})
+    outcome = Outcome()
+    for item in items:
+        row = session.ledger.machine(item.id) or item.row
+        if item.id in failed:
+            outcome.unproved.append(item.left(failed[item.id]))
+        else:
+            pin_to_the_end(session, row)
+            outcome.ended.append(item.done(row["state"]))
+    return outcome
+
+
+def _asked(item: Item, now: datetime, who: Mapping[str, str]) -> Draft:
+    return asked("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
+
+
+def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:
+    """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
+
+    Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
+    looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
+    the next pass.
+    """
+    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
+    waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
+    wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
+    while True:
+        refused = _refused(session, to_ask.values())
+        silent = look_again(session, list(waiting.values()), watched=True)
+        waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
+        to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
+        final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
+        _note(session, rows, final)
+        failed |= {one: with_way(fault) for one, fault in final.items()}
+        waiting = {one: row for one, row in waiting.items() if one not in failed}
+        last = {one: silent.get(one) or refused.get(one) for one in waiting}
+        for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
+            silence.note(cast("Silent", fault))
+        if not waiting or session.clock() >= deadline:
+            return failed | {one: _last_word(session, row, last[one]) for one, row in waiting.items()}
+        if silence.lasts():
+            return failed | {one: _silent_word(cast("Silent", last[one])) for one in waiting}
+        wait.on(f"{len(waiting)} are left")
+        session.pause(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _note(session: Session, rows: Mapping[str, Row], refused: Mapping[str, CloudgpuError]) -> None:
+    """Write which stops something protects their machines from."""
+    for one, fault in refused.items():
+        if isinstance(fault, EndRefused):
+            note(session, rows[one], "stop", fault)
+
+
+def _is_final(fault: CloudgpuError) -> bool:
+    """Say whether asking again is of no use: it was refused, and not for want of an answer or of the machine."""
+    return not isinstance(fault, ProviderUnavailable | InstanceNotFound)
+
+
+def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
+    """Ask for the stops, all accounts side by side; return what was refused, by machine."""
+    groups, faults = by_account(session, list(rows))
+    if not groups:
+        return faults
+    of = {account: {row["provider_id"]: row["id"] for row in some} for account, some in groups.items()}
+    providers = {account: cast("StopsMany", session.provider(account)) for account in of}
+    with Pool(len(of)) as pool:
+        answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
+        pairs = list(zip(of, answers, strict=True))
+    return faults | {of[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
+
+
+def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+    """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
+    try:
+        return provider.stop_many(ids)
+    except CloudgpuError as fault:
+        return dict.fromkeys(ids, fault)
+
+
+def _is_stopped(session: Session, row: Row) -> bool:
+    latest = session.ledger.machine(row["id"]) or row
+    return bool(latest["ended"]) or (not latest["billed"] and latest["state"] not in _NOT_YET)
+
+
+def _silent_word(fault: Silent) -> str:
+    return f"its stop was asked and is not proved: {fault.message}"
+
+
+def _last_word(session: Session, row: Row, fault: CloudgpuError | None) -> str:
+    latest = session.ledger.machine(row["id"]) or row
+    word = fault.message if fault is not None else f"it was last seen {latest['state']}"
+    minutes = int(PROVED_WITHIN.total_seconds() // 60)
+    return f"its stop was asked and is not proved after {minutes} minutes: {word}"

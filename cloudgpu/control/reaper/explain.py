@@ -1,0 +1,155 @@
+"""Answers why a machine counts as what it does: from the samples kept here, or by asking it now."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.activity.agents import heard_of, probe
+from cloudgpu.control.reaper.observe import with_silence, with_word
+from cloudgpu.core.activity.agent_status import DAY
+from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
+from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.policies.policy import thresholds
+from cloudgpu.core.reaper.decide import decide
+from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
+from cloudgpu.core.reaper.evidence import because, up_since
+from cloudgpu.core.values.times import duration_text, from_iso, iso
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.views.activity import why_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.enforcement import Stop
+
+Row = dict[str, Any]
+INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is known of a machine's use: `judged` as of `at` (None: nothing), and `how` it came to be known."""
+
+    judged: Judged | None
+    at: datetime | None
+    how: str
+    fault: str = ""
+    scratch: tuple[tuple[str, int], ...] = ()
+
+
+def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
+    """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
+
+    `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
+    stops nothing. Raises InvalidRequest for a policy or limits that cannot be read.
+    """
+    from cloudgpu.control.policies.resolve import policy_of
+
+    held, now = policy_of(session, row), session.clock()
+    if held.broken is not None:
+        raise held.broken
+    limits = Thresholds() if held.policy is None else thresholds(held.policy)
+    ask = ask and runs_on(row)
+    source = _asked(session, row, limits) if ask else kept(session, row, limits)
+    word = heard_of(session, [row], keep=False).get(row["id"]) if ask else None
+    last = from_iso(row["last_active"]) if row["last_active"] else None
+    bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
+    seen = with_silence(with_source(bare, source, now), word)
+    (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
+    older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
+    over = None if runs_on(row) else _why_over(session, row)
+    found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
+    found["known"]["signals_at"] = iso(older.at) if older.at is not None else None
+    return found
+
+
+def _why_over(session: Session, row: Row) -> str | None:
+    """Return why a machine was asked to stop; None where nobody asked since it was last started."""
+    kinds = ("stop_asked", "park_asked", "start_asked")
+    lines = [line for line in session.ledger.events(row["id"]) if line.kind in kinds]
+    return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_asked" else None
+
+
+def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
+    """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
+    if source.judged is None or source.at is None:
+        return replace(seen, judged_fault=source.fault)
+    if now - source.at > STALE:
+        return replace(seen, judged_fault=f"its samples were last read {duration_text(now - source.at)} ago")
+    return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
+
+
+def _asked(session: Session, row: Row, limits: Thresholds) -> Source:
+    report = probe(session, [row])[row["id"]]
+    if report.machine_now is None:
+        return Source(None, None, "asked", report.fault)
+    return Source(report.judged(limits), report.asked_at, "asked", scratch=report.scratch)
+
+
+def kept(session: Session, row: Row, limits: Thresholds) -> Source:
+    """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
+
+    Those that are older are judged as of the last of them, and their ages are counted up to now.
+    """
+    if not runs_on(row):
+        return Source(None, None, "unasked", f"it is {row['state']}")
+    shelf, began = Shelf(session.home.samples, row["id"]), up_since(row).timestamp()
+    last = shelf.last()
+    if last <= began:
+        return Source(None, None, "unasked", "no samples of it since its latest start are kept here")
+    age = max(0.0, session.clock().timestamp() - last)
+    fresh = age if age < FRESH else 0.0
+    judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)
+    return Source(_older(judged, age - fresh, limits.after), datetime.fromtimestamp(last, UTC), "samples")
+
+
+def _older(judged: Judged, age: float, after: float) -> Judged:
+    """Return what was judged `age` seconds ago with its ages as they are now.
+
+    One that was in use then, and whose last sign of life has left the window since, is UNKNOWN: it may have shown
+    another one of which nothing is kept here.
+    """
+    signals = tuple(_aged(one, age, after) for one in judged.signals)
+    aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
+    if judged.activity != ACTIVE or aged.ago < after:
+        return aged
+    gone = f"{because(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    return aged._replace(activity=UNKNOWN, why=gone)
+
+
+def _aged(one: Signal, age: float, after: float) -> Signal:
+    ago = one.ago + age if one.ago >= 0 else one.ago
+    value = one.value + age if _is_age(one.what, one.value) else one.value
+    return one._replace(ago=ago, value=value, counts=one.counts and ago < after)
+
+
+def _is_age(what: str, value: Any) -> bool:
+    return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
+
+
+def _stops(session: Session, row: Row) -> list[Stop]:
+    """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
+    from cloudgpu.control.budgets.store import budgets, standings
+    from cloudgpu.core.budgets.enforcement import stops
+
+    count = row.get("warnings", {}).get("budget", {}).get("count", 0)
+    with suppress(CloudgpuError):
+        every = budgets(session)
+        return stops(standings(session, every), [row], {row["id"]: count}, session.clock()) if every else []
+    return []
+
+
+def explained(session: Session, row: Row, *, refresh: bool) -> dict[str, Any]:
+    """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
+    if row["ended"]:
+        raise InvalidRequest(
+            f"{row['name']} has ended, so nothing is judged of it any more.",
+            field="--why",
+            value=row["name"],
+            next=f"See what was decided: cloudgpu show {row['name']} --history",
+        )
+    return why(session, row, ask=refresh)

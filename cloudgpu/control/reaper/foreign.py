@@ -1,0 +1,161 @@
+"""What a payer's reaper does with machines of other ledgers: those long past their renew-until are stopped, no others.
+
+Nobody else touches them: they are shown. The lab's limits name who pays (`payers`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.policies.resolve import limits_of
+from cloudgpu.control.reaper.recheck import LOCK, Outcome
+from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.session.waiting import Silence
+from cloudgpu.control.team.law import by, law_of
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.policies.limits import PAYERS_WAIT
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import duration_text, from_epoch, iso
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.providers.abilities import Imageable, Pausable
+from cloudgpu.providers.base import Provider
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+LONGEST_PAUSE_S = 5.0
+
+
+def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
+    """Return the machines of other ledgers that this user may stop: billed, and 24 hours past their renew-until.
+
+    In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
+    """
+    payers, law = {tag_value(one) for one in limits_of(session).payers}, law_of(session)
+    if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
+        return []
+    return [one for one in foreign if _is_over(one, session.clock())]
+
+
+def sentence(one: Instance, now: datetime) -> str:
+    """Return whose machine it is and since when it is over."""
+    owner, ledger = one.tags.get(TAG_OWNER, "somebody"), one.tags.get(TAG_LEDGER, "unknown")
+    late = duration_text(now - _renew_until(one, now))
+    return f"it is {owner}'s, of the ledger {ledger}, and {late} past its renew-until"
+
+
+def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
+    """Stop these machines and prove it; what fails is named.
+
+    One that cannot be stopped ends while its disk stays, and is terminated where nothing of it can stay.
+    """
+    outcome = Outcome()
+    for one in machines:
+        why = sentence(one, session.clock())
+        try:
+            state = _stopped(session, one, why)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            outcome.unproved.append(Left(one.tags[TAG_ID], name_of(one), Do.STOP, with_way(fault)))
+            continue
+        if state:
+            outcome.ended.append(Done(one.tags[TAG_ID], name_of(one), Do.STOP, Rule.RENEW_UNTIL, why, state))
+    return outcome
+
+
+def name_of(one: Instance) -> str:
+    """Return what people call it."""
+    return one.tags.get(TAG_NAME) or one.tags[TAG_ID]
+
+
+def _stopped(session: Session, one: Instance, why: str) -> str:
+    """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
+    provider = session.provider(one.account)
+    if not _is_over(provider.get(one.id), session.clock()):
+        return ""
+    session.check_hold(LOCK)
+    with changing(unproved("stop", name_of(one))):
+        session.ledger.append(
+            [_line(one, why, session.clock(), by(session, {"owner": one.tags.get(TAG_OWNER)}, "stop"))]
+        )
+        return _proved(session, provider, one.id, _way(provider, one.id, one.market))
+
+
+def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
+    def ask() -> None:
+        if isinstance(provider, Pausable):
+            try:
+                provider.stop(id)
+            except InvalidRequest:  # a one-time spot machine, mostly
+                if isinstance(provider, Imageable):
+                    provider.end_keeping_disk(id)
+                elif market is Market.SPOT:  # nothing gentler exists
+                    provider.terminate(id)
+                else:
+                    raise
+        elif isinstance(provider, Imageable):
+            provider.end_keeping_disk(id)
+        else:
+            provider.terminate(id)
+
+    return ask
+
+
+def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
+    """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
+    deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
+    silence = Silence(session)
+    while True:
+        try:
+            if not arrived:
+                ask()
+                arrived = True
+            seen = provider.get(id)
+        except InstanceNotFound:
+            return "terminated"
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        else:
+            last = f"it was last seen {seen.state}"
+            if not seen.billed:
+                return str(seen.state)
+        if session.clock() >= deadline or silence.lasts():
+            raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
+        session.pause(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _is_over(one: Instance, now: datetime) -> bool:
+    return one.billed and now - _renew_until(one, now) >= PAYERS_WAIT
+
+
+def _renew_until(one: Instance, now: datetime) -> datetime:
+    """Return its renew-until; now for one that says none, as `0` does: nobody knows that it is over."""
+    text = one.tags.get(TAG_RENEW_UNTIL, "")
+    try:
+        return from_epoch(text) if text.strip("0") else now
+    except ValueError:
+        return now
+
+
+def _line(one: Instance, why: str, now: datetime, who: Mapping[str, str]) -> Draft:
+    body = {
+        "do": str(Do.STOP),
+        "rule": str(Rule.RENEW_UNTIL),
+        "why": f"{why}; the lab's limits let its payer stop it",
+        "activity": None,
+        "at": None,
+        "host": platform.node(),
+        **who,
+    }
+    return Draft("decision_made", one.tags[TAG_ID], body, now, f"decided:{one.tags[TAG_ID]}:{iso(now)}:foreign")

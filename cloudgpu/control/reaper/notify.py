@@ -1,0 +1,201 @@
+"""Renews the leases that a pass has decided to renew: of machines in use whose agent cannot do that itself.
+
+Gives warnings and takes them back: at the machine's terminals, then as ledger lines that a later pass acts on.
+
+Tells people at the end of a pass: alerts of warnings, budgets and what is wrong, and the dead-man's address.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.alerts.alerts import budget_findings, deliver
+from cloudgpu.control.alerts.health import ping
+from cloudgpu.control.lifecycle.lease import latest_of, relet
+from cloudgpu.control.reaper.recheck import Item, each_alone
+from cloudgpu.control.reaper.record import TOPIC, findings
+from cloudgpu.control.session.session import present
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
+from cloudgpu.core.reaper.result import Done, Left, Told
+from cloudgpu.core.values.times import from_iso, iso, minute
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.reaper.result import Pass
+
+Row = dict[str, Any]
+
+
+def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision]) -> tuple[list[Done], list[Left]]:
+    """Move the leases' ends, and return those that were moved and those that were not, with why."""
+    pairs = zip(seen, decisions, strict=True)
+    items = [Item(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
+    done, left = list[Done](), list[Left]()
+    silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
+    with each_alone(session, items) as (mine, busy):
+        left += busy
+        for item in mine:
+            place = (item.row["account"], item.row["region"])
+            if place in silent:
+                left.append(item.left(silent[place]))
+                continue
+            try:
+                row = _renewed(session, item)
+            except LedgerUnavailable:
+                raise
+            except CloudgpuError as fault:
+                left.append(item.left(f"its lease could not be renewed: {fault.message}"))
+                silent |= {place: left[-1].why} if isinstance(fault, Silent) else {}
+            else:
+                done.append(item.done(row["expires"]))
+    return done, left
+
+
+def _renewed(session: Session, item: Item) -> Row:
+    row = latest_of(session, session.ledger.machine(item.id) or item.row)
+    end = item.decision.at
+    if end is None or (row["expires"] and from_iso(row["expires"]) >= end):  # its agent was quicker
+        return row
+    last = from_iso(row["renew_until"]) if row["renew_until"] else end
+    return relet(session, row, Lease(end, max(last, end)), item.decision.why)
+
+
+SAID_WITHIN_S = 5.0
+AT_ONCE = 16
+WARNING = "warning"  # the first word of the keys of its alerts
+_WAYS_OUT = {
+    Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
+    Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
+    Rule.LEASE: "To keep it, run: cloudgpu extend {name} 2h",
+    Rule.RENEW_UNTIL: "To keep it, run: cloudgpu extend {name} 2h",
+    Rule.STOPPED: "To keep it, run: cloudgpu hold {name} 7d, or: cloudgpu start {name}",
+    Rule.IMAGES: "To keep it, run: cloudgpu hold {name} 7d, or: cloudgpu start {name}",
+}
+
+
+def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Row]) -> list[Told]:
+    """Give the warnings of these decisions, take back those that hold no more, and return what was told.
+
+    `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
+    and is not in the ledger is told again, and nobody is ended for a warning that was not given.
+    """
+    given = [(one, warned) for one in decisions for warned in one.warnings]
+    at_terminals = _said(session, given, reachable)
+    alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
+    told = [
+        _told(one, warned, alerted=alerted, terminals=count)
+        for (one, warned), count in zip(given, at_terminals, strict=True)
+    ]
+    lifted = [_lifted_line(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
+    if told or lifted:
+        session.ledger.append([*(_given_line(one, _time(session, one.machine)) for one in told), *lifted])
+    return told
+
+
+def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Row]) -> list[int]:
+    """Return how many terminals took each of these warnings; a machine that does not answer has none."""
+    asks = [_ask_of(session, reachable.get(one.machine), sentence(one.name, warned)) for one, warned in given]
+    with Pool(AT_ONCE) as pool:
+        return list(pool.map(lambda ask: ask(), asks))
+
+
+def _ask_of(session: Session, row: Row | None, text: str) -> Callable[[], int]:
+    from cloudgpu.access.ssh.execute import say
+
+    try:
+        target = session.target(row) if row is not None else None
+    except CloudgpuError:
+        target = None
+    if target is None:
+        return lambda: 0
+
+    def ask() -> int:
+        try:
+            return say(target, text, timeout=SAID_WITHIN_S)
+        except (CloudgpuError, OSError):
+            return 0
+
+    return ask
+
+
+def sentence(name: str, warned: Warned) -> str:
+    """Return what people at the machine are told: why, when, and how to keep it."""
+    way = _WAYS_OUT.get(warned.rule, "").format(name=name) if warned.due is not None else ""
+    return f"{name}: {warned.why}." + (f" {way}" if way else "")
+
+
+def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Told:
+    how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
+    return Told(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
+
+
+def _time(session: Session, machine: str) -> datetime:
+    return not_before_said(session.ledger.machine(machine) or {}, session.clock())
+
+
+def _given_line(one: Told, now: datetime) -> Draft:
+    due = one.due and iso(one.due)
+    body = {"rule": str(one.rule), "due": due, "why": one.why, "how": list(one.how), "host": platform.node()}
+    return Draft("warning_given", one.machine, body, now, f"warned:{one.machine}:{one.rule}:{iso(now)}")
+
+
+def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
+    body = {"rule": str(lifted.rule), "why": lifted.why, "host": platform.node()}
+    return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{lifted.rule}:{iso(now)}")
+
+
+def warning_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
+    for row in present(list(rows)):
+        for rule, given in row.get("warnings", {}).items():
+            yield _finding(row, rule, given)
+
+
+def _finding(row: Row, rule: str, given: Mapping[str, Any]) -> Finding:
+    due, name = given["due"], row["name"]
+    ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
+    why = given.get("why") or f"{rule} says so"
+    way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
+    facts = {"machine": name, "rule": rule, "owner": row["owner"] or "", "account": row["account"] or ""}
+    return Finding(
+        key=f"{WARNING}:{row['id']}:{rule}:{given['count']}",
+        kind="machine ends" if due else "machine",
+        title=f"{ends} ({rule})",
+        text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
+        facts={key: value for key, value in facts.items() if value},
+        urgent=due is not None,
+    )
+
+
+def deliver_all(
+    session: Session, found: Pass, standings: Sequence[Standing], rows: Sequence[dict[str, Any]]
+) -> tuple[str, ...]:
+    """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
+
+    `rows` are all of the ledger as they are after the pass, things that are kept by name too. A receiver that fails
+    keeps no machine on: it is tried again by the next pass.
+    """
+    news = [*budget_findings(session, standings), *warning_findings(rows), *findings(session, found, rows)]
+    judged = {one.machine for one in found.decisions}
+    elsewhere = [f"{TOPIC}:{row['id']}:" for row in present(list(rows)) if row["id"] not in judged]
+    refused: list[str] = []
+    try:
+        done = deliver(session, news, judged=("budget", WARNING, TOPIC), spared=elsewhere)
+        refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as fault:
+        refused.append(fault.message)
+    why = ping(session, ok=found.exit_code == 0 and not refused)
+    return (*refused, f"the dead-man's address {why}") if why else tuple(refused)

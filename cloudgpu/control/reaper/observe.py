@@ -1,0 +1,296 @@
+"""The look of a pass at all accounts, and the look of a rehearsal, which writes nothing.
+
+Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.activity.agents import Report, Word, heard_of, probe
+from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.inventory.sync_accounts import listed_all
+from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.records.observations import is_news, observed
+from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
+from cloudgpu.control.session.identity import Whose, by_account, elsewhere
+from cloudgpu.control.session.reachable import names_here
+from cloudgpu.control.session.session import living
+from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.events.projection import as_told
+from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.policies.policy import Act, Policy, Rule, thresholds
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.evidence import up_since
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from cloudgpu.control.policies.resolve import Held
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look has found: the rows that a pass judges, and by id which of them a provider has just spoken of.
+
+    `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
+    asked; `closed` are those that only a credential on this computer names, and that it does not open.
+    """
+
+    rows: tuple[Row, ...]
+    answered: Collection[str]
+    foreign: tuple[Instance, ...] = ()
+    unanswered: tuple[Unanswered, ...] = ()
+    sentences: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    closed: tuple[Unanswered, ...] = ()
+
+
+def look(session: Session, *, sweep: bool) -> Sight:
+    """Ask every account, side by side, write what is news, and return what is to be judged.
+
+    A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet.
+    """
+    rows = session.ledger.machines()
+    accounts = used_accounts(session)
+    unfinished = [row for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)]
+    found = look_at(session, accounts, kept=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
+    found.answered |= _told_one_by_one(session, found.unlisted)
+    to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
+    answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
+    return Sight(
+        tuple(to_judge),
+        answered,
+        tuple(found.foreign),
+        tuple(found.unanswered),
+        tuple(found.sentences),
+        found.asked,
+        tuple(found.closed),
+    )
+
+
+def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
+    """Ask accounts that were silent for their machines by the ids; return those of which something is known now.
+
+    A listing needs more than a machine's own region: which regions there are, say.
+    """
+    rows = [row for row in living(session.ledger.machines()) if row["account"] in unlisted]
+    asked = [row for row in rows if row["attempt"] == "made" and row["provider_id"]]
+    unknown = look_again(session, asked)
+    return {row["id"] for row in asked if row["id"] not in unknown}
+
+
+def rehearse(session: Session) -> Sight:
+    """Ask every account what there is and write nothing: the rows are as if it were written.
+
+    What is not in an answer counts as not answered; what disks and images there are, is not asked.
+    """
+    known, now = session.ledger.machines(), session.clock()
+    accounts = used_accounts(session)
+    listings = listed_all(session, accounts)
+    mine = living(known)
+    whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
+    instances = [one for listing in listings for one in listing.instances]
+    ledger = session.ledger.id
+    ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
+    reached = {row["id"] for row in living(known) if any(one.covers(row) for one in whose)}
+    seen = tuple(_as_seen(row, ours.get(row["id"]) if row["id"] in reached else None, now) for row in living(known))
+    unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
+    silent = {gap.scope for gap in (*unanswered, *closed)}
+    beside = elsewhere(session, [row for row in living(known) if row["account"] not in silent], whose)
+    unanswered += [gap for gap in beside if gap.scope not in silent]
+    strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
+    return Sight(
+        rows=tuple(row for row in seen if row["ended"] is None),
+        answered=reached & ours.keys(),
+        foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
+        unanswered=tuple(unanswered),
+        sentences=tuple(strays),
+        asked=asked_of(session, accounts, closed),
+        closed=tuple(closed),
+    )
+
+
+def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Row]) -> Whose:
+    """Return which account a listing speaks for; who it is, is asked where it may have machines."""
+    found = Whose(session, account)
+    found.take(listing.identities)
+    return found.ask_of(rows)
+
+
+def _kept(session: Session) -> list[Row]:
+    """Return what is kept as an image: of machines that are gone, and by name."""
+    machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
+    things = [row for row in session.ledger.bills() if row["thing"] and row["ended"] is None]
+    return machines + [row for row in things if row["state"] == Kind.IMAGE]
+
+
+def _told_of(session: Session, rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
+    """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
+    silent = {gap.scope for gap in unanswered}
+    kept = [row for row in rows if row["thing"] or row["ended"] is not None]
+    here, _ = by_account(session, [row for row in kept if row["name"] not in silent])
+    return {row["id"] for name, some in here.items() for row in some if not is_hidden(silent, name, row["region"])}
+
+
+def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
+    """Return one instance per cloudgpu-id, the living before the ended."""
+    ordered = sorted(instances, key=lambda one: one.state is not State.TERMINATED)
+    return {one.tags[TAG_ID]: one for one in ordered}
+
+
+def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
+    if instance is None or row["attempt"] == "open" or not is_news(row, instance):
+        return row
+    return as_told(row, observed(instance, now, row=row))
+
+
+def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:
+    known = {row["id"] for row in rows}
+    return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
+
+
+SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+ASKED_WITHIN_S = 10.0  # over SSH
+NAMED = 5  # machines in a sentence
+
+
+def check_whole(held: Mapping[str, Held]) -> None:
+    """Raise InvalidRequest for a policy that is there and has a fault: no pass runs with half a policy."""
+    for one in held.values():
+        if one.broken is not None:
+            raise one.broken
+
+
+def unresolved(held: Mapping[str, Held], rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
+    fault = {one.name: one.fault for one in held.values() if one.policy is None}
+    names: dict[str, list[str]] = {name: [] for name in fault}
+    for row in rows:
+        if held[row["id"]].policy is None:
+            names[held[row["id"]].name].append(row["name"])
+    return tuple(f"{fault[name]}: only the lease counts for {_named(those)}" for name, those in names.items())
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def seen_of(
+    session: Session, rows: Sequence[Row], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
+) -> tuple[list[Seen], dict[str, Report]]:
+    """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
+
+    Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
+    whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
+    machine says of itself; then, where that leaves the question, the machine over SSH.
+    """
+    bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
+    now = session.clock()
+    words = heard_of(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    bare = [with_word(one, words.get(one.row["id"])) for one in bare]
+    reports = probe_twice(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    found = [with_report(one, reports.get(one.row["id"])) for one in bare]
+    return [with_silence(one, words.get(one.row["id"])) for one in found], reports
+
+
+def with_word(seen: Seen, word: Word) -> Seen:
+    """Return it with the machine's own word, where it has just said one."""
+    return replace(seen, last_active=word) if isinstance(word, datetime) else seen
+
+
+def with_silence(seen: Seen, word: Word) -> Seen:
+    """Return it with why its provider did not tell its word either, where it was not reached."""
+    if not isinstance(word, CloudgpuError) or not seen.judged_fault:
+        return seen
+    fault = f"{seen.judged_fault}; {seen.row['provider']} does not tell its word: {word.message.removesuffix('.')}"
+    return replace(seen, judged_fault=fault)
+
+
+def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:
+    """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
+
+    Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
+    the time of one.
+    """
+    begun = time.monotonic()
+    reports = probe(session, rows, timeout=ASKED_WITHIN_S, keep=keep)
+    left = ASKED_WITHIN_S - (time.monotonic() - begun)
+    waiting = [row for row in rows if reports[row["id"]].machine_now is None and Rule.IDLE in row.get("warnings", {})]
+    return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
+
+
+def _bare(row: Row, held: Held, *, answered: bool) -> Seen:
+    last = from_iso(row["last_active"]) if row["last_active"] else None
+    return Seen(row, held.policy, held.why, last_active=last, answered=answered)
+
+
+def gather(session: Session, rows: Sequence[Row]) -> int:
+    """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
+
+    A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
+    """
+    running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
+    return sum(one.machine_now is not None for one in probe(session, running).values())
+
+
+def with_report(seen: Seen, report: Report | None) -> Seen:
+    """Return it with what its agent has just said; as it is where that was not asked."""
+    if report is None:
+        return seen
+    if report.machine_now is None:
+        return replace(seen, judged=None, judged_fault=report.fault or "its agent said nothing")
+    found = report.judged(_limits(seen.policy))
+    return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+
+
+def is_to_ask(seen: Seen, now: datetime) -> bool:
+    """Say whether what this machine does can change what is decided, and only it can tell."""
+    row, policy = seen.row, seen.policy
+    runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
+    if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
+        return False
+    window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
+    if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
+        return False
+    return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
+
+
+def _is_settled(row: Mapping[str, Any], now: datetime) -> bool:
+    """Say whether what it does changes nothing: it is held, or past its renew-until."""
+    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
+
+
+def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:
+    if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
+        return False
+    return now - up_since(row) >= max(window, policy.idle.uptime)
+
+
+def _ends_soon(row: Mapping[str, Any], now: datetime) -> bool:
+    return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
+
+
+def _limits(policy: Policy | None) -> Thresholds:
+    return Thresholds() if policy is None else thresholds(policy)
+
+
+def warned_by_budget(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how often each machine was warned that a budget is passed."""
+    given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
+    return {machine: int(one["count"]) for machine, one in given.items() if one}

@@ -1,0 +1,311 @@
+"""Lets Python look for unreachable cycles less often while thousands of machines are in memory.
+
+One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cloudgpu.control.budgets.store import pass_budgets, standings
+from cloudgpu.control.lifecycle.timers import Repaired, repair
+from cloudgpu.control.outage.notices import over
+from cloudgpu.control.outage.outage import going_on, way_of
+from cloudgpu.control.policies.resolve import find_policy, policies_of
+from cloudgpu.control.reaper.execute import carry_out
+from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
+from cloudgpu.control.reaper.notify import deliver_all, renew, warn
+from cloudgpu.control.reaper.observe import (
+    Sight,
+    check_whole,
+    gather,
+    look,
+    rehearse,
+    seen_of,
+    unresolved,
+    warned_by_budget,
+)
+from cloudgpu.control.reaper.recheck import LOCK, Judge, Outcome
+from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
+from cloudgpu.control.session.identity import judged_here
+from cloudgpu.control.session.session import living
+from cloudgpu.control.team.law import for_the_lab, law_of, stops_of
+from cloudgpu.control.team.roles import payers_only
+from cloudgpu.control.team.terms import changed_terms
+from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left, Pass
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.activity.agents import Report
+    from cloudgpu.control.policies.resolve import Held
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.status import Standing
+
+THRESHOLDS = (200_000, 10, 10)  # objects made since the last look; the usual 700 made it a third of a pass's CPU time
+
+
+@contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Look for cycles every 200,000 new objects inside, and as before afterwards.
+
+    What no cycle holds is let go of at once all the same.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+Row = dict[str, Any]
+INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class ReapWish:
+    """What a pass is asked to be.
+
+    `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
+    machines idle time alone may end. A `sweep` looks at disks and images, too. `cron`: nobody is looking on; `interval`
+    is how often passes come.
+    """
+
+    dry_run: bool = False
+    policy: str | None = None
+    max_stops: int = MAX_IDLE_STOPS
+    sweep: bool = False
+    cron: bool = False
+    interval: timedelta = INTERVAL
+
+
+@collected_seldom()
+def reap(session: Session, wish: ReapWish) -> Pass:
+    """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
+
+    Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
+    policy that was named and is not there; RoleNeeded where a member names one; LedgerUnavailable. What a provider does
+    not answer is in the result.
+    """
+    begun = session.clock()
+    if wish.dry_run:
+        return _judged_only(session, wish, begun)
+    try:
+        if wish.policy is not None:
+            payers_only(session, f"Ending everybody's machines by the policy {wish.policy}")
+        found = _reaped(session, wish, begun)
+    except LedgerAway as fault:
+        return _without_ledger(session, wish, begun, fault)
+    except LedgerUnavailable as fault:  # one that refuses this user, say: nothing ends behind its back
+        return _told_away(session, wish, fault)
+    over(session)
+    return found
+
+
+def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: LedgerAway) -> Pass:
+    """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
+    with going_on(session, fault) as aside:
+        if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
+            return _told_away(session, wish, fault)
+        found = _reaped(session, wish, begun)
+        if aside.offer():
+            over(session)
+            return found
+    said = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {way_of(aside)}"
+    return replace(found, faults=(*found.faults, said))
+
+
+def _told_away(session: Session, wish: ReapWish, fault: LedgerUnavailable) -> NoReturn:
+    """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
+    from cloudgpu.control.outage.notices import said_outside, told_once
+
+    said_outside(session)
+    if wish.cron:
+        told_once(session, fault)
+    raise fault
+
+
+def _reaped(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+    with ExitStack() as held:
+        held.enter_context(for_the_lab(session))
+        try:
+            held.enter_context(session.hold(LOCK, wait=False))
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as other:
+            return Pass(begun, busy=other.message)
+        try:
+            return _passed(session, wish, begun)
+        except LedgerAway:
+            raise
+        except CloudgpuError as fault:
+            _broken_off(session, wish, fault.message)
+            raise
+        except Exception as defect:
+            _broken_off(session, wish, f"a defect: {type(defect).__name__}: {defect}")
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a pass has decided, and by what."""
+
+    sight: Sight
+    held: Mapping[str, Held]
+    seen: list[Seen]
+    reports: Mapping[str, Report]
+    standings: tuple[Standing, ...]
+    judge: Judge
+    decisions: list[Decision]
+    clashes: tuple[str, ...]  # budgets that stand in a file, too
+
+    def found(self, begun: datetime) -> Pass:
+        """Return the pass as it is before anything is carried out."""
+        return Pass(
+            begun,
+            seen=tuple(self.seen),
+            decisions=tuple(self.decisions),
+            unanswered=self.sight.unanswered,
+            faults=(*unresolved(self.held, self.sight.rows), *self.clashes),
+            sentences=self.sight.sentences,
+            asked=self.sight.asked,
+            closed=self.sight.closed,
+        )
+
+
+def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+    _check_readable(session, wish)
+    judged = _judged(session, wish, rehearse(session))
+    found, now = judged.found(begun), session.clock()
+    would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
+    return replace(found, dry_run=True, sentences=(*found.sentences, *would), took=session.clock() - begun)
+
+
+def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+    _check_readable(session, wish)
+    judged = _judged(session, wish, look(session, sweep=wish.sweep))
+    found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
+    rows = session.ledger.bills()
+    if wish.policy is None:
+        session.ledger.append(list(changed_terms(session, rows)))
+    repaired = repair(session, [row for row in rows if not row["thing"]], sweep=wish.sweep)
+    found = replace(
+        found,
+        faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
+        sentences=(*found.sentences, *_said(repaired), *(left_over(session) if wish.sweep else ())),
+    )
+    refused = deliver_all(session, found, judged.standings, rows)
+    found = replace(found, undelivered=refused, took=session.clock() - begun)
+    record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
+    if wish.sweep:
+        gather(session, [row for row in rows if not row["thing"] and row["id"] not in judged.reports])
+    return found
+
+
+def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
+    """Record what was decided, warn, renew, end; return the pass with what came of it."""
+    rows = {one.row["id"]: one.row for one in judged.seen}
+    record_decisions(session, judged.decisions, rows)
+    told = warn(session, judged.decisions, _reachable(judged))
+    (renewed, left), outcome = _renewed_and_ended(session, judged)
+    record_decisions(session, outcome.again, {one.machine: _latest_row(session, rows, one) for one in outcome.again})
+    told += warn(session, outcome.again, {})
+    outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
+    return replace(
+        found,
+        decisions=_latest(found.decisions, outcome),
+        ended=tuple(outcome.ended),
+        renewed=tuple(renewed),
+        warned=tuple(told),
+        spared=(*left, *outcome.spared),
+        unproved=tuple(outcome.unproved),
+        unanswered=(*found.unanswered, *outcome.unanswered),
+    )
+
+
+def _renewed_and_ended(session: Session, judged: _Judged) -> tuple[tuple[list[Done], list[Left]], Outcome]:
+    """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
+    seen, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
+
+    def beside() -> tuple[list[Done], list[Left]]:
+        with session.beside() as own:
+            return renew(own, seen, decisions)
+
+    if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
+        return renew(session, seen, decisions), carry_out(session, seen, decisions, judged.judge, apart=apart)
+    with Pool(1) as pool:
+        renewing = pool.submit(beside)
+        outcome = carry_out(session, seen, decisions, judged.judge, apart=apart)
+        return renewing.result(), outcome
+
+
+def _said(repaired: Repaired) -> list[str]:
+    set_ = [f"{name}: it had no timer in the cloud; now it has one" for name in repaired.set]
+    set_ += [f"{name}: its timer in the cloud is set to its renew-until" for name in repaired.moved]
+    return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
+
+
+def _check_readable(session: Session, wish: ReapWish) -> None:
+    """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
+    if wish.max_stops < 0:
+        raise InvalidRequest(
+            f"--max-stops is {wish.max_stops}.",
+            field="--max-stops",
+            value=str(wish.max_stops),
+            next="Name 0 or more, like --max-stops 20.",
+        )
+    if wish.policy is not None:
+        find_policy(session, wish.policy)
+    check_whole(policies_of(session, living(session.ledger.machines()), wish.policy))
+    pass_budgets(session)
+
+
+def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
+    sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
+    held = policies_of(session, sight.rows, wish.policy)
+    check_whole(held)  # those of machines, too, that were found just now
+    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)
+    counted, clashes = pass_budgets(session)
+    standing = standings(session, counted)
+    over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+
+    def judge(some: Sequence[Seen]) -> list[Decision]:
+        return decide(some, over, session.clock(), interval=wish.interval, max_idle_stops=wish.max_stops)
+
+    return _Judged(sight, held, seen, reports, standing, judge, judge(seen), clashes)
+
+
+def _reachable(judged: _Judged) -> dict[str, Row]:
+    """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
+    silent = {one for one, report in judged.reports.items() if report.machine_now is None}
+    rows = (dict(one.row) for one in judged.seen)
+    return {row["id"]: row for row in rows if row["address"] and row["id"] not in silent}
+
+
+def _latest_row(session: Session, rows: Mapping[str, Mapping[str, Any]], one: Decision) -> Mapping[str, Any]:
+    return session.ledger.machine(one.machine) or rows[one.machine]
+
+
+def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, ...]:
+    again = {one.machine: one for one in outcome.again}
+    return tuple(again.get(one.machine, one) for one in decisions)
+
+
+def _broken_off(session: Session, wish: ReapWish, why: str) -> None:
+    """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
+    from cloudgpu.control.alerts.health import ping
+
+    with suppress(CloudgpuError):
+        record_failure(session, why, cron=wish.cron, sweep=wish.sweep)
+    with suppress(CloudgpuError):
+        ping(session, ok=False)

@@ -1,0 +1,178 @@
+"""What is carried out at the end of a pass: one machine with its decision, what came of it, and the locks it takes.
+
+Looks again at what is to be ended: what its provider says now, and its samples of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.activity.agents import Report
+from cloudgpu.control.inventory.sync_some import look_again
+from cloudgpu.control.pricing.traffic import record
+from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice, with_report
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+LOCK = "reaper"
+Judge = Callable[[Sequence[Seen]], list[Decision]]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
+
+    seen: Seen
+    decision: Decision
+    looked_at: datetime | None = None
+
+    @property
+    def row(self) -> Row:
+        """Its row."""
+        return dict(self.seen.row)
+
+    @property
+    def id(self) -> str:
+        """Its cloudgpu-id."""
+        return self.decision.machine
+
+    def done(self, now: str) -> Done:
+        """Return that it was carried out; `now` is what the machine is since."""
+        one = self.decision
+        return Done(one.machine, one.name, one.do, one.rule, one.why, now)
+
+    def left(self, why: str) -> Left:
+        """Return that it was not carried out, and why."""
+        return Left(self.decision.machine, self.decision.name, self.decision.do, why)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of the decisions of a pass; `again` are the decisions that a second look has changed."""
+
+    ended: list[Done] = field(default_factory=list)
+    spared: list[Left] = field(default_factory=list)
+    unproved: list[Left] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    again: list[Decision] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Take what came of others along."""
+        self.ended += other.ended
+        self.spared += other.spared
+        self.unproved += other.unproved
+        self.unanswered += other.unanswered
+        self.again += other.again
+
+
+@contextmanager
+def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[Item], list[Left]]]:
+    """Hold the machines' locks; yield those that are held, and those on which somebody else is at work. Waits for none.
+
+    Machines of one request share a lock.
+    """
+    with ExitStack() as locks:
+        free: dict[str, bool] = {}
+        for item in items:
+            name = lock_of(item.row)
+            if name not in free:
+                free[name] = _is_taken(session, name, locks)
+        mine = [item for item in items if free[lock_of(item.row)]]
+        yield mine, [busy(item) for item in items if not free[lock_of(item.row)]]
+
+
+def lock_of(row: Row) -> str:
+    """Return the lock that keeps every other process from this machine."""
+    return lock_name(row["key"] or row["id"])
+
+
+def busy(item: Item) -> Left:
+    """Return that somebody else is at work on it."""
+    return item.left("another command is at work on it; the next pass looks again")
+
+
+def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:
+    try:
+        locks.enter_context(session.hold(name, wait=False))
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable:
+        return False
+    return True
+
+
+def still_to_end(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+    """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
+
+    Between a look and the lock somebody may have held a machine, extended its lease, or ended it.
+    """
+    latest = [replace(item.seen, row=session.ledger.machine(item.id) or item.row) for item in items]
+    decisions = judge(latest)
+    judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
+    ends = [one for one in judged if one.decision.ends]
+    kept = [one for one in judged if not one.decision.ends]
+    return ends, Outcome(spared=[one.left(one.decision.why) for one in kept], again=[one.decision for one in kept])
+
+
+GOOD_FOR = timedelta(minutes=1)  # a look: machines before this one may have taken a quarter of an hour to end
+
+
+def judged_again(session: Session, items: Sequence[Item], judge: Judge) -> tuple[list[Item], Outcome]:
+    """Return those that are still to be ended, by a look of now, and what came of the others."""
+    outcome, now = Outcome(), session.clock()
+    fresh = _seen_again(session, items, outcome)
+    again = [Item(one, decision, now) for one, decision in zip(fresh, judge(fresh), strict=True)]
+    kept = [one for one in again if not one.decision.ends]
+    outcome.spared += [one.left(one.decision.why) for one in kept]
+    outcome.again += [one.decision for one in kept]
+    return [one for one in again if one.decision.ends], outcome
+
+
+def is_stale(session: Session, item: Item) -> bool:
+    """Say whether so much time has passed since the look at it that somebody may be at work there by now."""
+    return item.looked_at is None or session.clock() - item.looked_at > GOOD_FOR
+
+
+def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
+    """Return what is known now of those that answered again; the others are named, and left alone."""
+    living = [one for one in items if one.row["ended"] is None and not one.row.get("thing")]
+    silent = look_again(session, [one.row for one in living])
+    again = [one.row for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    if again:
+        session.pause(AGAIN_AFTER_S)
+        asked = {row["id"] for row in again}
+        silent = {one: fault for one, fault in silent.items() if one not in asked} | look_again(session, again)
+    outcome.unanswered += [Unanswered(one.row["name"], silent[one.id].message) for one in living if one.id in silent]
+    left = [one for one in items if one.id not in silent]
+    rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
+    running = [row for row in rows.values() if row["state"] == State.RUNNING and row["ended"] is None]
+    reports = probe_twice(session, running)
+    _count_traffic(session, rows, reports)
+    return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
+
+
+def _count_traffic(session: Session, rows: Mapping[str, Row], reports: Mapping[str, Report]) -> None:
+    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
+    for machine, report in reports.items():
+        if report.answer is not None:
+            with suppress(ValueError, KeyError, TypeError):
+                record(session, rows[machine], report.answer)
+
+
+def _now(seen: Seen, row: Row) -> Seen:
+    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
+    written = from_iso(row["last_active"]) if row["last_active"] else None
+    return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

@@ -1,0 +1,142 @@
+"""What a nightly pass says of leftovers: how many things, and what they go on costing.
+
+Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.alerts.alerts import found_at_home
+from cloudgpu.control.session.last_run import KIND, SUBJECT, carried
+from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.result import Pass
+from cloudgpu.core.resources.orphan import Do, Wish
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+def left_over(session: Session) -> tuple[str, ...]:
+    """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
+
+    What did not answer is no error here: the pass has named it.
+    """
+    from cloudgpu.control.resources.orphans import survey
+
+    try:
+        found = [one for one in survey(session, Wish(spare=True)).orphans if one.do is not Do.STAY]
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as fault:
+        return (f"what is left over is not known: {fault.message}",)
+    if not found:
+        return ()
+    costs = [one.cost.per_month for one in found]
+    total = Money(sum(cost.nanos for cost in costs if cost is not None))
+    more = f", and {costs.count(None)} without a known price" if None in costs else ""
+    things = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
+    return (f"{things} left over, {total.text()} a month{more}: see cloudgpu orphans",)
+
+
+Row = Mapping[str, Any]
+TOPIC = "reaper"  # the first word of the keys of its alerts
+
+
+def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapping[str, Row]) -> None:
+    """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
+
+    An end is written each time that it is decided: it is why the machine is asked to stop now.
+    """
+    now = session.clock()
+    news = [(one, rows[one.machine]) for one in decisions if one.ends or _is_news(rows[one.machine], one)]
+    if news:
+        session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
+
+
+def _is_news(row: Row, one: Decision) -> bool:
+    known = row.get("decision") or {}
+    if (known.get("do"), known.get("rule"), known.get("activity")) != (one.do, one.rule, one.activity):
+        return True
+    at = known.get("at")
+    return (from_iso(at) if at else None) != one.at
+
+
+def _line(one: Decision, now: datetime) -> Draft:
+    body = {
+        "do": str(one.do),
+        "rule": str(one.rule),
+        "why": one.why,
+        "activity": one.activity,
+        "at": one.at and iso(one.at),
+        "host": platform.node(),
+    }
+    return Draft("decision_made", one.machine, body, now, f"decided:{one.machine}:{iso(now)}:{one.do}:{one.rule}")
+
+
+def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
+    """Write that the pass has ended, and how."""
+    now, ok = session.clock(), found.is_whole_here
+    body = {
+        "verb": verb,
+        "ok": ok,
+        "machines": len(found.decisions),
+        "decided": found.decided,
+        "stopped": len(found.ended),
+        "warned": len(found.warned),
+        "unproved": len(found.unproved),
+        "unanswered": [one.scope for one in found.unanswered],
+        "took_s": round(found.took.total_seconds(), 3),
+        "host": platform.node(),
+        "cron": cron,
+        "sweep": sweep,
+        **carried(session.ledger, ok=ok, sweep=sweep, now=now),
+    }
+    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+
+
+def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
+    """Write that a pass has broken off before it could judge anything."""
+    now = session.clock()
+    body = {"verb": "reap", "ok": False, "why": why, "host": platform.node(), "cron": cron, "sweep": sweep}
+    body |= carried(session.ledger, ok=False, sweep=sweep, now=now)
+    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+
+
+def findings(session: Session, found: Pass, rows: Iterable[Row]) -> Iterator[Finding]:
+    """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
+    owners = {row["id"]: row["owner"] or "" for row in rows}
+    for one in found.decisions:
+        if one.urgent and not one.warnings:
+            yield _urgent(one, owners.get(one.machine, ""))
+    for fault in found.faults:
+        told = Finding(
+            key=f"{TOPIC}:fault:{fault}",
+            kind="reaper",
+            title="A pass could not judge all machines",
+            text=f"{fault}. To see it: cloudgpu reap --dry-run",
+            urgent=True,
+        )
+        yield found_at_home(session, told)
+
+
+def _urgent(one: Decision, owner: str) -> Finding:
+    facts = {"machine": one.name, "rule": str(one.rule), "activity": one.activity, "owner": owner}
+    ends = "is ended" if one.ends else "goes on"
+    return Finding(
+        key=f"{TOPIC}:{one.machine}:{one.rule}:{one.do}",
+        kind="machine",
+        title=f"{one.name} {ends} ({one.rule})",
+        text=f"{one.why[:1].upper()}{one.why[1:]}. To see it: cloudgpu show {one.name} --history",
+        facts={name: value for name, value in facts.items() if value},
+        urgent=True,
+    )

@@ -1,0 +1,144 @@
+"""Ends machines one by one where that takes more than a stop: parking, terminating, removing an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.protection import with_way
+from cloudgpu.control.lifecycle import lifecycle
+from cloudgpu.control.lifecycle.parking import park
+from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
+from cloudgpu.control.reaper.recheck import Item, Judge, Outcome, busy, is_stale, judged_again, lock_of, still_to_end
+from cloudgpu.control.resources.named import remove_named
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.parallel import Pool
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+Check = Callable[[Row], None]
+LANES = 4  # machines ended side by side: each waits for its own proof
+
+
+def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
+    """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
+
+    One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
+    `check` raises where this pass has lost the reaper's lock.
+    """
+    outcome = Outcome()
+    if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
+        for item in items:
+            outcome.add(_ended(session, item, judge, check))
+        return outcome
+
+    def in_lane(item: Item) -> Outcome:
+        with session.beside() as own:
+            return _ended(own, item, judge, check)
+
+    with Pool(LANES) as pool:
+        for one in pool.map(in_lane, items):
+            outcome.add(one)
+    return outcome
+
+
+def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Outcome:
+    if session.held(lock_of(item.row)):
+        return Outcome(spared=[busy(item)])
+    ends, outcome = judged_again(session, [item], judge) if is_stale(session, item) else ([item], Outcome())
+    for one in ends:
+        try:
+            row = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
+            outcome.ended.append(one.done(row["state"]))
+        except _NotAnyMore as kept:
+            outcome.add(kept.outcome)
+        except LedgerUnavailable:
+            raise
+        except CloudgpuError as fault:
+            outcome.unproved.append(one.left(with_way(fault)))
+    return outcome
+
+
+def _done_in_two_tries(session: Session, item: Item, check: Check) -> Row:
+    """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
+    does, row = _DOES[item.decision.do], item.row
+    try:
+        return does(session, row, item.decision.why, check)
+    except LedgerUnavailable:
+        raise
+    except InvalidRequest:
+        if not _is_last_resort(item):
+            raise
+        return _terminated(session, row, item.decision.why, check)
+    except ProviderUnavailable as fault:
+        if fault.field == "lock" or isinstance(fault, Silent):
+            raise
+    session.pause(AGAIN_AFTER_S)
+    return does(session, session.ledger.machine(row["id"]) or row, item.decision.why, check)
+
+
+def _is_last_resort(item: Item) -> bool:
+    """Say whether nothing but termination is left: a spot machine without a launch record, whose stop was refused.
+
+    Whether it can be stopped is not known before that, and no image of it can be kept.
+    """
+    row, one = item.row, item.decision
+    ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
+    return ends and row["stoppable"] is None and row["market"] == "spot" and row.get("parkable") is False
+
+
+class _NotAnyMore(Exception):
+    """It is not to be ended as was decided: between the look and its lock somebody has done something."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Check:
+    """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
+
+    def still(_row: Row) -> None:
+        check()
+        ends, outcome = still_to_end(session, [item], judge)
+        if not ends:
+            raise _NotAnyMore(outcome)
+        if ends[0].decision.do is not item.decision.do:
+            raise _NotAnyMore(Outcome(spared=[item.left("it has changed meanwhile; the next pass looks again")]))
+
+    return still
+
+
+def _parked(session: Session, row: Row, why: str, check: Check) -> Row:
+    """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
+    with lifecycle.alone(session, row):
+        row = session.ledger.machine(row["id"]) or row
+        check(row)
+        return park(session, row, why=why, finish=False)
+
+
+def _stopped(session: Session, row: Row, why: str, check: Check) -> Row:
+    return lifecycle.stop(session, row, why=why, check=check)
+
+
+def _terminated(session: Session, row: Row, why: str, check: Check) -> Row:
+    return lifecycle.end_all_of(session, row, why=why, check=check).row
+
+
+def _removed(session: Session, row: Row, why: str, check: Check) -> Row:
+    if not row.get("thing"):
+        return _terminated(session, row, why, check)
+    check(row)
+    return remove_named(session, row)
+
+
+_DOES: dict[Do, Callable[[Session, Row, str, Check], Row]] = {
+    Do.STOP: _stopped,
+    Do.PARK: _parked,
+    Do.IMAGE: _parked,
+    Do.TERMINATE: _terminated,
+    Do.REMOVE: _removed,
+}

@@ -1,0 +1,1 @@
+"""Turns what was seen of machines, disks and images into lines of the ledger."""

@@ -1,0 +1,70 @@
+"""Turns a look at one machine into the line that it is worth: what is news, what is known before an end, a resize."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
+from cloudgpu.control.records.observations import is_news, is_resized, observed
+from cloudgpu.control.session.last_seen import alive_at, before_its_end
+from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.model.offers import Market
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.instances import Instance
+    from cloudgpu.core.model.offers import Price
+
+Row = dict[str, Any]
+
+
+def news_of(session: Session, row: Row, instance: Instance, now: datetime, *, watched: bool = False) -> list[Draft]:
+    """Return the line of what a provider says of a known machine, none where it is as it was.
+
+    `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
+    price in the line: one that nobody knows is missing there, and never the price of before.
+    """
+    if not is_news(row, instance):
+        return []
+    known: dict[str, Any] = dict(before_its_end(session.ledger, row, instance, watched=watched))
+    if is_resized(row, instance):
+        known["resized"] = _resized(session, row, instance)
+    return [observed(instance, now, known, row=row)]
+
+
+def _resized(session: Session, row: Row, instance: Instance) -> dict[str, Any]:
+    """Return what the machine is now, at which prices, and when it was last seen to be as before."""
+    item, after = item_of(instance), alive_at(session.ledger, row)
+    prices = _prices(session, instance, after)
+    on_demand = prices[-1] if prices else None
+    if instance.market is Market.SPOT:
+        on_demand = list_price(session, replace(item, market=Market.ON_DEMAND))
+    return {
+        "instance_type": instance.instance_type,
+        "market": str(instance.market),
+        "accelerators": [asdict(gpu) for gpu in instance.accelerators],
+        "prices": [price_to_json(price) for price in prices],
+        "on_demand": on_demand and price_to_json(on_demand),
+        "after": after,
+    }
+
+
+def _prices(session: Session, instance: Instance, after: str | None) -> Sequence[Price]:
+    """Return what the machine costs, oldest first: on spot also what it has cost since it runs as it is now."""
+    since = instance.since or (from_iso(after) if after else None)
+    if instance.market is Market.SPOT and since is not None:
+        try:
+            found = history_of(session, instance.account, [item_of(instance)], since)[0]
+        except CloudgpuError:
+            found = ()
+        if found:
+            return found
+    price = list_price(session, item_of(instance))
+    return () if price is None else (price,)

@@ -1,0 +1,253 @@
+"""Keeps what stays of a machine as it should be: seen, recorded, imaged, removed. Follows from what the cloud has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.records.observations import asked, kept_entry, kept_line, not_before
+from cloudgpu.control.session.ended import gone
+from cloudgpu.control.session.last_seen import kept_until
+from cloudgpu.control.session.waiting import Silence
+from cloudgpu.control.team.law import by
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources import retention as keeping
+from cloudgpu.core.resources.retention import Do, Step
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import (
+    CloudgpuError,
+    InstanceNotFound,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
+from cloudgpu.providers.abilities import HasLeftovers, Imageable, keeps_images
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+IMAGED_WITHIN = timedelta(minutes=30)
+REMOVED_WITHIN = timedelta(minutes=5)
+SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
+LONGEST_PAUSE_S = 15.0
+
+
+def keeps(session: Session, row: Row) -> bool:
+    """Say whether this machine's provider can keep a disk as an image, and say what there is."""
+    return keeps_images(session.provider_of(row))
+
+
+def leftovers_at(session: Session, row: Row) -> Leftovers:
+    """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
+    provider = session.provider_of(row)
+    if not isinstance(provider, HasLeftovers):
+        return Leftovers(())
+    found = provider.leftovers(row["region"])
+    if found.unanswered:
+        gap = found.unanswered[0]
+        raise ProviderUnavailable(
+            f"{gap.scope} did not say what stays of {row['name']}: {gap.why}",
+            field="name",
+            value=row["name"],
+            next="Run: cloudgpu ls --refresh",
+        )
+    return found
+
+
+def things_of(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
+    """Return what of this belongs to the machine."""
+    return keeping.of_machine(found.items, row["id"], session.ledger.id)
+
+
+def seen(session: Session, row: Row) -> Row:
+    """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
+    return record(session, row, things_of(session, row, leftovers_at(session, row)))
+
+
+def record(session: Session, row: Row, things: Sequence[Leftover], *, asked_at: datetime | None = None) -> Row:
+    """Write what stays of the machine, where that is news; return its row.
+
+    With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
+    That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
+    """
+    entries = [kept_entry(thing) for thing in keeping.kept(row, things)]
+    now = not_before(row, session.clock())
+    lost = row["parked"] and row["ended"] is not None and not entries
+    if lost and not row["kept"] and now - from_iso(row["ended"]) < SEEN_WITHIN:
+        return row
+    if entries == row["kept"] and not lost:
+        return row
+    gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
+    alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
+    return session.ledger.append_to(row, [kept_line(row, entries, now, alive)])
+
+
+def carry_out(session: Session, step: Step) -> Leftover | None:
+    """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
+    provider, thing = session.provider(step.thing.account), step.thing
+    if step.do is Do.SAVE and isinstance(provider, Imageable):
+        return provider.save_image(thing.id, keeping.image_name(thing), thing.tags)
+    if isinstance(provider, HasLeftovers):
+        provider.remove(thing)
+    return None
+
+
+def parked(session: Session, row: Row) -> Row:
+    """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
+
+    Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
+    InstanceNotFound when no disk and no image of the machine is there.
+    """
+    deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
+    silence = Silence(session)
+    tell, done = _once(session, row), None
+    while True:
+        before = done
+        try:
+            things = things_of(session, row, leftovers_at(session, row))
+            row = record(session, row, things)
+            if keeping.is_parked(row):
+                return row
+            if not stays(row):
+                raise _nothing_is_left(session, row)
+            done = _round(session, row, things, tell)
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise _not_yet(row, last)
+        if done == before:  # nothing has changed: wait for the provider
+            session.pause(pause)
+            pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _once(session: Session, row: Row) -> Callable[[str], None]:
+    """Return what tells a sentence about the machine, and each of them once."""
+    told: set[str] = set()
+
+    def tell(sentence: str) -> None:
+        if sentence not in told:
+            told.add(sentence)
+            session.tell(f"{row['name']}: {sentence}")
+
+    return tell
+
+
+def _round(
+    session: Session, row: Row, things: Sequence[Leftover], tell: Callable[[str], None]
+) -> list[tuple[str, bool]]:
+    """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
+    done = []
+    for step in keeping.steps(row, things, session.clock()):
+        if step.do is Do.SAVE:
+            tell(f"making an image of its disk ({step.thing.size_gb} GB)")
+        elif step.thing.kind is Kind.DISK:
+            tell("removing its disk")
+        with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
+            made = carry_out(session, step)
+            done.append((made.id, made.ready) if made else (step.thing.id, False))
+    return done
+
+
+def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:
+    """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
+
+    The caller holds the lock. Raises StopUnproved when the proof did not come in time.
+    """
+    deadline, pause, last = session.clock() + REMOVED_WITHIN, 0.2, "it is still in use"
+    silence = Silence(session)
+    while True:
+        try:
+            found = leftovers_at(session, row)
+            things = things_of(session, row, found)
+            row = record(session, row, things)
+            if not keeping.kept(row, things):
+                return row, on_purpose(session, row, found)
+            _round(session, row, things, lambda _sentence: None)
+        except LedgerUnavailable:
+            raise
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise _not_removed(row, last)
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def superseded(session: Session, row: Row) -> Row:
+    """Remove the image from which a machine was started, now that it is known to have come up; return its row.
+
+    What fails here is told and done by a later look. The caller holds the lock.
+    """
+    try:
+        things = things_of(session, row, leftovers_at(session, row))
+        sure = session.clock() + keeping.SURE_AFTER
+        for step in keeping.steps(row, things, sure):
+            carry_out(session, step)
+            things.remove(step.thing)
+        return record(session, row, things)
+    except LedgerUnavailable:
+        raise
+    except CloudgpuError as fault:
+        session.tell(f"{row['name']}: its image could not be removed yet, ls --refresh does it ({fault.message})")
+        return row
+
+
+def on_purpose(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
+    """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
+    volume = ((row["setup"] or {}).get("volume") or {}).get("name")
+    ours = (thing for thing in found.items if thing.tags.get(TAG_LEDGER) == session.ledger.id)
+    return [
+        thing
+        for thing in ours
+        if keeping.is_on_purpose(thing)
+        and (thing.tags.get(TAG_ID) == row["id"] or (volume is not None and thing.tags.get(TAG_VOLUME) == volume))
+    ]
+
+
+def discard_line(session: Session, row: Row, why: str) -> None:
+    """Write that nothing of a machine that is gone already is to stay."""
+    if row["ended"] is not None and not row["discard"]:
+        session.ledger.append(
+            [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"))]
+        )
+
+
+def park_line(session: Session, row: Row, why: str, now: datetime) -> Row:
+    """Write that a machine is to be kept as an image; return its row."""
+    line = asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))
+    return session.ledger.append_to(row, [line])
+
+
+def _nothing_is_left(session: Session, row: Row) -> InstanceNotFound:
+    fault = gone(row, session.clock())
+    fault.message += " No disk or image of it is left to start it from."
+    return fault
+
+
+def _not_yet(row: Row, last: str) -> ProviderUnavailable:
+    minutes = int(IMAGED_WITHIN.total_seconds() // 60)
+    return ProviderUnavailable(
+        f"{row['name']} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
+        field="name",
+        value=row["name"],
+        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row['name']} (both go on with it)",
+    )
+
+
+def _not_removed(row: Row, last: str) -> StopUnproved:
+    return StopUnproved(
+        f"{row['name']} is ended, but that its disk and image are gone could not be proved ({last}).",
+        field="name",
+        value=row["name"],
+        next=f"Run the same again: cloudgpu down {row['name']}",
+    )

@@ -1,0 +1,1 @@
+"""Finds and removes what launches have left."""

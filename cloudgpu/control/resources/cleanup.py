@@ -1,0 +1,314 @@
+"""An image of a disk that is left over, kept by name, before the disk is removed.
+
+Removes what is left over, one thing after the other: looked at again under its lock, recorded, proved gone.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.lifecycle.lifecycle import end_all_of
+from cloudgpu.control.pricing.attached_costs import image_price
+from cloudgpu.control.records import retention as kept
+from cloudgpu.control.records.named_resources import write
+from cloudgpu.control.resources.orphans import again, there
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.session.waiting import LOCK, Silence
+from cloudgpu.control.team.law import law_of
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import Cost, Do, Orphan, is_held, is_paused
+from cloudgpu.core.values.naming import digest, lock_name, tag_value
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import (
+    CloudgpuError,
+    InvalidRequest,
+    LedgerUnavailable,
+    ProviderUnavailable,
+    StopUnproved,
+)
+from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, Imageable, SetsTimer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+SAVED_WITHIN = timedelta(minutes=60)
+_LONGEST_PAUSE_S = 15.0
+
+
+def saves(one: Orphan) -> bool:
+    """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
+    return one.do is Do.REMOVE and one.what == Kind.DISK
+
+
+def price_of(one: Orphan) -> Cost:
+    """Return what an image of a disk costs a month, at most."""
+    found = image_price(one.provider, one.region, one.size_gb)
+    return Cost(found.per_month, at_most=True, source=found.source)
+
+
+def name_of(one: Orphan) -> str:
+    """Return the name of the image: it follows from the disk, so that who asks again after a crash makes no second."""
+    word = re.sub(r"[^a-z0-9]+", "-", one.origin.name.lower()).strip("-")[:31]
+    return f"{word if word[:1].isalpha() else 'disk'}-{digest(one.id)[:8]}"
+
+
+def saved(session: Session, one: Orphan) -> Leftover:
+    """Go on making the image of a disk until it is ready; write it down and return it.
+
+    Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
+    """
+    provider, name = session.provider(one.account), name_of(one)
+    if not isinstance(provider, Imageable):
+        raise InvalidRequest(f"{one.provider} makes no image of a disk", field="--snapshot", value=one.id)
+    tags = {
+        TAG_IMAGE: name,
+        TAG_LEDGER: session.ledger.id,
+        TAG_OWNER: tag_value(one.origin.owner),
+        TAG_PROJECT: tag_value(one.origin.project),
+    } | ({TAG_ID: one.origin.id} if one.origin.id else {})
+    session.tell(f"making the image {name} of {one.id} ({one.size_gb} GB)")
+    deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
+    silence = Silence(session)
+    while True:
+        try:
+            made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
+            if made.ready and made.kind is Kind.IMAGE:
+                write(session, [made])
+                return made
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise _not_ready(name, last)
+        session.pause(pause)
+        pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _not_ready(name: str, last: str) -> ProviderUnavailable:
+    minutes = SAVED_WITHIN // timedelta(minutes=1)
+    return ProviderUnavailable(
+        f"The image {name} is not ready after {minutes} minutes ({last}); its disk stays.",
+        field="--snapshot",
+        value=name,
+        next="Run the same again: it goes on with that image.",
+    )
+
+
+ONE_AT_A_TIME = "orphans"  # two cleanings would be in each other's way
+GONE_WITHIN = timedelta(minutes=5)
+REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet
+_DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
+_ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What became of one thing: it is gone, `image` was saved of it before; or it stays; or nobody knows (`fault`)."""
+
+    orphan: Orphan
+    gone: bool
+    image: Leftover | None = None
+    fault: CloudgpuError | None = None
+
+
+def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) -> list[Cleaned]:
+    """Remove what may go of this, and return what became of each; one that cannot be removed keeps none of the others.
+
+    `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
+    is under way, LedgerUnavailable.
+    """
+    going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
+    ended: dict[str, Cleaned] = {}
+    left = "Some of what is left over is removed, some is not. Run the same command again to go on."
+    with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
+        outcomes = [Cleaned(one, gone=False) for one in others]
+        for one in sorted(going, key=_place):
+            if one.do is Do.END and one.row is not None:
+                before = ended.get(one.row["id"])
+                outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
+                ended[one.row["id"]] = outcome
+            else:
+                outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
+    """Return what this person may remove, and what stays since it is a colleague's."""
+    law = law_of(session)
+    rows = [(one, one.row or {"owner": one.origin.owner}) for one in going]
+    others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
+    stays = [
+        replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
+        for one, row in others
+    ]
+    return [one for one, row in rows if not law.is_member or law.owns(row)], stays
+
+
+def _place(one: Orphan) -> int:
+    """Return when it is its turn: what can launch machines first, then what costs, then what that hung on."""
+    kinds = [str(kind) for kind in _ORDER]
+    return kinds.index(one.what) if one.what in kinds else len(kinds)
+
+
+def _tried(one: Orphan, do: partial[Cleaned]) -> Cleaned:
+    try:
+        return do()
+    except LedgerUnavailable:
+        raise
+    except InvalidRequest as fault:  # in use, held, or somebody has come back
+        return Cleaned(replace(one, do=Do.STAY, stays=fault.message), gone=False)
+    except CloudgpuError as fault:
+        return Cleaned(one, gone=False, fault=fault)
+
+
+def _ended(session: Session, one: Orphan) -> Cleaned:
+    """End a stopped machine with all that is kept of it; what is kept by name stays."""
+    assert one.row is not None  # noqa: S101  (for the type checker: only a machine is ended)
+
+    def check(row: Row) -> None:
+        if not is_paused(row) or row["asked"] == "start" or is_held(row, session.clock()):
+            raise InvalidRequest(f"{row['name']} was started or is held since", field="name", value=row["name"])
+
+    why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
+    row = end_all_of(session, dict(one.row), why=why, check=check).row
+    _record(session, one, row["id"], "the machine was ended with all that was kept of it")
+    return Cleaned(one, gone=True)
+
+
+def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
+    """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
+    row, image = one.row, None
+    _check_free(session, row)
+    with session.hold(lock_name(row["key"] or row["id"]), wait=0) if row else nullcontext():
+        with nullcontext() if row else session.hold(LOCK, wait=5):
+            if not _may_go(session, one):
+                return Cleaned(one, gone=True)  # others have removed it
+            if snapshot and one.what == Kind.DISK:
+                image = saved(session, one)
+                _may_go(session, one)  # that took its time
+            session.tell(f"removing the {one.what.replace('_', ' ')} {one.id}")
+            _ask(session, one)
+        left = _prove(session, one)
+        _record(session, one, row["id"] if row else "orphans", one.why, image)
+        if row is not None:
+            _note_what_stays(session, one, left)
+    return Cleaned(one, gone=True, image=image)
+
+
+def _check_free(session: Session, row: Row | None) -> None:
+    if row is not None and session.held(lock_name(row["key"] or row["id"])):
+        raise InvalidRequest(f"something is under way at {row['name']}", field="name", value=row["name"])
+
+
+def _may_go(session: Session, one: Orphan) -> bool:
+    """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
+    now = again(session, one)
+    if now is not None and now.do is Do.REMOVE:
+        return True
+    if now is None and not [thing for thing in there(session, one) if thing.id == one.id]:
+        return False
+    raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=one.id)
+
+
+def _ask(session: Session, one: Orphan) -> None:
+    """Ask for its removal; a reply that was lost, or a region that is busy, is left to the proof."""
+    with suppress(ProviderUnavailable):
+        _remove(session, one)
+
+
+def _remove(session: Session, one: Orphan, thing: Leftover | None = None) -> None:
+    """Ask for the removal of a thing, or of a part of it that was left behind; again, where it is still in use."""
+    for number in range(REFUSED_TIMES - 1):
+        try:
+            return _delete(session, one, thing or one.thing)
+        except InvalidRequest:
+            session.pause(2.0**number)
+    return _delete(session, one, thing or one.thing)
+
+
+def _delete(session: Session, one: Orphan, thing: Leftover | None) -> None:
+    provider = session.provider(one.account)
+    if thing is None:
+        return
+    if thing.kind is Kind.TIMER and isinstance(provider, SetsTimer):
+        provider.drop_timer(thing.id)
+    elif thing.kind in _DISKS and isinstance(provider, HasLeftovers):
+        provider.remove(thing)
+    elif isinstance(provider, HasOrphans):
+        provider.remove_orphan(thing)
+
+
+def _prove(session: Session, one: Orphan) -> list[Leftover]:
+    """Look until it is gone, asking again on the way; return what else there is of its kind in its region.
+
+    Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
+    """
+    deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
+    silence = Silence(session)
+    while True:
+        try:
+            found = there(session, one)
+            rest = [thing for thing in found if _is_rest(one, thing)]
+            if not rest:
+                return found
+            for thing in rest:
+                _remove(session, one, thing)
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise _unproved(one, last)
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def _is_rest(one: Orphan, thing: Leftover) -> bool:
+    """Say whether this is the thing itself, or a snapshot that its image left behind."""
+    if thing.id == one.id:
+        return True
+    was_image = one.thing is not None and one.what == Kind.IMAGE and thing.kind is Kind.SNAPSHOT
+    return was_image and one.thing is not None and dict(thing.tags) == dict(one.thing.tags)
+
+
+def _unproved(one: Orphan, last: str) -> CloudgpuError:
+    kind = ProviderUnavailable if one.cost.per_month is not None and not one.cost.per_month else StopUnproved
+    return kind(
+        f"That the {one.what.replace('_', ' ')} {one.id} is gone could not be proved ({last}).",
+        field="id",
+        value=one.id,
+        next="Run the same again: cloudgpu orphans --clean",
+    )
+
+
+def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftover | None = None) -> None:
+    """Write that something left over was removed, and what was saved of it before."""
+    now = session.clock()
+    body = {
+        "what": one.what,
+        "id": one.id,
+        "name": one.name,
+        "account": one.account,
+        "region": one.region,
+        "nanos_per_month": None if one.cost.per_month is None else one.cost.per_month.nanos,
+        "image": image and image.name,
+        "why": why,
+        "host": platform.node(),
+    }
+    dedupe = f"orphan:{digest(one.account, one.id, iso(now))}"
+    session.ledger.append([Draft("orphan_removed", subject, body, now, dedupe)])
+
+
+def _note_what_stays(session: Session, one: Orphan, left: list[Leftover]) -> None:
+    """Write what is kept of the machine without it: its bill ends now."""
+    row = session.ledger.machine(one.row["id"]) if one.row else None
+    if row is not None and one.what in _DISKS:
+        kept.record(session, row, kept.things_of(session, row, Leftovers(tuple(left))))

@@ -1,0 +1,286 @@
+"""What a user keeps by name, whatever becomes of machines: images and data volumes, saved, listed, removed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.retention_sync import leftovers_of
+from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.records.named_resources import write, write_removed
+from cloudgpu.control.records.observations import kept_entry
+from cloudgpu.control.session.accounts import told_apart, used_accounts
+from cloudgpu.control.session.underway import changing
+from cloudgpu.control.session.waiting import Silence
+from cloudgpu.control.team.law import check_may, named_row
+from cloudgpu.core.model.identity import Unanswered, gap_text
+from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
+from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.views.machines import kept_value
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+SAVED_WITHIN = timedelta(minutes=60)
+REMOVED_WITHIN = timedelta(minutes=5)
+LONGEST_PAUSE_S = 15.0
+
+
+def named(session: Session, kind: Kind) -> Leftovers:
+    """Return this ledger's images or volumes on every account, and who did not answer."""
+    accounts = used_accounts(session)
+    found: list[Leftover] = []
+    silent: list[Unanswered] = []
+    for account in accounts:
+        _provider(session, account)  # here: two threads would make two
+    with Pool(len(accounts)) as pool:
+        for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
+            found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
+            silent += told_apart(session, answer.unanswered)[0]
+    return Leftovers(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
+
+
+def things_value(found: Leftovers, kind: Kind) -> dict[str, Any]:
+    """Return the answer of `image ls` and `volume ls`."""
+    gaps = [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
+    return {f"{kind}s": [leftover_value(one) for one in found.items], "unanswered": gaps}
+
+
+def leftover_value(thing: Leftover) -> dict[str, Any]:
+    """Return something that is kept by name, with its price a month: an image or a volume."""
+    facts = {name: getattr(thing, name) for name in ("name", "provider", "account", "attached_to")}
+    return kept_value(kept_entry(thing)) | facts
+
+
+def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Leftover:
+    """Return the image or volume of this name.
+
+    Raises InstanceNotFound where there is none, ProviderUnavailable where a part did not answer and it may be there,
+    InvalidRequest where there are several.
+    """
+    everything = named(session, kind)
+    found = [one for one in everything.items if name in (one.name, one.id) and region in (None, one.region)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = " | ".join(sorted({one.region for one in found}))
+        raise InvalidRequest(
+            f"There are {len(found)} {kind}s called {name}.",
+            field="--region",
+            value=None,
+            next=f"Say which: --region {places}, or name it by its id (cloudgpu {kind} ls).",
+        )
+    if everything.unanswered:
+        gap = everything.unanswered[0]
+        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
+    for row in session.ledger.bills():  # what a colleague keeps in another account is there all the same
+        if row["thing"] and row["ended"] is None and name in (row["name"], row["provider_id"]) and row["state"] == kind:
+            session.account_here(row)
+    meant = near(name, [one.name for one in everything.items])
+    raise InstanceNotFound(
+        f"No {kind} is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="name",
+        value=name,
+        next=f"Run: cloudgpu {kind} ls",
+    )
+
+
+def remove(session: Session, thing: Leftover) -> None:
+    """Remove it and prove that it is gone.
+
+    Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
+    """
+    check_may(session, named_row(thing), "remove")
+    if thing.attached_to is not None:
+        raise _used(session, thing)
+    with changing(
+        f"The {thing.kind} {thing.name} may still be there and cost. Run the same command again to remove it."
+    ):
+        _remove(session, thing)
+
+
+def _remove(session: Session, thing: Leftover) -> None:
+    provider, deadline, pause = _provider(session, thing.account), session.clock() + REMOVED_WITHIN, 0.2
+    silence = Silence(session)
+    if not isinstance(provider, HasLeftovers):
+        return
+    last = "it is still there"
+    while True:
+        try:
+            provider.remove(thing)
+            rest = _rest(provider.leftovers(thing.region), thing)
+            if not rest:
+                write_removed(session, thing)
+                return
+            for part in rest:
+                provider.remove(part)
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise StopUnproved(
+                f"That the {thing.kind} {thing.name} is gone could not be proved ({last}).",
+                field="name",
+                value=thing.name,
+                next=f"Run the same again: cloudgpu {thing.kind} rm {thing.name}",
+            )
+        session.pause(pause)
+        pause = min(5.0, pause * 1.5)
+
+
+def remove_named(session: Session, row: Row) -> Row:
+    """Remove what this row is of, by its provider's id, and return its row of now.
+
+    Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
+    """
+    session.account_here(row)
+    remove(session, the_one(session, Kind(row["state"]), row["provider_id"], row["region"]))
+    return next((one for one in session.ledger.bills() if one["id"] == row["id"]), row)
+
+
+def save(session: Session, row: Row, name: str | None, *, restart: bool = True) -> Leftover:
+    """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
+
+    The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
+    ended, InvalidRequest for a machine of which
+    none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour, RoleNeeded where
+    it is not theirs.
+    """
+    check_may(session, row, "save an image of")
+    provider = session.provider_of(row)
+    if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
+        raise _no_images(row)
+    row = looked_at(session, row)
+    if row["state"] not in (State.RUNNING, *PAUSED):
+        raise _not_now(row)
+    name = name or f"{row['name'][:31]}-{session.clock():%Y%m%d}"
+    _check_name(name)
+    _check_free(session, provider.leftovers(row["region"]), row, name)
+    with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
+        return _saved(session, provider, row, name, restart=restart)
+
+
+def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restart: bool) -> Leftover:
+    tags = {
+        TAG_IMAGE: name,
+        TAG_ID: row["id"],
+        TAG_LEDGER: session.ledger.id,
+        TAG_OWNER: tag_value(row["owner"] or ""),
+        TAG_PROJECT: tag_value(row["project"] or ""),
+    }
+    full_name = f"cloudgpu-{session.ledger.id}-{name}"
+    deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
+    silence = Silence(session)
+    session.tell(f"{row['name']}: making the image {name}")
+    while True:
+        try:
+            with told_if_gone(session, row):
+                made = provider.save_image(row["provider_id"], full_name, tags, restart=restart)
+            if made.ready:
+                write(session, [made])
+                return made
+        except ProviderUnavailable as fault:
+            last = silence.note(fault)
+        if session.clock() >= deadline or silence.lasts():
+            raise ProviderUnavailable(
+                f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
+                field="--name",
+                value=name,
+                next="It is made all the same: cloudgpu image ls says when it is ready.",
+            )
+        session.pause(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} cannot be an image's name: {NAME_RULE}.",
+            field="--name",
+            value=name,
+            next="Choose a name like keras-ready, or leave --name out.",
+        )
+
+
+def _check_free(session: Session, found: Leftovers, row: Row, name: str) -> None:
+    """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
+    for one in found.items:
+        if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
+            if one.tags.get(TAG_ID) == row["id"] and not one.ready:
+                return
+            raise InvalidRequest(
+                f"There is an image called {name} already, in {one.region}.",
+                field="--name",
+                value=name,
+                next=f"Choose another --name, or remove that one: cloudgpu image rm {name}",
+            )
+
+
+def _is_named(session: Session, thing: Leftover) -> bool:
+    return bool(thing.name) and thing.tags.get(TAG_LEDGER) == session.ledger.id
+
+
+def _is_of(kind: Kind, thing: Leftover, found: Leftovers) -> bool:
+    """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
+    if kind is not Kind.IMAGE or thing.kind is not Kind.SNAPSHOT:
+        return thing.kind is kind
+    return not any(one.kind is Kind.IMAGE and _is_same(one, thing) for one in found.items)
+
+
+def _is_same(one: Leftover, other: Leftover) -> bool:
+    return (one.region, one.name, one.tags.get(TAG_LEDGER)) == (other.region, other.name, other.tags.get(TAG_LEDGER))
+
+
+def complete(found: Leftovers) -> list[Leftover]:
+    """Return all that was answered; raise ProviderUnavailable where a part was not."""
+    if found.unanswered:
+        gap = found.unanswered[0]
+        raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider")
+    return list(found.items)
+
+
+def _rest(found: Leftovers, thing: Leftover) -> list[Leftover]:
+    """Return what is still there: the thing itself, or a snapshot that an image left behind."""
+    items = complete(found)
+    itself = [one for one in items if one.id == thing.id]
+    if itself or thing.kind is not Kind.IMAGE:
+        return itself
+    return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, thing)]
+
+
+def _provider(session: Session, account: str) -> object:
+    try:
+        return session.provider(account)
+    except CloudgpuError:
+        return None  # said by whoever asks it
+
+
+def _used(session: Session, thing: Leftover) -> InvalidRequest:
+    holder = next((row["name"] for row in session.ledger.machines() if row["provider_id"] == thing.attached_to), None)
+    way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
+    return InvalidRequest(
+        f"The {thing.kind} {thing.name} is used by the machine {holder or thing.attached_to}.",
+        field="name",
+        value=thing.name,
+        next=way,
+    )
+
+
+def _no_images(row: Row) -> InvalidRequest:
+    return InvalidRequest(
+        f"No image can be made of {row['name']}: {row['provider']} keeps none.", field="name", value=row["name"]
+    )
+
+
+def _not_now(row: Row) -> InvalidRequest:
+    return InvalidRequest(
+        f"{row['name']} is {row['state']}: an image is made of a machine that runs or is stopped.",
+        field="name",
+        value=row["name"],
+        next=f"Run: cloudgpu start {row['name']}",
+    )

@@ -1,0 +1,214 @@
+"""Asks all accounts what there is, looks as `ls --refresh` does, and returns what is left over, with its price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.pricing.attached_costs import rate_of_thing
+from cloudgpu.control.resources.named import complete
+from cloudgpu.control.session.accounts import gap_of, told_apart, used_accounts
+from cloudgpu.control.session.identity import by_account, is_there
+from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
+from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
+from cloudgpu.core.resources.orphans import orphans
+from cloudgpu.core.values.money import ZERO
+from cloudgpu.core.values.naming import lock_name, near
+from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, SetsTimer
+from cloudgpu.providers.account_abilities import HasRegions
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is left over in all accounts, and who did not answer: of those there may be more.
+
+    `asked` are the accounts that were asked; `closed` are those that only a credential on this computer names, and that
+    it does not open.
+    """
+
+    orphans: tuple[Orphan, ...]
+    unanswered: tuple[Unanswered, ...]
+    asked: tuple[Asked, ...] = ()
+    closed: tuple[Unanswered, ...] = ()
+
+
+def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey:
+    """Look at all accounts and return what is left over in all regions, or in this one.
+
+    What a look puts in order is told. Raises InvalidRequest for a region that no account has.
+    """
+    accounts = _accounts(session)
+    with Pool(len(accounts)) as pool:
+        more = [pool.submit(_beside_of, session, account) for account in accounts]
+        look = look_at(session, accounts, kept=True)
+        answers = [one.result() for one in more]
+    for sentence in look.sentences:
+        session.tell(sentence)
+    rows = _named_here(session)
+    things = [*look.things, *(thing for answer in answers for thing in answer.things)]
+    things += [thing for answer in answers for thing in _timers(session, answer, rows)]
+    beside, _ = told_apart(session, (gap for answer in answers for gap in answer.unanswered))
+    gaps = _once([*look.unanswered, *beside])
+    known = _known(session, rows, look.foreign, gaps, things)
+    found = [one for one in orphans(things, known, wish) if _concerns(one, session.ledger.id)]
+    if region is not None:
+        _check_region(session, accounts, region, [*found, *rows])
+        found = [one for one in found if one.region == region]
+        gaps = [gap for gap in gaps if any(is_hidden((gap.scope,), account, region) for account in accounts)]
+    return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
+
+
+def again(session: Session, one: Orphan) -> Orphan | None:
+    """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
+
+    The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
+    """
+    rows = _named_here(session)
+    now = [thing for thing in there(session, one) if thing.id == one.id]
+    known = _known(session, rows, (), (), now, but=one.row["id"] if one.row else None)
+    return next(iter(orphans(now, known)), None)
+
+
+def _named_here(session: Session) -> list[Row]:
+    """Return all machines, each with what its account is called here, where it may still use what lies there."""
+    rows = session.ledger.machines()
+    groups, _ = by_account(session, [row for row in rows if is_there(row)])
+    names = {row["id"]: account for account, some in groups.items() for row in some}
+    return [row | {"account": names.get(row["id"], row["account"])} for row in rows]
+
+
+def there(session: Session, one: Orphan) -> list[Leftover]:
+    """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
+    provider, kind = session.provider(one.account), Kind(one.what)
+    if kind is Kind.TIMER:
+        fires = provider.timers(one.region) if isinstance(provider, SetsTimer) else {}
+        rows = _named_here(session)
+        return _timers(session, _Beside(one.account, provider.kind, timers=fires), rows)
+    if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
+        return complete(provider.leftovers(one.region) if isinstance(provider, HasLeftovers) else Leftovers(()))
+    return complete(provider.orphans(one.region) if isinstance(provider, HasOrphans) else Leftovers(()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What an account has beside machines, disks and images; `timers` say when they fire, by the machine's id."""
+
+    account: str
+    provider: str
+    things: tuple[Leftover, ...] = ()
+    timers: Mapping[str, datetime] | None = None
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+def _accounts(session: Session) -> list[str]:
+    """Return the accounts to ask; their providers are made here, since two threads would make two."""
+    accounts = used_accounts(session)
+    for account in accounts:
+        with suppress(CloudgpuError):  # said by whoever asks it
+            session.provider(account)
+    return accounts
+
+
+def _beside_of(session: Session, account: str) -> _Beside:
+    """Ask one account; what did not answer is named, and never an error."""
+    try:
+        provider = session.provider(account)
+        found = provider.orphans() if isinstance(provider, HasOrphans) else Leftovers(())
+    except CloudgpuError as fault:
+        return _Beside(account, "", unanswered=(gap_of(account, fault),))
+    try:
+        fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
+    except CloudgpuError as fault:
+        gap = Unanswered(account, f"its timers are not known: {fault.message}")
+        return _Beside(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
+    return _Beside(account, provider.kind, found.items, fires, found.unanswered)
+
+
+def _timers(session: Session, answer: _Beside, rows: Sequence[Row]) -> list[Leftover]:
+    """Return the timers of an account as things, each at its machine."""
+    of = {row["provider_id"]: row for row in rows if row["account"] == answer.account}
+    return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
+
+
+def _timer(session: Session, answer: _Beside, machine: str, row: Row | None) -> Leftover:
+    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row["id"]} if row else {})
+    return Leftover(
+        provider=answer.provider,
+        account=answer.account,
+        region=row["region"] if row else machine.partition("/")[0],
+        zone="",
+        id=machine,
+        kind=Kind.TIMER,
+        name="",
+        size_gb=0,
+        stored_as="",
+        tags=tags,
+    )
+
+
+def _known(
+    session: Session,
+    rows: Sequence[Row],
+    foreign: Sequence[Instance],
+    gaps: Sequence[Unanswered],
+    things: Sequence[Leftover],
+    but: str | None = None,
+) -> Known:
+    """Return what is known beside the things; `but` is the machine whose lock is our own."""
+    named = {thing.tags.get(TAG_ID) for thing in things}
+    in_question = [row for row in rows if row["id"] in named or row["ended"] is None]
+    busy = (row for row in in_question if row["id"] != but and session.held(lock_name(row["key"] or row["id"])))
+    return Known(
+        ledger=session.ledger.id,
+        rows=rows,
+        foreign=foreign,
+        busy=frozenset(row["id"] for row in busy),
+        silent=frozenset(gap.scope for gap in gaps),
+        costs={thing.id: _cost(thing) for thing in things},
+        now=session.clock(),
+    )
+
+
+def _cost(thing: Leftover) -> Cost:
+    if not thing.stored_as:
+        return Cost(ZERO, source="it costs nothing by itself")
+    rate = rate_of_thing(thing)
+    return Cost(rate.per_month, bool(rate.why_at_most), rate.source)
+
+
+def _concerns(one: Orphan, ledger: str) -> bool:
+    """Say whether this is worth a line: what others have for nothing is not."""
+    return one.origin.ledger == ledger or one.do is not Do.STAY or one.cost.per_month != ZERO
+
+
+def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:
+    return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
+
+
+def _check_region(session: Session, accounts: Sequence[str], region: str, found: Sequence[Any]) -> None:
+    known = {one["region"] if isinstance(one, dict) else one.region for one in found}
+    for account in accounts:
+        with suppress(CloudgpuError):  # an account that does not answer is named elsewhere
+            provider = session.provider(account)
+            known |= {one.name for one in provider.regions()} if isinstance(provider, HasRegions) else set()
+    if region not in known:
+        meant = near(region, known)
+        raise InvalidRequest(
+            f"No account has a region {region!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            field="--region",
+            value=region,
+            next="See them: cloudgpu regions",
+        )

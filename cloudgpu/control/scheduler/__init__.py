@@ -1,0 +1,1 @@
+"""Runs what is due: cron, watch, metrics."""

@@ -1,0 +1,211 @@
+"""Has this computer make a pass every ten minutes: what is installed, what would be, and the answers of `cron`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.scheduler.crontab_store import Table, Timers, find_tables, the_table
+from cloudgpu.control.scheduler.crontab_text import EVERY, Job, check_every
+from cloudgpu.control.scheduler.redaction import CARRIED, SECRETS
+from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
+from cloudgpu.ledger.log import locks
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Document = dict[str, Any]
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `install` or `remove` would do: the table, its text before and after. None: nothing is there."""
+
+    table: Table
+    job: Job
+    before: str | None
+    after: str | None
+
+    @property
+    def is_none(self) -> bool:
+        """Say whether everything is as it should be already."""
+        return self.before == self.after
+
+
+def plan_install(session: Session, environ: Mapping[str, str], *, every: timedelta | None, nightly: bool,
+                 kind: str | None) -> Change:  # fmt: skip
+    """Return what would be installed. Changes nothing.
+
+    Raises InvalidRequest for what cannot be written, for a ledger that cron could not find, and where a job of this
+    home is installed in the other table.
+    """
+    if every is not None and nightly:
+        raise InvalidRequest(
+            "--nightly is made once a night, and --every says something else.",
+            field="--every",
+            value=None,
+            next="Leave one of them out.",
+        )
+    check_every(every or EVERY)
+    _check_ledger(environ)
+    tables = find_tables(environ)
+    table = the_table(tables, kind)
+    job = the_job(session, environ, every=every or EVERY, nightly=nightly)
+    for other in tables:
+        if other is not table and other.installed(job.home) is not None:
+            raise _elsewhere(other, table)
+    return Change(table, job, table.installed(job.home), table.planned(job))
+
+
+def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> Change | None:
+    """Return what would be taken out; None where nothing is installed. Changes nothing."""
+    tables = find_tables(environ)
+    wanted = [the_table(tables, kind)] if kind else tables
+    job = the_job(session, environ)
+    for table in wanted:
+        before = table.installed(job.home)
+        if before is not None:
+            return Change(table, job, before, None)
+    return None
+
+
+def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> Document:
+    """Do it, and return the answer of `cron install` and `cron remove`."""
+    # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
+    is_there = session.home.root.is_dir() or change.after is not None
+    with locks.hold(session.home.locks, "cron", wait=10) if is_there else nullcontext():
+        if change.after is None:
+            change.table.remove(change.job.home)
+        elif not change.is_none:
+            change.table.install(change.job)
+    return change_value(change, environ)
+
+
+def change_value(change: Change, environ: Mapping[str, str]) -> Document:
+    """Return a change as plain values."""
+    return {
+        "table": change.table.kind,
+        "changed": not change.is_none,
+        "lines": _lines(change.after),
+        "replaced": _lines(change.before) if change.after is not None and not change.is_none else [],
+        "notes": _notes(change, environ),
+    }
+
+
+def shown(session: Session, environ: Mapping[str, str]) -> Document:
+    """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
+
+    A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
+    """
+    from cloudgpu.control.scheduler.stale_lines import stale
+
+    home = str(session.home.root)
+    found = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
+    last, unanswered = None, []
+    try:
+        last = passes(session)
+    except LedgerUnavailable as fault:
+        unanswered.append({"scope": "ledger", "why": fault.message})
+    return {
+        "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
+        "stale": stale(session, environ),
+        "program": " ".join(program()),
+        "last": last,
+        "unanswered": unanswered,
+    }
+
+
+def passes(session: Session) -> Document | None:
+    """Return what the ledger says of the last pass; None for none yet. Raises LedgerUnavailable."""
+    last = last_pass(session.ledger)
+    if last.at is None or last.latest is None:
+        return None
+    return {
+        "at": iso(last.at),
+        "ok": last.ok,
+        "host": last.latest.body.get("host"),
+        "verb": last.latest.body.get("verb"),
+        "ok_at": None if last.ok_at is None else iso(last.ok_at),
+        "sweep_at": None if last.sweep_at is None else iso(last.sweep_at),
+    }
+
+
+def the_job(session: Session, environ: Mapping[str, str], *, every: timedelta = EVERY, nightly: bool = False) -> Job:
+    """Return what cron is to run for this home."""
+    argv = program()
+    settings = {"CLOUDGPU_HOME": str(session.home.root), "PATH": _path(argv[0], environ.get("PATH", ""))}
+    settings |= {name: environ[name] for name in CARRIED if environ.get(name)}
+    return Job(argv, settings, every, nightly)
+
+
+def program() -> tuple[str, ...]:
+    """Return this program as an absolute path; where it was started as a module, the Python that runs it."""
+    typed = Path(sys.argv[0])
+    if typed.name == "cloudgpu":
+        found = shutil.which(str(typed)) or shutil.which("cloudgpu")
+        if found:
+            return (os.path.abspath(found),)  # noqa: PTH100  (a link is kept: it outlives an upgrade of what it names)
+    return (sys.executable, "-m", "cloudgpu")
+
+
+def _path(program_: str, path: str) -> str:
+    """Return the directories in which commands are found: this program's, the user's that are there, the system's."""
+    users = [one for one in path.split(os.pathsep) if one.startswith("/") and Path(one).is_dir()]
+    return os.pathsep.join(dict.fromkeys([os.path.dirname(program_), *users, *SYSTEM_PATH]))  # noqa: PTH120
+
+
+def _check_ledger(environ: Mapping[str, str]) -> None:
+    """Refuse a ledger that only this shell knows: cron would look after another one, and say that all is well."""
+    if environ.get("CLOUDGPU_LEDGER"):
+        raise InvalidRequest(
+            "CLOUDGPU_LEDGER is set in this shell alone: cron would look at another ledger, and a crontab is no place "
+            "for a password.",
+            field="CLOUDGPU_LEDGER",
+            value=None,
+            next='Write ledger = "..." into config.toml (chmod 600), unset CLOUDGPU_LEDGER, and run it again.',
+        )
+
+
+def _elsewhere(other: Table, table: Table) -> InvalidRequest:
+    return InvalidRequest(
+        f"A job of this home is installed in {other.kind} already, and this would be one more in {table.kind}.",
+        field=f"--{table.kind}",
+        value=None,
+        next=f"Run: cloudgpu cron remove --{other.kind}, or leave --{table.kind} out.",
+    )
+
+
+def _notes(change: Change, environ: Mapping[str, str]) -> list[str]:
+    """Return what the user should know of an installed job: what cron will not have, and when it does not run."""
+    if change.after is None:
+        return []
+    found = [
+        f"{name} is set in this shell and is not written down: cron runs without it. {_instead(name)}"
+        for name in SECRETS
+        if environ.get(name)
+    ]
+    if isinstance(change.table, Timers) and not change.table.lingers():
+        found.append("The timer rests while you are logged out. To have it run then, too: loginctl enable-linger")
+    return found
+
+
+def _instead(name: str) -> str:
+    if name.startswith("CLOUDGPU_"):
+        return "Write it into config.toml: [alerts]."
+    if name == "PGPASSWORD":
+        return "Write it into ~/.pgpass, which only you may read (mode 0600)."
+    return "Use a profile or a login that cron can read, and see: cloudgpu cron test"
+
+
+def _lines(text: str | None) -> list[str]:
+    return [] if text is None else text.rstrip("\n").split("\n")

@@ -1,0 +1,178 @@
+"""Tries tonight's pass as cron would run it: in cron's own environment, dry, with a word on each credential.
+
+A pass that works in your shell can fail at night: cron knows none of the shell's variables, and a login ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.scheduler.cron import the_job
+from cloudgpu.control.scheduler.crontab_store import find_tables
+from cloudgpu.control.scheduler.crontab_text import installed_command, shell_command
+from cloudgpu.control.session.identity import reachable
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.policies.policy import Rule
+from cloudgpu.core.reaper.decisions import UNKNOWN
+from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Document = dict[str, Any]
+INSIDE = ("cron", "test", "--inside", "-o", "json")
+WAIT_S = 900
+MORNING = time(8)
+_RULES = {"idle": Rule.IDLE, "lease": Rule.LEASE, "schedule": Rule.SCHEDULE, "renew_until": Rule.RENEW_UNTIL}
+_BY_USE = (Rule.IDLE, Rule.LEASE)
+SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant
+
+
+def trial_value(session: Session, environ: Mapping[str, str]) -> Document:
+    """Run the pass as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
+
+    It is the program and the environment of the job that is installed, else of the one that would be. Nothing is raised
+    for what goes wrong in there: it is the answer, under `error`.
+    """
+    command, bare = _command(session, environ), cron_environment()
+    code, said = _run(command, bare)
+    morning = next_morning(session.clock())
+    found: Document = {"pass": None, "credentials": [], "error": None} | said
+    return {
+        "environment": bare,
+        "command": command,
+        "morning": iso(morning),
+        "would": [] if found["pass"] is None else would(found["pass"], morning),
+        "credentials": [one | {"outlives": outlives(one, morning)} for one in found["credentials"]],
+        "exit_code": found["pass"]["exit_code"] if found["pass"] is not None else code,
+        "error": found["error"],
+    }
+
+
+def _command(session: Session, environ: Mapping[str, str]) -> str:
+    for table in find_tables(environ):
+        text = table.installed(str(session.home.root))
+        command = installed_command(text, INSIDE) if text is not None else None
+        if command is not None:
+            return command
+    return shell_command(the_job(session, environ), INSIDE)
+
+
+def inside_value(session: Session) -> Document:
+    """Return what the pass of tonight would do and the credentials it has, as seen from this very environment."""
+    from cloudgpu.control.reaper.reaper import ReapWish, reap
+    from cloudgpu.views.reaper import pass_value
+
+    found = reap(session, ReapWish(dry_run=True, cron=True))
+    return {"pass": pass_value(found, explain=True), "credentials": credentials(session)}
+
+
+def exit_code(value: Document) -> int:
+    """Return what `cron test` ends with: the pass's own code, else 6 where a credential does not outlive the night."""
+    if value["exit_code"]:
+        return int(value["exit_code"])
+    return AuthFailed.exit_code if any(one["outlives"] is False for one in value["credentials"]) else 0
+
+
+def cron_environment() -> dict[str, str]:
+    """Return what cron gives a user's job, by crontab(5): nothing of any shell."""
+    user = pwd.getpwuid(os.getuid())
+    return {"HOME": user.pw_dir, "LOGNAME": user.pw_name, "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
+
+
+def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Document]:
+    try:
+        done = subprocess.run(  # noqa: S603  (the command that cron would run)
+            ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        late = ProviderUnavailable(
+            f"It did not end within {WAIT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
+        )
+        return late.exit_code, {"error": late.as_dict()}
+    try:
+        return done.returncode, json.loads(done.stdout)
+    except ValueError:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        why = said[-1] if said else "it said nothing"
+        broken = CloudgpuError(f"cloudgpu does not start there: {why}", next="Look at the command above.")
+        return done.returncode or broken.exit_code, {"error": broken.as_dict()}
+
+
+def would(found: Document, morning: datetime) -> list[str]:
+    """Return what passes of this night would do, machine by machine, were none of them used from now on."""
+    ends = {one["machine"]: one["ends"] for one in found["explained"]}
+    said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
+    said += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
+    said += list(found["faults"])
+    return said or ["Nothing: no machine would be ended or warned."]
+
+
+def _would(one: Document, ends: Document, morning: datetime) -> str:
+    if one["do"] != "keep":
+        rule = "" if one["rule"] == Rule.NONE else f" ({one['rule']})"
+        return f"{one['name']}: {one['do']} now{rule}: {one['why']}"
+    runs = one["state"] == State.RUNNING
+    at, rule = min(_ends(one, ends), default=("", "")) if runs else (one["at"], one["rule"])
+    if not at or from_iso(at) > morning:
+        return ""
+    unless = "" if not runs else " unless it is used" if rule in _BY_USE else ", whoever uses it"
+    return f"{one['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {one['why']}"
+
+
+def _ends(one: Document, ends: Document) -> Iterator[tuple[str, str]]:
+    """Yield the end by each rule, where it has one. A hold puts off what use would, and UNKNOWN renews a lease."""
+    for name, rule in _RULES.items():
+        if ends[name] and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
+            held = ends["held_until"] if rule in _BY_USE else None
+            yield max(ends[name], held or ends[name]), rule
+
+
+def credentials(session: Session) -> list[Document]:
+    """Return the credential of each account that has machines; of each that is configured, while none has."""
+    rows = [row for row in session.ledger.machines() if row["ended"] is None]
+    used = {row["account"] for row in reachable(session, rows)} or set(session.settings.accounts)
+    return [_credential(session, account) for account in sorted(used)]
+
+
+def _credential(session: Session, account: str) -> Document:
+    from cloudgpu.providers.account_abilities import HasLogin
+
+    try:
+        provider = session.provider(account)
+        if not isinstance(provider, HasLogin):
+            return _said(account, "needs none that could end", None, lasts=True)
+        found = provider.login()
+    except CloudgpuError as fault:
+        return _said(account, fault.message, None, lasts=False)
+    return _said(account, found.what, found.until, lasts=found.lasts)
+
+
+def _said(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Document:
+    return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
+
+
+def outlives(one: Mapping[str, Any], morning: datetime) -> bool | None:
+    """Say whether a credential is still good in the morning; None where nobody can say."""
+    if one["until"] is not None and from_iso(one["until"]) < morning:
+        return False
+    if one["lasts"] is False:
+        return one["until"] is not None
+    return bool(one["lasts"]) or None
+
+
+def next_morning(now: datetime) -> datetime:
+    """Return eight in the morning after the night that comes, where this computer is."""
+    local = now.astimezone()
+    morning = local.replace(hour=MORNING.hour, minute=0, second=0, microsecond=0)
+    while morning - local < SHORTEST_NIGHT:
+        morning += timedelta(days=1)
+    return morning

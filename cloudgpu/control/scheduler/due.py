@@ -1,0 +1,68 @@
+"""When each job of `watch` is due, by what the ledger says: after a crash or a night of sleep, that is now.
+
+Nothing is remembered but in the ledger and in the price lists' own dates, so two that watch one ledger see the same,
+and the second does what the first, killed, has not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, time, timedelta, tzinfo
+from typing import Any
+
+from cloudgpu.control.session.last_run import LastPass
+from cloudgpu.core.values.times import from_iso
+
+NIGHT = time(3)  # when a night's full sweep is due, where the user lives
+SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other
+Row = Mapping[str, Any]
+
+
+def pass_due(last: LastPass, rows: Iterable[Row], every: timedelta, now: datetime) -> datetime:
+    """Return when the next pass is due: `every` after the last, or as soon as something that was said falls due.
+
+    What was said: when a machine would be ended, and when the grace of a warning is over. A last pass of a time to
+    come (a clock that was set back) says nothing.
+    """
+    if last.at is None or last.at > now:
+        return now
+    said = [at for row in rows for at in _said(row) if at > last.at]
+    return max(last.at + min(every, SHORTEST), min([last.at + every, *said]))
+
+
+def _said(row: Row) -> Iterable[datetime]:
+    if row["ended"] is not None:
+        return
+    texts = [warning.get("due") for warning in row.get("warnings", {}).values()]
+    texts.append((row.get("decision") or {}).get("at"))
+    for text in texts:
+        if text is not None:
+            yield from_iso(text)
+
+
+def sweep_due(last: LastPass, zone: tzinfo, now: datetime) -> bool:
+    """Say whether no full sweep was made since the last night began, three o'clock in `zone`."""
+    return last.sweep_at is None or last.sweep_at < last_night(zone, now) or last.sweep_at > now
+
+
+def last_night(zone: tzinfo, now: datetime) -> datetime:
+    """Return the latest three o'clock in `zone` that is not after `now`."""
+    local = now.astimezone(zone)
+    night = datetime.combine(local.date(), NIGHT, zone)
+    if night > now:
+        night = datetime.combine(local.date() - timedelta(days=1), NIGHT, zone)
+    return night
+
+
+def prices_due(asked: Iterable[datetime], every: timedelta, now: datetime) -> datetime:
+    """Return when price lists are to be refreshed: `every` after the oldest part's date; now for one never asked."""
+    oldest = min(asked, default=None)
+    return now if oldest is None or oldest > now else oldest + every
+
+
+def slept(walls: tuple[datetime, datetime], ticks: tuple[float, float], *, most: float = 5.0) -> bool:
+    """Say whether the wall clock and the monotonic one disagree by more than `most` seconds between two looks.
+
+    A computer that slept (Linux's monotonic clock rests meanwhile), or a clock that was set.
+    """
+    return abs((walls[1] - walls[0]).total_seconds() - (ticks[1] - ticks[0])) > most

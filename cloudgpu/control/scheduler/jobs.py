@@ -1,0 +1,204 @@
+"""The jobs of `watch`: passes, budgets, alerts, reports, prices. Each says in a sentence what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.scheduler.due import pass_due, prices_due, sweep_due
+from cloudgpu.control.session.last_run import last_pass
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.reaper.result import Pass
+
+LOCK = "reaper"  # whoever makes a pass holds it: from cron, by hand, or here
+WATCHES = "watches"  # which of several watches makes the pass that is due
+
+OFTEN = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
+SOON = timedelta(seconds=15)  # until a pass is tried again that another process was making, or that broke off
+LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
+PRICES = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One thing that is done again and again.
+
+    `due` is when, by the ledger; `work` does it and returns a sentence, empty where nothing happened; `retry` is how
+    long it waits where it is still due afterwards. `every` is how often at most.
+    """
+
+    name: str
+    every: timedelta
+    due: Callable[[Session], datetime]
+    work: Callable[[Session], str]
+    retry: timedelta = SOON
+
+
+def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
+    """Return the jobs; `urge` is called where a budget is passed, so that the pass that stops for it comes at once.
+
+    Without `prices` no price list is asked.
+    """
+    often = min(OFTEN, every)
+    found = [
+        Job(
+            "pass",
+            every,
+            lambda session: _pass_due(session, every),
+            lambda session: make_pass(session, every),
+            min(SOON, every),
+        ),
+        Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
+        Job("alerts", often, _now, send_alerts, often),
+        Job("report", often, Patience().due, send_report, LATER),
+    ]
+    if prices is not None:
+        asked = prices
+        found.append(Job("prices", asked, lambda session: _prices_due(session, asked), refresh_prices, LATER))
+    return found
+
+
+def _now(session: Session) -> datetime:
+    return session.clock()
+
+
+def _pass_due(session: Session, every: timedelta) -> datetime:
+    return pass_due(last_pass(session.ledger), session.ledger.machines(), every, session.clock())
+
+
+def make_pass(session: Session, every: timedelta) -> str:
+    """Make one pass, a full sweep where the night's is due; return its summary, nothing where another one makes one.
+
+    Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
+    other.
+    """
+    from cloudgpu.control.reaper.reaper import ReapWish, reap
+
+    try:
+        with session.hold(WATCHES, wait=False):
+            if _pass_due(session, every) > session.clock():
+                return ""
+            swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
+            done = reap(session, ReapWish(sweep=swept, cron=True, interval=every))
+    except LedgerAway as fault:
+        if fault.field != "lock":
+            raise
+        swept, done = False, reap(session, ReapWish(cron=True, interval=every))  # a full disk has no room for a lock
+    except LedgerUnavailable:
+        raise
+    except ProviderUnavailable as other:
+        if other.field == "lock":
+            return ""
+        raise
+    done = done.as_cron_tells_it()
+    return "" if done.busy or (done.is_quiet and not swept) else summary(done)
+
+
+def summary(done: Pass) -> str:
+    """Return a pass in one line for a log: what was done, and what is missing."""
+    said = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
+    said += [f"{one.name} warned: {one.why}" for one in done.warned]
+    said += [f"{one.name} may still be billed: {one.why}" for one in done.unproved]
+    said += [gap_text(gap.scope, gap.why) for gap in done.unanswered]
+    said += [*done.faults, *done.sentences]
+    machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
+    return f"a pass over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
+
+
+def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
+    """Raise what budgets have to say, for `alerts` to send; urge a pass where one of them stops machines now."""
+    from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
+    from cloudgpu.control.budgets.store import pass_budgets, standings
+    from cloudgpu.core.budgets.enforcement import Do, stops
+
+    judged = standings(session, pass_budgets(session)[0])
+    note(session, list(budget_findings(session, judged)), judged=BUDGETS)
+    doing = [one for one in stops(judged, session.ledger.machines(), {}, session.clock()) if one.do is not Do.WARN]
+    if not doing:
+        return ""
+    urge()
+    return f"the budget {doing[0].budget} is passed: a pass follows at once"
+
+
+def send_alerts(session: Session) -> str:
+    """Deliver what nobody has taken yet."""
+    from cloudgpu.control.alerts.alerts import deliver
+
+    done = deliver(session, (), judged=())
+    refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+    return f"alerts were not taken, and are tried again: {'; '.join(refused)}" if refused else ""
+
+
+def send_report(session: Session) -> str:
+    """Send the report of the month that is over to whoever has not taken it."""
+    from cloudgpu.control.cost.report_delivery import send_monthly
+
+    return send_monthly(session)
+
+
+@dataclass(slots=True)
+class Patience:
+    """Has a month's report wait for a pass that was made after that month, at most an hour from when it was due.
+
+    A watch that was off over the turn of the month would else send what was seen before. Where no pass succeeds the
+    report says itself how old its view is.
+    """
+
+    since: datetime | None = None
+
+    def due(self, session: Session) -> datetime:
+        """Return when the report is to be sent."""
+        from cloudgpu.control.cost.report_delivery import report_due
+        from cloudgpu.core.alerts.findings import month_due
+
+        at, now = report_due(session), session.clock()  # in this order: what is due now is not still to come
+        month, _ = month_due(now, zone_of(session.settings.tz))
+        last = last_pass(session.ledger).at
+        if at > now or (last is not None and last >= month.end):
+            self.since = None
+            return at
+        self.since = min(self.since or now, now)
+        return self.since + LATER
+
+
+def refresh_prices(session: Session) -> str:
+    """Ask the price lists of the providers that are in use; return what did not answer."""
+    from cloudgpu.control.catalog.refresh import FACTOR, refresh
+
+    done = refresh(session, _kinds(session), factor=FACTOR, accept=False)
+    gaps = [f"{gap['scope']} ({gap['why']})" for one in done["providers"] for gap in one["unanswered"]]
+    return f"prices were not refreshed of {', '.join(gaps)}" if gaps else ""
+
+
+def _prices_due(session: Session, every: timedelta) -> datetime:
+    kinds = _kinds(session)
+    return prices_due(_dates(kinds), every, session.clock()) if kinds else session.clock() + every
+
+
+def _dates(kinds: list[str]) -> Iterator[datetime]:
+    from cloudgpu.catalog.refreshed import stored
+
+    never = datetime.min.replace(tzinfo=zone_of("UTC"))
+    for kind in kinds:
+        parts: dict[str, Any] = {}
+        with suppress(InvalidRequest):  # a damaged file is as one that was never there: it is written anew
+            parts = dict(stored(kind).parts)
+        yield min((part.asked_at for part in parts.values()), default=never)
+
+
+def _kinds(session: Session) -> list[str]:
+    """Return the providers with a price list that are configured here, or have machines that live."""
+    from cloudgpu.providers.registry import price_list_kinds
+
+    used = {row["provider"] for row in session.ledger.machines() if row["ended"] is None}
+    used |= {one.provider for one in session.settings.accounts.values()}
+    return [kind for kind in price_list_kinds() if kind in used]

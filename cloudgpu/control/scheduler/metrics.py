@@ -1,0 +1,129 @@
+"""Numbers for Prometheus, on loopback alone: machines, burn rate, budgets, idle time, API calls, passes.
+
+The text is the exposition format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats/). What is not
+known is left out, never zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.budgets.store import budgets, standings
+from cloudgpu.control.session.last_run import LastPass, last_pass, runs
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.providers.shared.calls import calls
+from cloudgpu.views.machines import machine_value
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Row = Mapping[str, Any]
+Sample = tuple[dict[str, str], float | Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric: its name, its kind (`gauge` or `counter`), what it is, and its samples with their labels."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[Sample] = field(default_factory=list)
+
+
+def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, int]) -> str:
+    """Return all metrics as text. `ran` and `faults` count the jobs of this process. Raises LedgerUnavailable."""
+    rows, now = session.ledger.machines(), session.clock()
+    families = [
+        *_of_machines(rows, now),
+        *_of_budgets(session),
+        *_of_passes(last_pass(session.ledger)),
+        _counter("watch_jobs", "Jobs that this process has begun.", (({"job": name}, n) for name, n in ran.items())),
+        _counter("watch_faults", "Jobs of it that failed.", (({"job": name}, n) for name, n in faults.items())),
+        _counter(
+            "api_calls",
+            "Requests that this process has sent to clouds.",
+            (({"provider": provider, "operation": name}, n) for (provider, name), n in calls().items()),
+        ),
+    ]
+    return "".join(map(_text, families))
+
+
+def _of_machines(rows: list[dict[str, Any]], now: datetime) -> Iterator[Family]:
+    values = [machine_value(row, now) for row in rows if row["ended"] is None]
+    states = Counter((one["provider"], one["account"], one["state"]) for one in values)
+    named = ("provider", "account", "state")
+    yield _gauge(
+        "machines", "Machines that live.", ((dict(zip(named, key, strict=True)), n) for key, n in states.items())
+    )
+    burn: dict[tuple[str, str], Decimal] = {}
+    for one in values:
+        if one["billed"] and one["price"] is not None:
+            place = (one["provider"], one["account"])
+            burn[place] = burn.get(place, Decimal(0)) + Decimal(one["price"]["usd_per_hour"])
+    places = ((dict(zip(named, key, strict=False)), usd) for key, usd in burn.items())
+    yield _gauge("burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", places)
+    unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)
+    yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
+    awake = [row for row in rows if runs(row) and row["last_active"]]
+    idle = (({"machine": row["id"], "name": row["name"]}, _since(row["last_active"], now)) for row in awake)
+    yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle)
+
+
+def _since(text: str, now: datetime) -> float:
+    return max(0.0, (now - from_iso(text)).total_seconds())
+
+
+def _of_budgets(session: Session) -> Iterator[Family]:
+    try:
+        judged = standings(session, budgets(session))
+    except CloudgpuError:  # a fault in a budget's file: `watch` says it; the other numbers are still wanted
+        return
+    spent = (({"budget": one.budget.name}, one.spent.dollars) for one in judged)
+    yield _gauge("budget_spent_usd", "What a budget counts as spent in its period.", spent)
+    limits = (({"budget": one.budget.name}, one.budget.limit.dollars) for one in judged)
+    yield _gauge("budget_limit_usd", "A budget's limit.", limits)
+
+
+def _of_passes(last: LastPass) -> Iterator[Family]:
+    if last.latest is None or last.at is None:
+        return
+    took = last.latest.body.get("took_s")
+    yield _gauge("pass_duration_seconds", "How long the last pass took.", [] if took is None else [({}, float(took))])
+    yield _gauge("pass_end_timestamp_seconds", "When the last pass ended.", [({}, last.at.timestamp())])
+    yield _gauge("pass_ok", "Whether the last pass succeeded.", [({}, float(bool(last.ok)))])
+    succeeded: list[Sample] = [] if last.ok_at is None else [({}, last.ok_at.timestamp())]
+    yield _gauge("pass_success_timestamp_seconds", "When a pass last succeeded.", succeeded)
+
+
+def _gauge(name: str, says: str, samples: Iterable[Sample]) -> Family:
+    return Family(f"cloudgpu_{name}", "gauge", says, list(samples))
+
+
+def _counter(name: str, says: str, samples: Iterable[Sample]) -> Family:
+    return Family(f"cloudgpu_{name}_total", "counter", says, list(samples))
+
+
+def _text(one: Family) -> str:
+    if not one.samples:
+        return ""
+    lines = [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
+    lines += [f"{one.name}{_labels(labels)} {value}" for labels, value in sorted(one.samples, key=str)]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    said = ",".join(f'{name}="{_escaped(str(text))}"' for name, text in labels.items())
+    return f"{{{said}}}" if said else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

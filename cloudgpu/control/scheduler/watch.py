@@ -1,0 +1,257 @@
+"""Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from apscheduler.executors.base import BaseExecutor, run_job
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from cloudgpu.control.outage.notices import told_once
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.scheduler.due import slept
+from cloudgpu.control.scheduler.jobs import Job, the_jobs
+from cloudgpu.control.session.base import utc_now
+from cloudgpu.control.session.session import Session
+from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.base import Tell
+
+TICK_S = 1.0
+# An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
+USUAL: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+
+
+_SESSION = ("home", "settings", "ledger", "clock", "tell", "pause")
+
+
+class _Ended(Session):
+    """A session whose pass ends no further machine once the watch is to end; what it has begun is proved."""
+
+    def __init__(self, *args: Any) -> None:
+        *of_session, self._acting, self._ending = args
+        super().__init__(*of_session)
+
+    def check_hold(self, name: str) -> None:
+        """Raise, as for a lock that is lost, where the watch is being ended: this is asked before each stop."""
+        super().check_hold(name)
+        self._acting.set()
+        if self._ending.is_set():
+            raise ProviderUnavailable("The watch was ended before all was done.", next="The next pass goes on with it.")
+
+
+class Watch:
+    """The jobs of one process. `faults` counts those of each job, `ran` how often each was run."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        every: timedelta,
+        prices: timedelta | None,
+        tell: Tell,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._environ, self._tell, self._clock = environ, tell, clock
+        self._ending = threading.Event()
+        self._busy = threading.Lock()  # held while a pass is being made
+        self._acting = threading.Event()  # a machine is being ended
+        self._working: set[str] = set()
+        self._saying = threading.Lock()
+        self._wrong: dict[str, str] = {}  # what was last said of each job that fails
+        self._moved: set[str] = set()  # jobs that have met a ledger that has moved, and once more look where it is
+        self.moved: LedgerMoved | None = None  # why the watch ended by itself
+        self.ran: dict[str, int] = {}
+        self.faults: dict[str, int] = {}
+        self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
+        self._scheduler = scheduler()
+
+    def run(self) -> bool:
+        """Run the jobs until `end`; a stop that is under way then is proved first.
+
+        Returns whether nothing is at work any more. What still is (a look at a cloud, a price list) changes nothing:
+        the process may be left without it.
+        """
+        for job in self.jobs:
+            trigger = IntervalTrigger(seconds=max(1, job.every.total_seconds()), timezone=UTC)
+            self._scheduler.add_job(self._run, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
+        self._scheduler.start()
+        try:
+            self._tick()
+        finally:  # Ctrl-C waits for nothing, and has no further stop begin
+            self._ending.set()
+            self._scheduler.shutdown(wait=False)
+        if self._acting.is_set():
+            with self._busy:
+                pass
+        return not self._working
+
+    def end(self) -> None:
+        """Have `run` return soon. May be called from a signal's handler and from any thread."""
+        self._ending.set()
+
+    def metrics(self) -> str:
+        """Return the numbers of now, as Prometheus reads them. Raises LedgerUnavailable."""
+        from cloudgpu.control.scheduler.metrics import exposition
+
+        with self._opened() as session:
+            return exposition(session, dict(self.ran), dict(self.faults))
+
+    def _tick(self) -> None:
+        """Wait for the end; a computer that slept, or whose clock was set, looks at once at what is due."""
+        wall, tick = self._clock(), time.monotonic()
+        while not self._ending.wait(TICK_S):
+            before, (wall, tick) = (wall, tick), (self._clock(), time.monotonic())
+            if slept((before[0], wall), (before[1], tick)):
+                for job in self.jobs:
+                    self._hasten(job.name)
+
+    def _hasten(self, name: str) -> None:
+        self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
+
+    def _run(self, job: Job) -> None:
+        """Do a job that is due, and have it come back when it is due again; what goes wrong is said."""
+        wait = job.retry
+        try:
+            with self._opened(job) as session:
+                if job.due(session) <= session.clock():
+                    self._work(job, session)
+                self._wrong.pop(job.name, None)
+                self._moved.discard(job.name)
+                left = job.due(session) - session.clock()
+                wait = min(left, job.every) if left > timedelta() else job.retry
+        except LedgerMoved as fault:
+            self._left_behind(job, fault)
+        except CloudgpuError as fault:
+            self._fault(job, f"{fault.message} {fault.next or ''}", for_all=isinstance(fault, LedgerAway))
+        except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
+            self._fault(job, f"a defect: {type(defect).__name__}: {defect}")
+        if not self._ending.is_set():
+            self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
+
+    def _work(self, job: Job, session: Session) -> None:
+        self.ran[job.name] = self.ran.get(job.name, 0) + 1
+        with self._at_work(job.name):
+            said = job.work(session)
+        if said:
+            self._tell(said)
+
+    @contextmanager
+    def _at_work(self, name: str) -> Iterator[None]:
+        self._working.add(name)
+        try:
+            with self._busy if name == "pass" else nullcontext():
+                yield
+        finally:
+            self._working.discard(name)
+            if name == "pass":
+                self._acting.clear()
+
+    def _fault(self, job: Job, said: str, *, for_all: bool = False) -> None:
+        self.faults[job.name] = self.faults.get(job.name, 0) + 1
+        with self._saying:  # what stays wrong is said once; that the ledger is away, for all jobs
+            is_known = said in (self._wrong.values() if for_all else [self._wrong.get(job.name)])
+            self._wrong[job.name] = said
+        if not is_known:
+            self._tell(f"{job.name} failed and is tried again: {said.strip()}")
+
+    def _left_behind(self, job: Job, fault: LedgerMoved) -> None:
+        """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
+        if job.name in self._moved:
+            self.moved = fault
+            self.end()
+        self._moved.add(job.name)
+
+    @contextmanager
+    def _opened(self, job: Job | None = None) -> Iterator[Session]:
+        """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
+        session = open_session(self._environ, clock=self._clock, tell=self._tell)
+        try:
+            session.check_there()
+            with _telling(job, session):
+                session.ledger.check_in_use()
+                yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
+        finally:
+            session.ledger.close()
+
+
+@contextmanager
+def _telling(job: Job | None, session: Session) -> Iterator[None]:
+    """Tell owners once that no pass can be made while the ledger cannot be used: its alerts are in it."""
+    try:
+        yield
+    except LedgerUnavailable as fault:
+        if job is not None and job.name == "pass":
+            told_once(session, fault)
+        raise
+
+
+@contextmanager
+def announcing(
+    watch: Watch, session: Session, every: timedelta, address: tuple[str, int] | None
+) -> Iterator[str | None]:
+    """Say to others of this home that this process watches, and serve its metrics, where an address is given.
+
+    Yields where they are. Raises InvalidRequest for an address that is taken.
+    """
+    from cloudgpu.control.scheduler.metrics_server import serving
+    from cloudgpu.control.scheduler.status import announced
+
+    with ExitStack() as stack:
+        at = None if address is None else stack.enter_context(serving(address, watch.metrics))
+        stack.enter_context(announced(session, every=every, metrics=at))
+        yield at
+
+
+def scheduler() -> BackgroundScheduler:
+    """Return a scheduler that remembers nothing beyond its process; what is due stands in the ledger."""
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # each job says itself what went wrong
+    return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(USUAL), daemon=True)
+
+
+class _Daemons(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no types
+    """Runs each job on a daemon thread: the threads of APScheduler's own pool would be joined when the process ends."""
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        def work() -> None:
+            try:
+                events = run_job(job, job._jobstore_alias, run_times, self._logger.name)  # noqa: SLF001
+            except BaseException as error:  # noqa: BLE001  (as its own pools do)
+                self._run_job_error(job.id, error, error.__traceback__)
+            else:
+                self._run_job_success(job.id, events)
+
+        threading.Thread(target=work, name=f"watch-{job.id}", daemon=True).start()
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` on SIGTERM and SIGHUP, where they are not ignored (nohup); a second one waits for nothing."""
+    before: dict[signal.Signals, Any] = {}
+
+    def at_once(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    def told(_number: int, _frame: object) -> None:
+        for one in before:
+            signal.signal(one, at_once)
+        end()
+
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
+    for one in heeded:
+        before[one] = signal.signal(one, told)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

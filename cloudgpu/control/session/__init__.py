@@ -1,0 +1,1 @@
+"""One user's working place, the accounts and locks that every verb needs."""

@@ -1,0 +1,99 @@
+"""Machines whose account or host the settings do not name any more: why they cannot be asked, and the ways out.
+
+Asks nobody, and imports next to nothing: `ls` uses it.
+
+Faults in the tables of accounts in config.toml, found without a provider. Imports next to nothing: `ls` uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.settings import CLOUDS
+from cloudgpu.control.session.reachable import BY_REGION, reachable
+from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.config.settings import Settings
+    from cloudgpu.control.session.base import SessionBase
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An account, or a host of one, that config.toml does not name: `why` and `way` are sentences."""
+
+    name: str
+    why: str
+    way: str
+
+
+def absences(session: SessionBase, rows: Sequence[Row]) -> list[Absent | None]:
+    """Return for each of these machines what of it the settings do not name any more; None where they do.
+
+    Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
+    where an account here has said that it is the one, whatever it is called.
+    """
+    known = reachable(session, rows)
+    return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
+
+
+def absence(session: SessionBase, row: Row) -> Absent | None:
+    """Return what of a machine the settings do not name, by its names alone."""
+    mine = row["owner"] in (session.settings.owner, tag_value(session.settings.owner), "", None)
+    if not mine or row["identity"] is None or (row["ended"] is not None and not stays(row)):
+        return None
+    names = session.names()
+    account = names.account(row["account"])
+    if account in CLOUDS and account == row["provider"]:
+        return None  # its own name stands for it, with or without a table
+    found = session.settings.accounts.get(account)
+    if found is None:
+        table = f"[accounts.{account}]"
+        kept = f"Put {table} back into config.toml: the files of its machines lie under that name"
+        way = kept if row["provider"] == "local" else _way(table, account)
+        return Absent(account, f"config.toml has no account {account}.", way)
+    if found.provider != row["provider"]:
+        why = f"Account {account} in config.toml is one of {found.provider} now, not of {row['provider']}."
+        return Absent(account, why, _way(f"the table of {row['provider']}", account))
+    host = names.host(account, row["region"] or "")
+    if row["identity"]["kind"] != BY_REGION or host in hosts_in(found.options):
+        return None
+    why = f"The host {host} is not in the settings of account {account}."
+    return Absent(host, why, _way("it", host))
+
+
+def _way(what: str, name: str) -> str:
+    return (
+        f"Put {what} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
+        f"If it will never answer again: cloudgpu init --forget {name}"
+    )
+
+
+# Who reads a table, by provider. A plug-in reads its own when it is opened, which takes more than `ls` may load.
+READERS = {
+    "aws": ("cloudgpu.providers.aws.ids", "aws_options"),
+    "azure": ("cloudgpu.providers.azure.ids", "azure_options"),
+    "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
+    "local": ("cloudgpu.providers.local.options", "local_options"),
+}
+
+
+def table_faults(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each account of a shipped provider whose table has a fault, such as an unknown key."""
+    for account in settings.accounts.values():
+        if account.options and account.provider in READERS:
+            module, reader = READERS[account.provider]
+            try:
+                getattr(import_module(module), reader)(account.name, account.options)
+            except InvalidRequest as fault:
+                yield fault.message

@@ -1,0 +1,353 @@
+"""Which account here a machine belongs to, by what providers say their accounts are, whatever they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session.account_settings import absence
+from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.last_run import TOO_LONG
+from cloudgpu.control.session.reachable import BY_REGION, remember, said_another
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.model.machine import scope_of_row, stays
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
+from cloudgpu.providers.shared.calls import heard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.model.identity import AccountIdentity
+
+Row = dict[str, Any]
+Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
+COMPUTERS = ("computer", "ssh host")  # kinds of identities that are one computer
+NAMED = 3  # machines in a sentence
+
+
+class Whose:
+    """Which account an answer speaks for, region by region: it says nothing about the machines of any other.
+
+    A region may be a computer of its own, with an identity of its own. `fault` is why that of one is not known;
+    `is_told` says whether all that was asked for was answered, if by an error.
+    """
+
+    def __init__(self, session: SessionBase, account: str) -> None:
+        self.account = account
+        self.fault: CloudgpuError | None = None
+        self.is_told = False
+        self._session = session
+        self._is_silent = False
+        self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
+
+    def ask(self, regions: Iterable[str | None]) -> Whose:
+        """Ask for the identity of these regions, or of the account where there is none. Raises nothing but defects.
+
+        They are asked side by side: one that says nothing keeps no other one from being known.
+        """
+        wanted = list(set(regions) or {None})
+        for region, answer in zip(wanted, heard(wanted, self._asked), strict=True):
+            found = self._known.setdefault(region, answer)
+            if isinstance(found, CloudgpuError) and not isinstance(found, NotReachableHere):
+                self.fault = found
+        self.is_told = True
+        return self
+
+    def ask_of(self, rows: Iterable[Row]) -> Whose:
+        """Ask for the regions where it may have one of these machines; nothing where there is none."""
+        regions = {row["region"] for row in rows if row["provider"] == self._kind}
+        return self.ask(regions) if regions else self
+
+    def take(self, said: Mapping[str, AccountIdentity]) -> None:
+        """Take what regions have just said that they are."""
+        for region, found in said.items():
+            remember(self._session, self.account, region, found)
+        self._known.update(said)
+
+    def be_silent(self, fault: Silent) -> Whose:
+        """Take what was not answered yet for unknown: the provider has just said nothing."""
+        self.fault, self._is_silent = fault, True
+        return self
+
+    def of(self, region: str | None) -> AccountIdentity | None:
+        """Return which account a region of this one is; None where that is not known."""
+        if region not in self._known and not self._is_silent:
+            self.ask([region])
+        found = self._known.get(region)
+        return None if isinstance(found, CloudgpuError) else found
+
+    def fault_of(self, region: str | None) -> CloudgpuError | None:
+        """Return why it is not known which account a region of this one is."""
+        found = self._known.get(region, self.fault)
+        return found if isinstance(found, CloudgpuError) else None
+
+    def _asked(self, region: str | None) -> AccountIdentity | CloudgpuError:
+        """Ask for one, and keep it at once: it counts, too, where nobody waits for the others any more."""
+        if region in self._known:
+            return self._known[region]
+        found = _tried(self._session, self.account, region)
+        return found if self._is_silent else self._known.setdefault(region, found)
+
+    def covers(self, row: Row) -> bool:
+        """Say whether a machine, or a kept thing, belongs to this account."""
+        found = self.of(row["region"]) if row["provider"] == self._kind else None
+        return found is not None and found.is_of(row["identity"])
+
+    def is_unknown(self, row: Row) -> bool:
+        """Say whether it may belong to this account, whatever that is called, and nobody could say."""
+        if row["provider"] != self._kind or self.of(row["region"]) is not None:
+            return False
+        fault = self.fault_of(row["region"])
+        return fault is not None and _may_be(self._session, self.account, row, fault)
+
+    def scope(self, row: Row) -> str:
+        """Return what is not known where a machine's account is not: a host has a name of its own."""
+        return f"{self.account}/{row['region']}" if _is_of_a_region(row) else self.account
+
+    @property
+    def _kind(self) -> str:
+        found = self._session.account(self.account)
+        return "" if found is None else found.provider
+
+
+def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
+    """Return what this account says it is; it is remembered for those who may not ask."""
+    found = session.provider(account).identity(region)
+    remember(session, account, region, found)
+    return found
+
+
+def _tried(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
+    try:
+        return identity_of(session, account, region)
+    except CloudgpuError as fault:
+        return fault
+
+
+def account_here(session: SessionBase, row: Row, said: Said | None = None) -> str:
+    """Return what the account of this machine is called here: by its own name, else by another.
+
+    `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
+    here is that one, and what the provider raises where one that may be it cannot say who it is, that of the same name
+    before others.
+    """
+    here: AccountIdentity | None = None
+    absent: NotReachableHere | None = None
+    unknown: CloudgpuError | None = None
+    named = name_now(session, row)
+    for account in names_of(session, row):
+        found = _known(said, account, row) or _tried(session, account, row["region"])
+        if isinstance(found, CloudgpuError):
+            fault = found
+            if unknown is None and _may_be(session, account, row, fault):
+                unknown = fault
+            if account == named and isinstance(fault, NotReachableHere):  # it has no such host
+                absent = fault
+            continue
+        if found.is_of(row["identity"]):
+            return account
+        here = found if account == named else here
+    if unknown is not None:
+        raise unknown
+    raise _not_reachable(session, row, here) if absent is None else _not_configured(session, row, absent)
+
+
+def by_account(session: SessionBase, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
+    """Return these machines by what their accounts are called here, and by machine why that is not known.
+
+    The providers are made by that, so that threads make none. A silent host is waited for beside the others.
+    """
+    groups: dict[str, list[Row]] = {}
+    faults: dict[str, CloudgpuError] = {}
+    said = _said(session, rows)
+    for row in rows:
+        try:
+            groups.setdefault(account_here(session, row, said), []).append(row)
+        except CloudgpuError as fault:
+            faults[row["id"]] = fault
+    return groups, faults
+
+
+def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
+    """Ask the accounts that are most likely these machines' who they are, side by side."""
+    wanted = {_place(account, row): row["region"] for row in rows for account in _likely(session, row)}
+    for account in {one for one, _ in wanted}:
+        with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
+            session.provider(account)
+    places = list(wanted)
+    answers = heard(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
+    return dict(zip(places, answers, strict=False))
+
+
+def _likely(session: SessionBase, row: Row) -> list[str]:
+    """Return the account of a machine's own name, where that may be its; else all that may be."""
+    found, named = names_of(session, row), name_now(session, row)
+    return [named] if named in found else found
+
+
+def _known(said: Said | None, account: str, row: Row) -> AccountIdentity | CloudgpuError | None:
+    return (said or {}).get(_place(account, row))
+
+
+def _place(account: str, row: Row) -> tuple[str, str | None]:
+    """Return of what an identity is one: of a host, or of an account as a whole."""
+    return account, row["region"] if _is_of_a_region(row) else None
+
+
+def _is_of_a_region(row: Row) -> bool:
+    return row["identity"] is None or row["identity"]["kind"] == BY_REGION
+
+
+def reachable(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
+    """Return these machines without those of which it is known that no account here is theirs."""
+    _, faults = by_account(session, rows)
+    return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
+
+
+def judged_here(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
+    """Return those of these machines that a pass from here may judge: not those of an account that is not here.
+
+    Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
+    else nobody can say just now is judged as what did not answer.
+    """
+    _, faults = by_account(session, rows)
+    return [row for row in rows if row["id"] not in faults or _may_be_here(session, row, faults[row["id"]])]
+
+
+def _may_be_here(session: SessionBase, row: Row, fault: CloudgpuError) -> bool:
+    if isinstance(fault, NotReachableHere):
+        return False
+    return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
+
+
+def _not_reachable(session: SessionBase, row: Row, here: AccountIdentity | None) -> NotReachableHere:
+    """Return the error for a machine of another account; `here` is what the account of that name is here."""
+    of, account = words_of(row), row["account"]
+    lost = absence(session, row)
+    if lost is not None:
+        belongs = "runs on" if is_on_computer(row) else "belongs to"
+        message = f"{row['name']} {belongs} {of}. {lost.why}"
+        return NotReachableHere(message, field="name", value=row["name"], next=lost.way)
+    but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
+    belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
+    ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
+    way = _own_way(row, there) if is_mine(session, row) else f"{ask}, or run this {there}."
+    return NotReachableHere(f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=way)
+
+
+def _own_way(row: Row, there: str) -> str:
+    """Return what the owner of a machine can do whose account, or computer, is another one here."""
+    way = f"Run this {there}."
+    if _is_of_a_region(row):
+        way = f"If {row['region']} has another name in config.toml now, give it back the one of the launch."
+    what = "computer was installed anew, or is gone" if is_on_computer(row) else "account is closed"
+    return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
+
+
+def _not_configured(session: SessionBase, row: Row, absent: NotReachableHere) -> NotReachableHere:
+    """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
+    way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
+    message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
+    return NotReachableHere(message, field="name", value=row["name"], next=way)
+
+
+def is_on_computer(row: Row) -> bool:
+    """Say whether the account of a machine is one computer, not a cloud."""
+    return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
+
+
+def words_of(row: Row) -> str:
+    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
+    return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
+
+
+def elsewhere(session: SessionBase, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
+    """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
+
+    `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
+    """
+    gaps: dict[str, Unanswered] = {}
+    others: dict[str, list[Row]] = {}
+    for row in rows:
+        if any(one.covers(row) for one in asked):
+            continue
+        unknown = next((one for one in asked if one.is_unknown(row)), None)
+        fault = None if unknown is None else unknown.fault_of(row["region"])
+        if unknown is not None and fault is not None:
+            scope = unknown.scope(row)
+            gaps[scope] = Unanswered(scope, fault.message)
+        else:
+            others.setdefault(words_of(row), []).append(row)
+    there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
+    return [*gaps.values(), *there]
+
+
+def _is_tended(session: SessionBase, rows: Iterable[Row]) -> bool:
+    """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
+    looks = [(row["intended_at"], session.ledger.last(scope_of_row(row))) for row in rows]
+    latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
+    return session.clock() - from_iso(min(latest)) < TOO_LONG
+
+
+def _why(session: SessionBase, rows: Sequence[Row]) -> str:
+    names = [row["name"] for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
+    listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
+    is_are = "are machines" if len(rows) > 1 else "is a machine"
+    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
+
+
+def _named_here(session: SessionBase, row: Row) -> str:
+    lost = absence(session, row)
+    if lost is not None:
+        return f". {lost.why} {lost.way}".removesuffix(".")
+    named = name_now(session, row)
+    if session.account(named) is None:
+        return f", and config.toml here has no account {named}"
+    try:
+        return f"; {_but(named, session.provider(named).identity(row['region']))}"
+    except NotReachableHere as absent:
+        way = f" {absent.next}" if is_mine(session, row) else ""
+        return f". {absent.message}{way}".removesuffix(".")
+    except CloudgpuError:
+        pass
+    return ""
+
+
+def _but(account: str, here: AccountIdentity) -> str:
+    return f"`{account}` here is {here.words}"
+
+
+def is_there(row: Row) -> bool:
+    """Say whether something of this machine may cost money now, so that a look has to judge it."""
+    return row["ended"] is None or stays(row)
+
+
+def names_of(session: SessionBase, row: Row) -> list[str]:
+    """Return the accounts here that may be a machine's, that of its own name first."""
+    named = name_now(session, row)
+    session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
+    accounts = session.settings.accounts
+    of_kind = (name for name, one in accounts.items() if one.provider == row["provider"])
+    return sorted(of_kind, key=lambda name: (name != named, name))
+
+
+def name_now(session: SessionBase, row: Row) -> str:
+    """Return the name of a machine's account: as it was launched, or as it was renamed since."""
+    return session.names().account(row["account"])
+
+
+def _may_be(session: SessionBase, account: str, row: Row, fault: CloudgpuError) -> bool:
+    """Say whether an account that cannot say now who it is may be a machine's.
+
+    One of another name is not where it last said that it is another one, nor where its settings list no such host.
+    """
+    if isinstance(fault, NotReachableHere):
+        return False
+    if account == name_now(session, row):
+        return True
+    is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row["region"])
+    return not is_unlisted and not said_another(session, account, row)

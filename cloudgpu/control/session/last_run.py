@@ -1,0 +1,124 @@
+"""When a pass last succeeded, and the one line that every verb says where none has for too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.values.times import duration_text, from_iso, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.events.log import Event
+    from cloudgpu.ledger.log.base import Ledger
+
+SUBJECT, KIND = "reaper", "pass_ended"
+TOO_LONG = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
+_ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
+
+
+@dataclass(frozen=True, slots=True)
+class LastPass:
+    """What the ledger says of passes: the latest, when one last succeeded, when one last swept. None: never."""
+
+    latest: Event | None = None
+    ok_at: datetime | None = None
+    sweep_at: datetime | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When the latest ended, well or not."""
+        return None if self.latest is None else from_iso(self.latest.occurred_at)
+
+    @property
+    def ok(self) -> bool | None:
+        """Say whether the latest went well; None for none."""
+        return None if self.latest is None else bool(self.latest.body.get("ok"))
+
+
+def last_pass(ledger: Ledger) -> LastPass:
+    """Return what the ledger says of passes: one line is read, for each carries what those before it have said."""
+    line = ledger.last(SUBJECT)
+    if line is None:
+        return LastPass()
+    if line.kind == KIND and {"ok_at", "sweep_at"} <= line.body.keys():
+        return LastPass(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
+    return _told(ledger.events(SUBJECT))
+
+
+def are_made(ledger: Ledger, now: datetime) -> bool:
+    """Say whether passes are being made: one has succeeded lately."""
+    ok_at = last_pass(ledger).ok_at
+    return ok_at is not None and now - ok_at < TOO_LONG
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else from_iso(text)
+
+
+def _told(lines: Iterable[Event]) -> LastPass:
+    found = LastPass()
+    for line in lines:
+        if line.kind == KIND:
+            at, ok = from_iso(line.occurred_at), bool(line.body.get("ok"))
+            swept = ok and bool(line.body.get("sweep"))
+            found = LastPass(line, at if ok else found.ok_at, at if swept else found.sweep_at)
+    return found
+
+
+def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> dict[str, str | None]:
+    """Return what the line of a pass that ends `now` carries of those before it: `ok_at` and `sweep_at`."""
+    before = last_pass(ledger)
+    ok_at = now if ok else before.ok_at
+    sweep_at = now if ok and sweep else before.sweep_at
+    return {"ok_at": _text(ok_at), "sweep_at": _text(sweep_at)}
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def overdue(session: SessionBase, rows: list[dict[str, Any]] | None = None, last: LastPass | None = None) -> str | None:
+    """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
+
+    `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch
+    nothing is said. Raises LedgerUnavailable.
+    """
+    now, last = session.clock(), last or last_pass(session.ledger)
+    if last.ok_at is not None and abs(now - last.ok_at) < TOO_LONG:  # one far ahead was made by a wrong clock
+        return None
+    rows = session.ledger.machines() if rows is None else rows
+    awake = sum(map(runs, rows))
+    if not awake or now - _first(rows) < TOO_LONG:
+        return None
+    return _sentence(last, now, awake)
+
+
+def runs(row: Mapping[str, Any]) -> bool:
+    """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
+    return row["ended"] is None and (bool(row["billed"]) or row["state"] not in _ASLEEP)
+
+
+def _first(rows: Iterable[Mapping[str, Any]]) -> datetime:
+    return from_iso(min(row["intended_at"] for row in rows))
+
+
+def _sentence(last: LastPass, now: datetime, awake: int) -> str:
+    machines = "a machine runs" if awake == 1 else f"{awake} machines run"
+    if last.ok_at is None:
+        since = "No pass has ever succeeded"
+    elif last.ok_at > now:
+        since = "No pass has succeeded since the clock was set back"
+    else:
+        since = f"No pass has succeeded for {duration_text(_hours(now - last.ok_at))}"
+    if last.at is not None and now - last.at < TOO_LONG:
+        ago = duration_text(max(now - last.at, timedelta()))
+        return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"
+    return f"{since}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"
+
+
+def _hours(span: timedelta) -> timedelta:
+    return timedelta(hours=span // timedelta(hours=1))

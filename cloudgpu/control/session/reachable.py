@@ -1,0 +1,117 @@
+"""Whether a machine's account is one of this home's: as accounts here last said who they are. Asks nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.settings import CLOUDS
+from cloudgpu.core.events.account_names import hosts_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.model.identity import AccountIdentity
+
+Row = dict[str, Any]
+Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
+BY_REGION = "ssh host"  # the only kind of which an account is several
+_lock = Lock()
+
+
+def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
+    """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
+    place = _place(region, found.kind)
+    if session.identified.get((account, place)) == found or not session.home.root.is_dir():
+        return
+    with _lock, suppress(OSError):
+        known = remembered(session)
+        said = known.setdefault(account, {})
+        if said.get(place) != [found.kind, found.id]:
+            said[place] = [found.kind, found.id]
+            file = session.home.identities
+            fresh = file.with_name(f".{file.name}.{os.getpid()}")
+            fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(file)
+        session.identified[account, place] = found
+
+
+def reachable(session: SessionBase, rows: Sequence[Row]) -> list[bool | None]:
+    """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
+    known = remembered(session) if rows else {}
+    return [_is_here(session, row, known) for row in rows]
+
+
+def names_here(session: SessionBase, rows: Sequence[Row]) -> set[str]:
+    """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
+    known, names = remembered(session) if rows else {}, {row["account"] for row in rows}
+    wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
+    return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
+
+
+def said_another(session: SessionBase, account: str, row: Row) -> bool:
+    """Say whether this account last said that it is another one than a machine's.
+
+    Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
+    the first of them was asked.
+    """
+    identity = row["identity"]
+    if identity is None:
+        return False
+    known, wanted = remembered(session).get(account, {}), [identity["kind"], identity["id"]]
+    if identity["kind"] != BY_REGION:
+        return known.get("", wanted) != wanted
+    said = _said_by_hosts(session, account, known)
+    place = session.names().host(account, row["region"] or "")
+    if said.get(place) is not None:
+        return said[place] != wanted
+    return bool(said) and all(one is not None and one != wanted for one in said.values())
+
+
+def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
+    """Return what the hosts of an account last said they are, None for nothing; without a region the first was asked.
+
+    Only those that the settings name: what another one said tells of no machine any more.
+    """
+    names = hosts_in(session.settings.accounts[account].options)
+    return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
+
+
+def _place(region: str | None, kind: str) -> str:
+    return (region or "") if kind == BY_REGION else ""
+
+
+def _is_here(session: SessionBase, row: Row, known: Said) -> bool | None:
+    identity = row["identity"]
+    accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
+    if identity is None:
+        return None
+    wanted = [identity["kind"], identity["id"]]
+    if identity["kind"] == BY_REGION:
+        hosts = [said for name in accounts for said in _said_by_hosts(session, name, known.get(name, {})).values()]
+        return True if wanted in hosts else None if None in hosts else False
+    said = [known.get(name, {}).get("") for name in accounts]
+    if wanted in said:
+        return True
+    if not said and row["provider"] in CLOUDS:
+        return None
+    return None if None in said else False
+
+
+def remembered(session: SessionBase) -> Said:
+    """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(session.home.identities.read_text(encoding="utf-8"))
+        if found["at"] == _here(session):
+            return {str(name): dict(said) for name, said in found["accounts"].items()}
+    return {}
+
+
+def _here(session: SessionBase) -> list[str]:
+    from cloudgpu.access.computer import computer
+
+    return [computer(), str(os.geteuid()), os.path.realpath(session.home.root)]

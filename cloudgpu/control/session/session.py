@@ -1,0 +1,251 @@
+"""One user's working place: settings, ledger, providers and clock, opened once per command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.session.base import SessionBase
+from cloudgpu.core.model.machine import stays
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+from cloudgpu.ledger.open import open_ledger
+
+if TYPE_CHECKING:
+    from cloudgpu.access.ssh.target import Target
+    from cloudgpu.ledger.log.base import Ledger
+    from cloudgpu.providers.base import Provider
+
+Row = dict[str, Any]
+_LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
+
+
+@dataclass
+class Session(SessionBase):
+    """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
+
+    def provider_of(self, row: Row) -> Provider:
+        """Return the provider of the account to which this machine belongs, by that account's identity.
+
+        Raises NotReachableHere where no account of this computer is that one, and what the provider raises where its
+        identity cannot be known.
+        """
+        return self.provider(self.account_here(row))
+
+    def account_here(self, row: Row) -> str:
+        """Return what the account of this machine is called here; it may bear another name at a colleague's.
+
+        Raises as `provider_of` does.
+        """
+        from cloudgpu.control.session.identity import account_here
+
+        return account_here(self, row)
+
+    @contextmanager
+    def beside(self) -> Iterator[Session]:
+        """Yield a session with a ledger connection of its own and the same providers, for another thread.
+
+        What stands in for a ledger that is away is shared by all of them.
+        """
+        if self.apart:
+            yield self._own(self.ledger)
+            return
+        ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
+        try:
+            yield self._own(ledger)
+        finally:
+            ledger.close()
+
+    def _own(self, ledger: Ledger) -> Session:
+        own = Session(self.home, self.settings, ledger, self.clock, self.tell, self.pause, self._providers)
+        own.found, own.tell_waits = self.found, self.tell_waits
+        own.for_lab, own.apart = self.for_lab, self.apart
+        return own
+
+    def find(self, name: str | None, *, ended: bool = False) -> Row:
+        """Return the row of the machine called `name` (or of the only one there is, for None).
+
+        A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
+        with `ended`, the latest ended one is good too.
+        Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
+        """
+        return find_machine(self.ledger.machines(), name, self.clock(), ended=ended)
+
+    def target(self, row: Row) -> Target:
+        """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
+        from cloudgpu.access.ssh.target import Target
+        from cloudgpu.core.model.instances import Address
+        from cloudgpu.core.values.network import jump_of
+
+        if row["address"] is None and stays(row):
+            raise Unreachable(
+                f"{row['name']} does not run: its disk is kept.",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu start {row['name']}",
+            )
+        if row["address"] is None:
+            raise Unreachable(
+                f"{row['name']} has no address: it was last seen {row['state']}.",
+                field="name",
+                value=row["name"],
+                next=f"Run: cloudgpu show {row['name']} --refresh",
+            )
+        address = Address(**row["address"])
+        return Target(row["id"], row["name"], address, self.client_key_file, self.home.known_hosts, jump_of(row))
+
+    @property
+    def client_key_file(self) -> Path:
+        """The private key that logs in to every machine."""
+        return self.home.keys / "id_ed25519"
+
+    def template_paths(self) -> tuple[Path, ...]:
+        """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
+        return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
+
+    def doubt(self) -> str | None:
+        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
+        found = self.ledger.suspect()
+        if found is not None:
+            return found
+        last = self.ledger.last("ledger")
+        return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
+
+    def check_ends_here(self) -> None:
+        """Raise LedgerMoved as `check_in_use`, but not where the old place is gone: then a bill is ended without it."""
+        with suppress(LedgerAway):
+            self.ledger.last("ledger")
+            self.ledger.check_in_use()
+
+    def moved_away(self) -> str | None:
+        """Return that the ledger stands elsewhere now, and the way there; None for one that is in use."""
+        try:
+            self.ledger.check_in_use()
+        except LedgerMoved as moved:
+            return f"{moved.message} {moved.next}"
+        return None
+
+    def check_there(self) -> None:
+        """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
+
+        A disk that is not mounted, mostly: a new ledger there would know of no machine, and say that all is well.
+        """
+        if not self.home.root.is_dir():
+            raise LedgerUnavailable(
+                f"The directory {self.home.root} is not there, and with it the ledger: no machine was looked at.",
+                field="CLOUDGPU_HOME",
+                value=str(self.home.root),
+                next="Mount it, or put it back. If it is gone for good: cloudgpu cron remove",
+            )
+
+    def check_kept(self, environ: Mapping[str, str]) -> None:
+        """Raise InvalidRequest where nothing was ever kept, for whoever answers that all is well with every machine.
+
+        A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly.
+        """
+        self.check_begun(environ)
+        if not environ.get("CLOUDGPU_LEDGER") and not self.home.config_file.exists():
+            self._check_used()
+
+    def check_begun(self, environ: Mapping[str, str]) -> None:
+        """Raise InvalidRequest where there never was a ledger: there are no machines in one."""
+        if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down was there once
+            return
+        named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
+        own = self.ledger.outbox.path.with_suffix(".head")
+        knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own)
+        if named == "CLOUDGPU_HOME" and knows_another:
+            named = "ledger"
+        is_file = "://" not in self.ledger.place  # a database that was mistyped is not there, and says so itself
+        if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
+            where = " in config.toml" if named == "ledger" else ""
+            raise InvalidRequest(
+                f"There is no ledger at {self.ledger.place}, and never was one: no machine was looked at.",
+                field=named,
+                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
+                next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
+            )
+
+    def _check_used(self) -> None:
+        """Raise InvalidRequest for a home without settings whose ledger is no more than looks: they begin one, too."""
+        try:
+            is_used = any(line.kind not in _LOOKS for line in self.ledger.events())
+        except LedgerUnavailable:  # whoever needs it says so, or goes on without it
+            return
+        if is_used:
+            return
+        raise InvalidRequest(
+            f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was looked at.",
+            field="CLOUDGPU_HOME",
+            value=str(self.home.root),
+            next="Check CLOUDGPU_HOME. To begin there: cloudgpu init, or cloudgpu up",
+        )
+
+    def check_launchable(self) -> None:
+        """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
+        doubt = self.doubt()
+        if doubt is not None:
+            raise LedgerUnavailable(
+                f"Nothing is launched while the ledger is in doubt: {doubt}",
+                field="ledger",
+                value=str(self.home.ledger),
+                next="Run: cloudgpu cost --verify --yes (it checks the ledger, asks the providers, and settles it); "
+                "ls, stop and down work meanwhile.",
+            )
+
+
+def living(rows: list[Row]) -> list[Row]:
+    """Return the rows of machines that are not proved gone."""
+    return [row for row in rows if row["ended"] is None]
+
+
+def present(rows: list[Row]) -> list[Row]:
+    """Return the rows of machines that are not proved gone, or of which something is kept."""
+    return [row for row in rows if row["ended"] is None or stays(row)]
+
+
+def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: bool = False) -> Row:
+    """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
+    alive = living(rows)
+    if name is None:
+        return _only(alive or present(rows))
+    found = [row for row in alive if name in (row["name"], row["id"])]
+    if not found:
+        found = [row for row in present(rows) if name in (row["name"], row["id"])]
+    if not found and ended:
+        found = [row for row in rows if name in (row["name"], row["id"])]
+    if found:
+        return found[-1]
+    raise _unknown(name, rows, now)
+
+
+def _only(alive: list[Row]) -> Row:
+    if len(alive) == 1:
+        return alive[0]
+    if not alive:
+        raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
+    names = ", ".join(row["name"] for row in alive[:8])
+    raise InvalidRequest(
+        f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
+    )
+
+
+def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
+    from cloudgpu.control.session.ended import gone
+
+    ended = [row for row in rows if name in (row["name"], row["id"])]
+    if ended:
+        return gone(ended[-1], now)
+    alive = [row["name"] for row in present(rows)]
+    meant = near(name, alive)
+    return InstanceNotFound(
+        f"No machine is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="name",
+        value=name,
+        next="Run: cloudgpu ls" + (" --all" if rows else ", or: cloudgpu up"),
+    )

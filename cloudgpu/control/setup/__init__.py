@@ -1,0 +1,1 @@
+"""Sets up, examines and repairs: init, doctor, ledger, permissions."""

@@ -1,0 +1,100 @@
+"""What a name in `init --rename` and `init --forget` means: an account, or a host of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.edit import value_at
+from cloudgpu.control.session.base import is_mine
+from cloudgpu.control.session.reachable import BY_REGION
+from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.control.setup.init import Found
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An account by its name now, or a host of it. `kind` is its provider."""
+
+    account: str
+    host: str | None
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.host or self.account
+
+    @property
+    def words(self) -> str:
+        """How config.toml names it, for a sentence."""
+        return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
+
+    def called(self, name: str) -> Place:
+        """Return the place of another name that this one may be now."""
+        return replace(self, account=name) if self.host is None else replace(self, host=name)
+
+    def is_in(self, found: Found) -> bool:
+        """Say whether config.toml names it."""
+        table = value_at(found.table, ("accounts", self.account))
+        return table is not None and (self.host is None or self.host in hosts_in(table))
+
+    def rows(self, session: Session, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
+        names = session.names()
+        for row in rows:
+            is_here = row["provider"] == self.kind and names.account(row["account"]) == self.account
+            if self.host is not None:
+                is_here = is_here and names.host(self.account, row["region"] or "") == self.host
+            if is_here and (is_mine(session, row) or not row["owner"]):
+                yield row
+
+
+def find_place(session: Session, found: Found, text: str, option: str) -> Place:
+    """Return what is meant by `text`: an account, a host, or `ACCOUNT/HOST`.
+
+    Raises InvalidRequest for what neither config.toml nor the ledger knows, and for a host's name that two have.
+    """
+    accounts, hosts = _known(session, found)
+    if text in accounts:
+        return Place(text, None, accounts[text])
+    meant = [one for one in hosts if text in (one.host, f"{one.account}/{one.host}")]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        full = " or ".join(f"{one.account}/{one.host}" for one in meant)
+        message = f"{len(meant)} accounts have a host {text}."
+        raise InvalidRequest(message, field=option, value=text, next=f"Say which one is meant: {full}")
+    known = sorted({*accounts, *(one.name for one in hosts)})
+    close = near(text, known)
+    raise InvalidRequest(
+        f"Neither config.toml nor the ledger knows an account or a host {text!r}"
+        + (f"; did you mean {close!r}?" if close else "."),
+        field=option,
+        value=text,
+        next=f"Use one of: {', '.join(known)}.",
+    )
+
+
+def _known(session: Session, found: Found) -> tuple[dict[str, str], list[Place]]:
+    """Return the provider of every account that is known, and all hosts."""
+    names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], Place]()
+    for row in session.ledger.bills():
+        account, kind = names.account(row["account"]), row["provider"]
+        accounts[account] = kind
+        if row["identity"] and row["identity"]["kind"] == BY_REGION:
+            host = names.host(account, row["region"])
+            hosts[account, host] = Place(account, host, kind)
+    for name, one in found.settings.accounts.items():
+        accounts.setdefault(name, one.provider)
+        for host in hosts_in(one.options):
+            hosts[name, host] = Place(name, host, one.provider)
+    return accounts, list(hosts.values())

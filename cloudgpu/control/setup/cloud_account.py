@@ -1,0 +1,235 @@
+"""Prepares a cloud account: roles for machines and timers there, its table here; and takes them away again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cloudgpu.config.edit import value_at
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import shown
+from cloudgpu.control.session.base import utc_now
+from cloudgpu.control.setup.init import CLOUDS, Draft, Found, account_of, with_account, write
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart
+from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import AuthFailed, InvalidRequest
+from cloudgpu.providers.account_abilities import Examines, Finding, HasBudgetAlert, HasMachineRole, HasTimerRole
+from cloudgpu.providers.base import Provider, ProviderSettings
+from cloudgpu.providers.registry import open_provider
+
+CENT = NANO // 100
+_WITH_HOME = ("aws",)  # whose tables name a home region
+_EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What would be done: the role's parts as they are, the change to config.toml, and who does it.
+
+    `role` is None where the cloud's machines need none. `where` names the account there. `findings` is what was looked
+    at in it, where the provider looks. `budget` is the provider's own budget as it is wanted, `budget_there` as it is;
+    None for none, or where nobody asks. `unseen` says why it could not be looked at. `timer` is the role of timers in
+    the cloud, None where there are none.
+    """
+
+    kind: str
+    account: str
+    where: str
+    role: MachineRole | None
+    draft: Draft
+    provider: Provider
+    document: str
+    findings: tuple[Finding, ...] = ()
+    budget: BudgetAlert | None = None
+    budget_there: BudgetAlert | None = None
+    unseen: str | None = None
+    timer: MachineRole | None = None
+    timer_document: str = ""
+
+    @property
+    def sets_budget(self) -> bool:
+        """Whether the budget would be made or changed."""
+        return self.budget is not None and self.budget != self.budget_there
+
+    @property
+    def parts(self) -> tuple[RolePart, ...]:
+        """All parts of both roles."""
+        return tuple(part for role in (self.role, self.timer) if role for part in role.parts)
+
+    @property
+    def missing(self) -> tuple[RolePart, ...]:
+        """The parts that would be made."""
+        return tuple(part for part in self.parts if not part.there)
+
+    @property
+    def present(self) -> tuple[RolePart, ...]:
+        """The parts of ours that would be taken away."""
+        return tuple(part for part in self.parts if part.there and part.ours)
+
+
+def prepared(
+    found: Found,
+    kind: str,
+    *,
+    account: str | None = None,
+    named: Mapping[str, str] | None = None,
+    regions: Sequence[str] = (),
+    budget: BudgetAlert | None = None,
+) -> Preparation:
+    """Return what making the roles (and the cloud's own budget) would do, and the account's table with it.
+
+    Asks the cloud; changes nothing.
+
+    `named` are further keys of the table: the profile, the subscription, the project. The first of `regions` becomes
+    the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad option or a
+    role of this name that is somebody else's, AuthFailed for credentials that do not work.
+    """
+    name = _account(found, kind, account)
+    table: dict[str, object] = {"provider": kind, **(named or {})}
+    if regions:
+        table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
+        table["regions"] = list(regions)
+    made = _preparation(found, kind, name, table)
+    for part in made.parts:
+        if not part.ours:
+            raise InvalidRequest(
+                f"There is an {part.what} called {part.name} already that cloudgpu init has not made.",
+                field=_setting(made, part),
+                value=part.name,
+                next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
+            )
+    if budget is None:
+        return made
+    return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
+
+
+def _setting(made: Preparation, part: RolePart) -> str:
+    """Return the setting of the account that names this part's role."""
+    role = made.role if made.role and part in made.role.parts else made.timer
+    return next(iter(role.options)) if role else "role"
+
+
+def removal(
+    found: Found, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
+) -> Preparation:
+    """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
+    name = _account(found, kind, account)
+    made = _preparation(found, kind, name, dict(named or {}))
+    known = value_at(found.table, ("accounts", name)) or {}
+    ours = {key: value for role in (made.role, made.timer) if role for key, value in role.options.items()}
+    options = {key: None for key, value in ours.items() if known.get(key) == value}
+    made = replace(made, draft=with_account(found, name, options))
+    if not isinstance(made.provider, HasBudgetAlert):
+        return made
+    try:
+        return replace(made, budget_there=made.provider.budget_alert())
+    except AuthFailed as fault:  # whoever has made none may lack the permission to look for one
+        return replace(made, unseen=fault.message)
+
+
+def make(made: Preparation) -> None:
+    """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
+    if isinstance(made.provider, HasMachineRole):
+        made.provider.make_machine_role(made.document)
+    if isinstance(made.provider, HasTimerRole):
+        made.provider.make_timer_role(made.timer_document)
+    if made.budget is not None:
+        _able(made.provider, made.kind).set_budget_alert(made.budget)
+    if made.draft.changed:
+        write(made.draft)
+
+
+def remove(made: Preparation) -> None:
+    """Write the file, then take the roles and the budget away: no launch names what is going. Idempotent."""
+    if made.draft.changed:
+        write(made.draft)
+    if isinstance(made.provider, HasMachineRole):
+        made.provider.remove_machine_role()
+    if isinstance(made.provider, HasTimerRole):
+        made.provider.remove_timer_role()
+    if made.budget_there is not None:
+        _able(made.provider, made.kind).remove_budget_alert()
+
+
+def read_budget(amount: str, email: str) -> BudgetAlert:
+    """Return what `--budget` and `--email` say; raise InvalidRequest for what is no amount or no address."""
+    try:
+        money = Money.usd(amount.strip().removeprefix("$"))
+    except (ArithmeticError, ValueError):
+        money = ZERO
+    if money <= ZERO or money.nanos % CENT:
+        raise InvalidRequest(
+            f"--budget is {shown(amount)!r}, which is no amount in US dollars above zero, to the cent at most.",
+            field="--budget",
+            value=shown(amount),
+            next="For example --budget 300",
+        )
+    if not _EMAIL.fullmatch(email.strip()):
+        raise InvalidRequest(
+            f"--email is {shown(email)!r}, which is no e-mail address.",
+            field="--email",
+            value=shown(email),
+            next="For example --email ada@example.org",
+        )
+    return BudgetAlert(money, (email.strip(),))
+
+
+def _able(provider: object, kind: str) -> HasBudgetAlert:
+    if not isinstance(provider, HasBudgetAlert):
+        raise InvalidRequest(
+            f"cloudgpu can make no budget at {kind}.", field="--budget", value=None, next="Leave --budget out."
+        )
+    return provider
+
+
+def _preparation(found: Found, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
+    """Ask the cloud with the account's options as they would be."""
+    draft = with_account(found, name, table)
+    known = value_at(found.table, ("accounts", name)) or {}
+    options = {key: value for key, value in {**known, **table}.items() if key != "provider"}
+    provider = open_provider(kind, ProviderSettings(name, options, found.home.provider(kind, name), utc_now))
+    role, timer, document, timers = None, None, "", ""
+    if isinstance(provider, HasMachineRole):
+        document = _document(kind, "machine")
+        role = provider.machine_role(document)
+    if isinstance(provider, HasTimerRole):
+        timers = _document(kind, "timer")
+        timer = provider.timer_role(timers)
+    findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
+    if table.get("provider"):
+        options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
+        draft = with_account(found, name, {**table, **options})
+    where = role.where if role else findings[0].says if findings else kind
+    return Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
+
+
+def _document(kind: str, whose: str) -> str:
+    return (data_dir("policies") / "permissions" / f"{kind}-{whose}.json").read_text()
+
+
+def _account(found: Found, kind: str, account: str | None) -> str:
+    """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
+    if kind not in CLOUDS:
+        raise _unknown(kind)
+    name = account or account_of(found.settings, kind, "Name it: --account NAME.")
+    taken = found.settings.accounts.get(name)
+    if taken is not None and taken.provider != kind:
+        raise InvalidRequest(
+            f"Account {name} belongs to {taken.provider}, not to {kind}.",
+            field="--account",
+            value=name,
+            next="Choose another --account.",
+        )
+    return name
+
+
+def _unknown(kind: str) -> InvalidRequest:
+    meant = near(kind, CLOUDS)
+    return InvalidRequest(
+        f"init prepares no cloud called {kind!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        field="CLOUD",
+        value=kind,
+        next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
+    )

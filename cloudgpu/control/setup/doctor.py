@@ -1,0 +1,307 @@
+"""Checks what cloudgpu stands on and says, for each thing that is not right, what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cloudgpu.config.files.paths import Home, find_home
+from cloudgpu.config.settings import SHIPPED_KINDS
+from cloudgpu.control.alerts.health import alert_checks
+from cloudgpu.control.network import reachability as doors
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_words
+from cloudgpu.control.session.account_settings import absences
+from cloudgpu.control.session.accounts import (
+    HERE,
+    account_of,
+    accounts_here,
+    cloud_accounts,
+    gap_of,
+    is_anywhere,
+    provider_kinds,
+    told_apart,
+    used_accounts,
+)
+from cloudgpu.control.session.base import is_mine, utc_now
+from cloudgpu.control.session.identity import by_account, is_there, words_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.setup.guards import guard_checks
+from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
+from cloudgpu.control.setup.team_ledger import team_checks
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
+
+FREE_BYTES = 500_000_000
+SDKS = {
+    "local": ("asyncssh", "jupyterlab"),
+    "aws": ("boto3",),
+    "gcp": ("google.cloud.compute_v1",),
+    "azure": ("azure.mgmt.compute", "azure.identity"),
+}
+
+
+def examine(
+    environ: Mapping[str, str],
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    provider: str | None = None,
+    account: str | None = None,
+    region: str | None = None,
+) -> list[Check]:
+    """Return every check, in the order in which a fault would bite. Launches, changes and repairs nothing.
+
+    `provider` and `account` say which accounts are asked; None: all. Permissions are asked in `region` (None: the
+    account's home). Raises InvalidRequest where no such account is configured.
+    """
+    home = find_home(environ)
+    checks = [_python(), _system(), _files(home)]
+    try:
+        session = open_session(environ, clock=clock)
+    except CloudgpuError as fault:
+        return [*checks, failed("settings and ledger", fault)]
+    checks.append(Check("settings", Verdict.OK, _settings(session)))
+    checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client(), *_extras()]
+    with read_on(session):
+        return checks + _by_ledger(session, environ, provider=provider, account=account, region=region)
+
+
+def _by_ledger(
+    session: Session, environ: Mapping[str, str], *, provider: str | None, account: str | None, region: str | None
+) -> list[Check]:
+    checks = [*_plugins(session), *alert_checks(session)]
+    named = _named(session, provider, account)
+    asked_all = provider is None and account is None
+    if asked_all:
+        checks += [*_clouds(session, named), *_gone(session)]
+    checks += list(_accounts(session, named, region, asked_all=asked_all))
+    checks += list(doors.checks(session, named))
+    with suppress(LedgerUnavailable):  # its own check has said so
+        checks += list(guard_checks(session, named, environ))
+    return checks
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info < (3, 11):  # noqa: UP036  (said, where pip was forced)
+        return Check("python", Verdict.FAIL, f"Python {version} is too old.", "Install Python 3.11 or newer.", 2)
+    return Check("python", Verdict.OK, f"Python {version}, cloudgpu from {Path(__file__).parents[2]}")
+
+
+def _system() -> Check:
+    system = platform.system()
+    if system in ("Linux", "Darwin"):
+        return Check("system", Verdict.OK, f"{system} {platform.machine()}")
+    return Check("system", Verdict.FAIL, f"cloudgpu does not run on {system}.", "On Windows, use WSL.", 2)
+
+
+def _files(home: Home) -> Check:
+    place = home.root
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check(
+            "files", Verdict.FAIL, f"{place} cannot be written to.", "Mend its permissions or set CLOUDGPU_HOME.", 2
+        )
+    free = shutil.disk_usage(place).free
+    if free < FREE_BYTES:
+        return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {place}.", "Free some space.")
+    return Check("files", Verdict.OK, f"{home.root} ({free // 1_000_000_000} GB free)")
+
+
+def _settings(session: Session) -> str:
+    file = session.home.config_file
+    said = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
+    return f"{said}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
+
+
+def _policy(session: Session) -> Check:
+    """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
+    from cloudgpu.control.policies.commands import checked
+    from cloudgpu.control.policies.resolve import find_policy, limits_of, spans_of
+    from cloudgpu.core.policies.limits import cut_spans
+    from cloudgpu.core.values.times import duration_text
+
+    try:
+        policy = find_policy(session, None)
+        wished = spans_of(policy, session.settings)
+        checked(session, ())
+        spans, _ = cut_spans(wished, limits_of(session))
+    except CloudgpuError as fault:
+        return failed("policy", fault)
+    lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"
+    return Check("policy", Verdict.OK, f"{policy.name}: {lives}")
+
+
+def _ledger(session: Session) -> Check:
+    try:
+        doubt, found = session.doubt(), session.ledger.verify()
+    except CloudgpuError as fault:
+        return failed("ledger", fault)
+    if doubt or found.faults:
+        return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
+    return _left_over(session) or Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
+
+
+def _left_over(session: Session) -> Check | None:
+    """Return what to say of lines that are not in the ledger: they wait for another one, or were refused."""
+    outbox = session.ledger.outbox
+    left = [str(one.path) for one in outbox.others()]
+    if left:
+        said = f"What was done while a ledger was away still waits in {', '.join(left)}."
+        way = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
+        return Check("ledger", Verdict.WARN, said, way)
+    if not outbox.is_empty:
+        said = f"Lines wait in {outbox.path}: another command is at them, or a newer cloudgpu has written them."
+        return Check("ledger", Verdict.WARN, said, "Run any command again, with the newest cloudgpu of this computer.")
+    for path, lines in outbox.refused():
+        way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
+        return Check(
+            "ledger", Verdict.WARN, f"{refused_words(session, lines)} What was refused is kept in {path}.", way
+        )
+    return None
+
+
+def _key(session: Session) -> Check:
+    from cloudgpu.access.keys import client_key
+
+    if not session.client_key_file.exists():
+        return Check("ssh key", Verdict.OK, "made at the first launch")
+    try:
+        return Check("ssh key", Verdict.OK, str(client_key(session.home.keys).path))
+    except CloudgpuError as fault:
+        return failed("ssh key", fault)
+
+
+def _ssh_client() -> Check:
+    found = shutil.which("ssh")
+    if found:
+        return Check("ssh client", Verdict.OK, found)
+    return Check(
+        "ssh client",
+        Verdict.WARN,
+        "There is no ssh on PATH: only the verb ssh needs it; exec, cp and tunnel do without.",
+        "Install OpenSSH's client (Debian: apt-get install openssh-client).",
+    )
+
+
+def _extras() -> Iterator[Check]:
+    here = provider_kinds()
+    later = sorted(SDKS.keys() - here)
+    yield Check("providers", Verdict.OK, ", ".join(here) + (f"; not in this version: {', '.join(later)}" * bool(later)))
+    for extra, modules in SDKS.items():
+        if extra not in here:
+            continue
+        missing = [module for module in modules if not _there(module)]
+        if not missing:
+            yield Check(f"extra {extra}", Verdict.OK, "installed")
+        else:
+            yield Check(
+                f"extra {extra}",
+                Verdict.WARN,
+                f"not installed ({', '.join(missing)} missing)",
+                f"If you want it: pip install 'cloudgpu[{extra}]'",
+            )
+
+
+def _plugins(session: Session) -> Iterator[Check]:
+    """Name each plug-in that is installed and cannot be used yet: it has no account."""
+    used = {one.provider for one in session.settings.accounts.values()}
+    for kind in provider_kinds():
+        if kind not in (*SHIPPED_KINDS, *used):
+            way = f'Add [accounts.{kind}] with provider = "{kind}" to {session.home.config_file.name}.'
+            yield Check(f"plug-in {kind}", Verdict.WARN, "installed, but no account of it is configured", way)
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _named(session: Session, provider: str | None, account: str | None) -> list[str]:
+    """Return the accounts that are meant; raise InvalidRequest where there is none such."""
+    if account is not None:
+        return [account_of(session, account=account, provider=provider)]
+    if is_anywhere(session, account=None, provider=provider or ""):
+        return cloud_accounts(session)
+    known = {name: session.account(name) for name in _used(session)}
+    found = [name for name, one in known.items() if one is not None and provider in (None, one.provider)]
+    return found or [account_of(session, account=None, provider=provider)]
+
+
+def _used(session: Session) -> list[str]:
+    """Return the accounts that are used; those of this computer alone where the ledger cannot be read."""
+    try:
+        return used_accounts(session)
+    except LedgerUnavailable:
+        return accounts_here(session)
+
+
+def _clouds(session: Session, names: list[str]) -> list[Check]:
+    """Return what to say where no cloud is asked at all: then no answer is about one."""
+    kinds = {one.provider for name in names if (one := session.account(name)) is not None}
+    if kinds - set(HERE):
+        return []
+    said = "none is asked: config.toml names no account of one, and no credentials of one were found here"
+    return [Check("clouds", Verdict.WARN, said, "Log in with the cloud's own tool, or run: cloudgpu init")]
+
+
+def _gone(session: Session) -> Iterator[Check]:
+    """Yield a failed check for each account that the ledger knows and config.toml does not."""
+    for name in _used(session):
+        if session.account(name) is None:
+            yield failed(f"account {name}", session.unknown_account(name))
+    yield from _absent(session)
+
+
+def _absent(session: Session) -> Iterator[Check]:
+    """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
+    with suppress(LedgerUnavailable):  # its own check has said so
+        rows = [row for row in session.ledger.machines() if is_there(row) and is_mine(session, row)]
+        _, faults = by_account(session, rows)
+        for row, found in zip(rows, absences(session, rows), strict=True):
+            fault = faults.get(row["id"])
+            if isinstance(fault, NotReachableHere):
+                yield failed(f"machine {row['name']}", fault)
+            elif found is not None:
+                said = f"runs on {words_of(row)} as far as is known, and cannot be asked: {found.why}"
+                yield Check(f"machine {row['name']}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
+
+
+def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:
+    for name in names:
+        try:
+            listing = session.provider(name).list()
+        except CloudgpuError as fault:
+            _, closed = told_apart(session, [gap_of(name, fault)]) if asked_all else ([], [])
+            if closed:
+                said = f"not asked: the credentials found here do not open it: {fault.message}"
+                yield Check(f"account {name}", Verdict.WARN, said, fault.next)
+            else:
+                yield failed(f"account {name}", fault)
+            continue
+        if listing.unanswered:
+            said = " ".join(gap_text(gap.scope, gap.why) for gap in listing.unanswered)
+            yield Check(f"account {name}", Verdict.FAIL, said, None, 8)
+        else:
+            yield Check(f"account {name}", Verdict.OK, f"answers; its machines: {len(listing.instances)}")
+        yield from finding_checks(session, name, region)
+        yield from permission_checks(session, name, region)
+        yield from quota_checks(session, name, region)
+
+
+def examined(checks: Sequence[Check]) -> dict[str, Any]:
+    """Return the answer of `doctor`."""
+    return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}

@@ -1,0 +1,121 @@
+"""Says which layers guard each machine that costs money: its agent, its timer, the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cloudgpu.control.session.identity import reachable
+from cloudgpu.control.session.last_run import TOO_LONG, last_pass, runs
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
+from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.parallel import Pool
+from cloudgpu.providers.abilities import HasTimer, SetsTimer
+from cloudgpu.views.machines import ends_itself, guards_value
+
+Row = dict[str, Any]
+AT_ONCE = 8  # machines whose timers are asked for side by side
+
+
+def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str, str]) -> Iterator[Check]:
+    """Yield one check per machine that may be billed: what would end it, and when. Asks the clouds for their timers.
+
+    A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
+    """
+    rows = [row for row in session.ledger.machines() if row["account"] in accounts and runs(row) and row["provider_id"]]
+    rows = reachable(session, rows)
+    if not rows:
+        return
+    reaper, watched = _reaper(session, environ)
+    for row in rows:
+        with_provider(session, row)  # made here: two threads would make two
+    with Pool(AT_ONCE) as pool:
+        yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
+
+
+def with_provider(session: Session, row: Row) -> HasTimer | None:
+    """Return the machine's provider where it has timers, None where it has none or is configured no more."""
+    try:
+        provider = session.provider_of(row)
+    except CloudgpuError:
+        return None
+    return provider if isinstance(provider, HasTimer) else None
+
+
+def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
+    name = f"guards {row['name']}"
+    try:
+        timer, timed, way = _timer(session, row)
+    except CloudgpuError as fault:
+        return failed(name, fault)
+    said = f"{_agent(session, row)}; {timer}; {reaper}"
+    if timed or watched:
+        return Check(name, Verdict.OK, said)
+    but = "Nothing but its own agent" if ends_itself(row) else "Nothing but a pass of cloudgpu reap or watch"
+    return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
+
+
+def _agent(session: Session, row: Row) -> str:
+    """Return what is known of the agent: the end that it keeps, and when it was last heard.
+
+    It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
+    """
+    found = guards_of(row)
+    if has_no_agent(row):
+        return "no agent runs on it, so nobody can tell whether it is used"
+    if found is not None and found.agent is Agent.TELLS:
+        return "its agent can only shut it down, which does not end what it costs"
+    at = guards_value(row)["agent"]
+    ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
+    marked = from_iso(row["last_active"]).timestamp() if row["last_active"] else 0.0
+    heard = max(marked, Shelf(session.home.samples, row["id"]).last())
+    if not heard:
+        return f"{ends} (it was never heard from here)"
+    ago = max(0, round(session.clock().timestamp() - heard))
+    return f"{ends} (last heard {duration_text(ago)} ago)"
+
+
+def _timer(session: Session, row: Row) -> tuple[str, bool, str | None]:
+    """Return what is to be said of its timer, whether there is one, and how to get one."""
+    provider, way = with_provider(session, row), "Run: cloudgpu cron install"
+    if provider is None:
+        return f"{row['provider']} has no timers", False, way
+    missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
+    at = provider.timer(row["provider_id"])
+    if at is not None:
+        found = guards_of(row)
+        own = found is not None and found.timer is Timer.OWN
+        what = "its own timer, a process beside it, ends it" if own else "the timer in the cloud"
+        return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
+    if missing:
+        return missing, False, f"Run: cloudgpu init {row['provider']}, or: cloudgpu cron install"
+    return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
+
+
+def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Return what is to be said of passes, and whether they are made: one lately, and somebody who makes the next."""
+    last, now = last_pass(session.ledger), session.clock()
+    where = _installed(session, environ)
+    by = f", made by {where}" if where else ", and cron has none here"
+    if last.ok_at is None:
+        return f"no pass has ever succeeded{by}", False
+    ago = duration_text(round((now - last.ok_at).total_seconds()))
+    return f"a pass succeeded {ago} ago{by}", now - last.ok_at < TOO_LONG
+
+
+def _installed(session: Session, environ: Mapping[str, str]) -> str | None:
+    from cloudgpu.control.scheduler.crontab_store import find_tables
+
+    home = str(session.home.root)
+    try:
+        return next((table.kind for table in find_tables(environ) if table.installed(home) is not None), None)
+    except CloudgpuError:
+        return None
+
+
+def _minute(text: str) -> str:
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

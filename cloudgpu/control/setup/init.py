@@ -1,0 +1,348 @@
+"""Makes config.toml: what is there, what answers would change in it, and writing it whole or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from cloudgpu.access.files import locked, write_whole
+from cloudgpu.access.ssh.target import fingerprint
+from cloudgpu.access.ssh.user_hosts import login_key
+from cloudgpu.config.edit import value_at, with_value, without_value
+from cloudgpu.config.files.paths import Home, find_home
+from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.policies.find import load_policy
+from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
+from cloudgpu.control.policies.resolve import policy_paths, spans_of
+from cloudgpu.control.session.base import utc_now
+from cloudgpu.control.setup.doctor import SDKS
+from cloudgpu.core.values.naming import NAME, NAME_RULE
+from cloudgpu.core.values.times import duration_text
+from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
+
+NAMED = "config.toml"
+TOP = ("owner", "project", "provider", "lease")
+FIGURES = ("watts", "usd_per_kwh")
+CLOUDS = ("aws", "azure", "gcp")  # what `init` can prepare an account of
+HIGHEST_PORT = 65535
+_HOST = re.compile(
+    r"(?P<name>[^=]*)=(?:(?P<user>[^@]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>.*))?"
+)
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there before: the file's text (None: there is no file), and what it stands for."""
+
+    home: Home
+    text: str | None
+    settings: Settings
+    table: Mapping[str, Any]
+
+    def usual(self, name: str) -> str:
+        """Return what a setting is now, or would be without a line, as a person types it; empty for not known."""
+        if name in FIGURES:
+            found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
+            return "" if found is None else str(found)
+        if name == "lease":
+            return duration_text(lease_of(self.home, self.settings))
+        return str(getattr(self.settings, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine of the user's own, as `--host` names it: `name=user@host:port`. `user` is empty for none."""
+
+    name: str
+    host: str
+    port: int
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The file as it would be: `after`, and the lines that differ, without those around them (they may be secret)."""
+
+    found: Found
+    after: str
+    diff: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        return self.after != (self.found.text or "")
+
+
+def lease_of(home: Home, settings: Settings) -> timedelta:
+    """Return how long a machine lives by settings and policy; raise InvalidRequest where they contradict."""
+    policy = load_policy(settings.policy, search=policy_paths(home)).policy
+    return spans_of(policy, settings).lease
+
+
+def look(environ: Mapping[str, str]) -> Found:
+    """Return what is there. Raises InvalidRequest for a file that cannot be read or has a fault."""
+    import tomllib
+
+    home = find_home(environ)
+    text = read_text(home.config_file, NAMED)
+    settings = settings_from_text(text or "", login=login_name(environ))
+    return Found(home, text, settings, tomllib.loads(text or ""))
+
+
+def checked(name: str, text: str) -> str | Decimal:
+    """Return what an option or an answer says, checked by what reads the file; InvalidRequest names the option."""
+    option = f"--{name.replace('_', '-')}"
+    if name in FIGURES:
+        return _figure(option, text)
+    try:
+        read_setting(name, text)
+        if name == "provider":
+            _check_kind(text.strip())
+    except InvalidRequest as fault:
+        message = fault.message.replace(f"{NAMED}: {name}", option)
+        raise InvalidRequest(message, field=option, value=fault.value, next=fault.next) from None
+    return text.strip()
+
+
+def _figure(option: str, text: str) -> Decimal:
+    try:
+        value = Decimal(text.strip().removeprefix("$"))
+        if value.is_finite() and 0 <= value <= 1_000_000:  # noqa: PLR2004  (as the local provider's own limit)
+            return value
+    except InvalidOperation:
+        pass
+    raise InvalidRequest(
+        f"{option} is {shown(text)!r}, which is no number from 0 to 1000000.",
+        field=option,
+        value=shown(text),
+        next="For example --watts 350 or --usd-per-kwh 0.31",
+    )
+
+
+def _check_kind(kind: str) -> None:
+    from cloudgpu.providers.registry import load
+
+    if kind == ANY:
+        return
+    try:
+        load(kind)
+    except MissingExtra:
+        return  # may be installed later; said at the end
+
+
+def read_host(text: str) -> Host:
+    """Return what `name=user@host:port` says; the user and the port may be left out. Raises InvalidRequest."""
+    found = _HOST.fullmatch(text.strip())
+    if found is None:
+        raise _bad_host(text, "is not name=user@host:port")
+    port = found["port"]
+    host, user = found["six"] or found["host"] or "", found["user"]
+    if not NAME.fullmatch(found["name"]):
+        raise _bad_host(text, f"has the name {shown(found['name'])!r}; {NAME_RULE}")
+    if not _WORD.fullmatch(host) or (user is not None and not _WORD.fullmatch(user)):
+        raise _bad_host(text, "has a user or an address that cannot be one")
+    digits = port is None or (port.isascii() and port.isdecimal() and len(port) <= len(str(HIGHEST_PORT)))
+    if not digits or not 1 <= int(port or 22) <= HIGHEST_PORT:
+        raise _bad_host(text, f"has no port from 1 to {HIGHEST_PORT}")
+    return Host(found["name"], host, int(port or 22), user or "")
+
+
+def _bad_host(text: str, says: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"--host {shown(text)!r} {says}.",
+        field="--host",
+        value=shown(text),
+        next="For example --host bigbox=ada@10.0.0.5 or --host bigbox=ada@10.0.0.5:2222",
+    )
+
+
+def login_of(text: str, hosts: Sequence[Host]) -> str:
+    """Return the private key that `--key` names for these hosts, as the file will have it; empty for the usual ones.
+
+    Raises InvalidRequest without a host, and for what is no private key that SSH can use.
+    """
+    if not hosts:
+        message = "--key is the private key that logs in to a machine of your own, and no --host names one."
+        raise InvalidRequest(message, field="--key", value=shown(text), next="Add --host NAME=USER@ADDRESS.")
+    if not text.strip():
+        return ""
+    try:
+        path = login_key(text.strip())
+    except InvalidRequest as fault:
+        raise InvalidRequest(fault.message, field="--key", value=shown(text), next=fault.next) from None
+    return text.strip() if text.strip().startswith("~") else str(path)
+
+
+def known_key(found: Found, host: Host) -> str | None:
+    """Return the host key that the file has for this host, or None."""
+    for entry in _hosts(found):
+        if entry.get("name") == host.name:
+            return entry.get("host_key")
+    return None
+
+
+def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
+    """Say whether one of the given fingerprints is this key's; raise WrongHostKey when some are given and none is."""
+    if not fingerprints:
+        return False
+    is_ = fingerprint(key)
+    if is_ in fingerprints:
+        return True
+    raise WrongHostKey(
+        f"{host.name} at {host.host}:{host.port} shows a host key with another fingerprint, {is_}.",
+        field="--fingerprint",
+        value=fingerprints[0] if len(fingerprints) == 1 else ", ".join(fingerprints),
+        next="Nothing was written. Compare on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+    )
+
+
+def draft(
+    found: Found,
+    values: Mapping[str, str | Decimal],
+    hosts: Sequence[tuple[Host, str]] = (),
+    *,
+    login: str | None = None,
+) -> Draft:
+    """Return the file with these settings, figures of this machine and own hosts (with their keys) in it.
+
+    `login` is the private key that logs in to these hosts; empty: the usual ones, None: as before.
+
+    Raises InvalidRequest where the whole would have a fault, such as a lease longer than `renew_until`.
+    """
+    text = found.text or ""
+    for name in TOP:
+        if name in values:
+            text = with_value(text, (name,), values[name])
+    local = account_of(found.settings, "local")
+    for name in FIGURES:
+        if name in values:
+            text = with_value(text, ("accounts", local, name), values[name])
+    if hosts:
+        text = _with_hosts(found, text, hosts, login)
+    return drafted(found, text)
+
+
+def with_account(found: Found, name: str, table: Mapping[str, object]) -> Draft:
+    """Return the file with this table of an account in it; a value of None is taken out. Other keys of it stay."""
+    text = found.text or ""
+    for key, value in table.items():
+        path = ("accounts", name, key)
+        text = without_value(text, path) if value is None else with_value(text, path, value)
+    return drafted(found, text)
+
+
+def drafted(found: Found, text: str) -> Draft:
+    """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
+    _check_whole(found, text)
+    before = (found.text or "").splitlines()
+    lines = difflib.unified_diff(before, text.splitlines(), NAMED, NAMED, lineterm="", n=0)
+    return Draft(found, text, tuple(lines))
+
+
+def table_of(made: Draft) -> dict[str, Any]:
+    """Return what the file holds once it is written."""
+    import tomllib
+
+    return tomllib.loads(made.after)
+
+
+def settings_of(made: Draft) -> Settings:
+    """Return what the file stands for once it is written."""
+    return settings_from_text(made.after, login=made.found.settings.owner)
+
+
+def account_of(settings: Settings, kind: str, way: str = "") -> str:
+    """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual.
+
+    `way` is the way out, where the verb has an option that names one.
+    """
+    named = [name for name, account in settings.accounts.items() if account.provider == kind]
+    if not named or kind in named:
+        return kind
+    if len(named) == 1:
+        return named[0]
+    raise InvalidRequest(
+        f"There are {len(named)} accounts of {kind}, and init cannot know which one is meant.",
+        field="accounts",
+        value=", ".join(sorted(named)),
+        next=way or f"Write it into config.toml by hand, under [accounts.{min(named)}].",
+    )
+
+
+def _hosts(found: Found) -> list[dict[str, Any]]:
+    table = value_at(found.table, ("accounts", account_of(found.settings, "ssh"), "hosts"))
+    return [entry for entry in table if isinstance(entry, dict)] if isinstance(table, list) else []
+
+
+def _with_hosts(found: Found, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
+    entries = {str(entry.get("name")): entry for entry in _hosts(found)}
+    for host, key in hosts:
+        new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
+        kept = dict(entries.get(host.name, {}))
+        if login is not None:
+            kept.pop("key", None)
+            new["key"] = login
+        entries[host.name] = kept | {name: value for name, value in new.items() if value != ""}
+    account = account_of(found.settings, "ssh")
+    text = with_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
+    return with_value(text, ("accounts", account, "hosts"), list(entries.values()))
+
+
+def _check_whole(found: Found, text: str) -> None:
+    """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
+    settings = settings_from_text(text, login=found.settings.owner)
+    lease_of(found.home, settings)
+    for account in settings.accounts.values():
+        if account.provider in ("local", "ssh", *CLOUDS):
+            _check_account(found.home, account)
+
+
+def _check_account(home: Home, account: Account) -> None:
+    from cloudgpu.providers.base import ProviderSettings
+    from cloudgpu.providers.registry import kinds, open_provider
+
+    if account.provider not in kinds():
+        return
+    place = home.provider(account.provider, account.name)
+    try:
+        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), place, utc_now))
+    except MissingExtra:
+        return
+
+
+def write(made: Draft) -> None:
+    """Write the file, mode 0600, whole or not at all; a link stays a link.
+
+    Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.
+    """
+    file = made.found.home.config_file
+    with locked(file):
+        if read_text(file, NAMED) != made.found.text:
+            raise InvalidRequest(
+                f"{NAMED} was changed by somebody else meanwhile.",
+                field=NAMED,
+                value=str(file),
+                next="Nothing was written. Run the same again.",
+            )
+        write_whole(file.resolve(), made.after.encode())
+
+
+def missing_extras() -> tuple[str, ...]:
+    """Return the extras that are not installed, of the providers that this version has."""
+    from cloudgpu.providers.registry import kinds
+
+    return tuple(extra for extra, modules in SDKS.items() if extra in kinds() and not all(map(_there, modules)))
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,181 @@
+"""Backups of the ledger, and their return: the answers of `ledger backup` and `ledger restore`.
+
+Checks a ledger; settles one that misses a part of its past: every account is asked, and what is there taken up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.inventory.sync import Look, look_at_all
+from cloudgpu.control.session.accounts import used_rows
+from cloudgpu.control.session.identity import by_account, words_of
+from cloudgpu.control.setup.known_accounts import known_here, not_asked
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
+from cloudgpu.ledger.sqlite import backup
+from cloudgpu.views.accounts import asked_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.ledger.log.base import Copy
+
+Document = dict[str, Any]
+
+
+def backed_up(session: Session, file: str) -> Document:
+    """Write a copy of the ledger to a new file, check it, and return what it holds.
+
+    Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is not whole.
+    """
+    copy = backup.back_up(session.ledger, _path(file))
+    return {"file": str(copy.path), "bytes": copy.path.stat().st_size, **_held(copy)}
+
+
+def restored(session: Session, file: str, *, even_if_older: bool = False) -> Document:
+    """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what is in doubt now.
+
+    Raises InvalidRequest, with nothing changed, for a file that is no whole backup, and for a ledger that has lines
+    which the backup lacks, unless `even_if_older`.
+    """
+    done = backup.restore(session.ledger, _path(file), even_if_older=even_if_older)
+    return {
+        "file": str(done.copy.path),
+        **_held(done.copy),
+        "lacks": done.lacks,
+        "aside": done.aside,
+        "doubt": session.doubt(),
+    }
+
+
+def _path(file: str) -> Path:
+    return Path(file).expanduser().absolute()
+
+
+def _held(copy: Copy) -> Document:
+    return {"ledger": copy.ledger, "lines": copy.lines, "recorded_at": copy.recorded_at}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
+
+    look: Look
+    unknown: tuple[Unanswered, ...]
+
+
+def verified(session: Session, *, agree: Callable[[str], None]) -> dict[str, Any]:
+    """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
+
+    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
+    by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
+    Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
+    """
+    doubt, found = session.doubt(), session.ledger.verify()
+    faults = found.faults
+    if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
+        session.ledger.rebuild()
+        session.tell(f"{faults[0]} The lines are whole: it was made anew from them.")
+        found = session.ledger.verify()
+    if found.faults and doubt is None:
+        raise LedgerUnavailable(
+            f"The ledger was altered: {found.faults[0]}",
+            field="ledger",
+            value=str(session.home.ledger),
+            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+        )
+    document: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
+    if doubt is None:
+        return document | {"settled": False} | asked_value() | {"unanswered": []}
+    agree(doubt)
+    settled = settle_ledger(session, doubt)
+    for sentence in settled.look.sentences:
+        session.tell(sentence)
+    session.tell(
+        "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
+    )
+    if session.ledger.sharing() is not None:
+        session.tell(
+            "Accounts that only a colleague has are known after a look from there: have each of them run "
+            "cloudgpu ls --refresh"
+        )
+    who = asked_value(settled.look.asked, settled.look.closed)
+    unknown = [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown]
+    return document | {"settled": True, "doubt": doubt} | who | {"unanswered": unknown}
+
+
+def settle_ledger(session: Session, doubt: str) -> Settled:
+    """Ask every account, take up what is there, and take the ledger's present end as the true one.
+
+    Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
+    (a colleague's) has to be looked at from where it is, after the doubt was written down.
+    """
+    known = known_here(session)
+    look = _settled(session, doubt)
+    return Settled(look, tuple(not_asked(session, known, look.asked)))
+
+
+def _settled(session: Session, doubt: str) -> Look:
+    if session.ledger.head()[0] == 0:  # the file is gone: a look can only be written into a new one
+        accounts = sorted(session.settings.accounts)
+        _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
+        session.ledger.settle(doubt)
+        return look_at_all(session)
+    since = _written(session, doubt)
+    look = look_at_all(session)
+    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, Elsewhere)])
+    _check_looked_at(session, since)
+    session.ledger.settle(doubt)
+    return look
+
+
+def _written(session: Session, doubt: str) -> int:
+    """Return the line that says that the ledger is in doubt; write it where only this computer knew."""
+    last = session.ledger.last("ledger")
+    if last is None or last.kind != "ledger_doubted":
+        now = session.clock()
+        (last,) = session.ledger.append(
+            [Draft("ledger_doubted", "ledger", {"why": doubt, "seq": 0}, now, f"doubt:{doubt}:{iso(now)}")]
+        )
+    return last.seq
+
+
+def _check_looked_at(session: Session, since: int) -> None:
+    """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
+    _, faults = by_account(session, used_rows(session))
+    away = [row for row in used_rows(session) if isinstance(faults.get(row["id"]), NotReachableHere)]
+    for row in away:
+        last = session.ledger.last(scope_of_row(row))
+        if last is None or last.seq <= since:
+            whom = row["owner"] or "whoever has that account"
+            raise LedgerUnavailable(
+                f"The ledger cannot be settled while nobody has looked at {words_of(row)} since then: "
+                f"what runs there is not known, and it is {NOT_HERE}.",
+                field="ledger",
+                value=str(session.home.ledger),
+                next=f"Ask {whom} to run: cloudgpu ls --refresh; then run it again.",
+            )
+
+
+def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
+    try:
+        return session.provider(account).list().unanswered
+    except CloudgpuError as fault:
+        return [Unanswered(account, fault.message)]
+
+
+def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
+    if gaps:
+        raise LedgerUnavailable(
+            f"The ledger cannot be settled while {gaps[0].scope} does not answer: {gaps[0].why}",
+            field="ledger",
+            value=str(session.home.ledger),
+            next="Try again when it answers, or take that account out of config.toml.",
+        )

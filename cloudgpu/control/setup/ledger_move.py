@@ -1,0 +1,275 @@
+"""Moves this home's ledger to another place, or follows it there: the answer of `ledger move`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from cloudgpu.access.files import locked, write_whole
+from cloudgpu.config.edit import with_value
+from cloudgpu.config.files.text import read_text
+from cloudgpu.config.settings import read_setting, settings_from_text
+from cloudgpu.control.scheduler.jobs import LOCK
+from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.values.naming import lock_name
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.log import locks, marks
+from cloudgpu.ledger.log.head import ELSEWHERE
+from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
+from cloudgpu.ledger.moving import Places, follow, move
+from cloudgpu.ledger.open import open_ledger, public_url
+from cloudgpu.ledger.outage.offering import offer
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.ledger.book import Book
+    from cloudgpu.ledger.log.marks import Mark
+
+Document = dict[str, Any]
+MOVE = "ledger-move"  # whoever moves a ledger holds it
+WAIT_S = 60  # for a pass that is being made
+MOST_HOPS = 20  # of a ledger that has moved again and again
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What `ledger move` would do: `follows` says that the ledger has moved already.
+
+    `url` is the new place as config.toml is to name it, `to` the same without user and password.
+    """
+
+    source: Book
+    target: Book
+    url: str
+    to: str
+    follows: bool
+
+    def close(self) -> None:
+        """Let go of both ledgers."""
+        self.source.close()
+        self.target.close()
+
+
+def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
+    """Return what would be moved, or followed where the ledger has moved already. Changes nothing but what is known.
+
+    With `follow` nothing is moved, and the old place need not be there.
+    Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
+    LedgerUnavailable where neither the old place nor this home tells.
+    """
+    source = _opened(session, session.settings.ledger_url)
+    if url is not None:
+        read_setting("ledger", url)
+    mark = None
+    try:
+        mark = source.moved()
+    except LedgerUnavailable as fault:
+        if not (follow and url is not None):
+            raise _not_known(fault) from fault
+    if mark is not None and mark.came_from:
+        raise marks.refusal(mark, source.place)
+    if url is None:
+        if mark is None:
+            raise _not_moved(source)
+        url, target = _found(session, source, mark)
+    else:
+        target = _opened(session, url)
+    follows = follow or mark is not None
+    if source.is_at(target) and mark is None:
+        raise _the_same(target)
+    return Move(source, target, url, public_url(url), follows)
+
+
+def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> Document:
+    """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
+
+    Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
+    """
+    after = _config(session, wanted, environ)  # a file that cannot be changed is told before anything is moved
+    source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
+    places = Places(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.place}")
+    with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
+        if wanted.follows:  # the old place may be gone, and nobody works there any more
+            follow(places)
+        else:
+            with source.hold(MOVE, wait=10), source.hold(LOCK, wait=WAIT_S):
+                if target.held(MOVE):
+                    raise _the_same(target)
+                check_payer("Moving the ledger", source.role(), source.person(), source.payers)
+                _check_whole(session)
+                move(places, lambda: _check_quiet(session, source), session.clock())
+        _take_along(source, target)
+        if after is not None:
+            _write(session, after)
+    return _answer(session, wanted, environ, is_written=after is not None)
+
+
+def _take_along(source: Book, target: Book) -> None:
+    """Write what this home did while the old place was away, and could not write there any more."""
+    if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
+        raise ProviderUnavailable(
+            "The ledger has moved, and another command is at what was done while the old place was away.",
+            field="ledger",
+            value=str(source.outbox.path),
+            next="Run the same again in a moment: it takes that along and changes config.toml.",
+        )
+
+
+def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> Document:
+    from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
+
+    notes = []
+    if not wanted.follows and wanted.source.role() is not Role.ALONE and wanted.target.role() is Role.ALONE:
+        notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
+    if environ.get("CLOUDGPU_LEDGER"):
+        named = _named(session)
+        is_named = named is not None and _opened(session, named).is_at(wanted.target)
+        way = "unset it: config.toml names the new place" if is_named else f"set it to {wanted.to}"
+        notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
+    notes += [
+        f"This line of your {table} names the old place, and its passes are refused now. Change it: {line}"
+        for table, line in lines_with_ledger(environ, wanted.source.place)
+    ]
+    return {
+        "from": wanted.source.place,
+        "to": wanted.to,
+        "ledger": wanted.target.id,
+        "lines": wanted.target.head()[0],
+        "followed": wanted.follows,
+        "config": str(session.home.config_file) if is_written else None,
+        "notes": notes,
+    }
+
+
+def _opened(session: Session, url: str | None) -> Book:
+    return open_ledger(url, session.home.ledger, actor=session.settings.owner, clock=session.clock)
+
+
+def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book]:
+    """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
+    mine = session.settings.ledger_url
+    if mark is not None and mark.to == ELSEWHERE:  # too long for what this home remembers
+        mark = source.marked()
+    for _ in range(MOST_HOPS):
+        if mark is None or mark.to == ELSEWHERE:
+            break
+        url = own_url(mark.to, mine)
+        target = _opened(session, url)
+        mark, mine = _mark_at(target), url
+        if mark is None or mark.came_from:
+            return url, target
+        target.close()
+    raise InvalidRequest(
+        "It is not known where the ledger stands now.",
+        field="--follow",
+        value=None,
+        next="Ask whoever moved it, then run: cloudgpu ledger move URL",
+    )
+
+
+def _mark_at(target: Book) -> Mark | None:
+    """Return what stands there of a move on; where nothing can be read, what this home knows."""
+    try:
+        return target.marked()  # a ledger may have come back to where this home knows it has left
+    except LedgerLeft:
+        return target.moved()
+
+
+def own_url(to: str, mine: str | None) -> str:
+    """Return a database's URL with the user who logs in to the present one; the password for the same server alone."""
+    new, old = urlsplit(to), urlsplit(mine or "")
+    if not (new.scheme.startswith("postgres") and old.scheme.startswith("postgres")) or "@" not in old.netloc:
+        return to
+    who, _, where = old.netloc.rpartition("@")
+    who = who if where == new.netloc else who.partition(":")[0]
+    return urlunsplit(new._replace(netloc=f"{who}@{new.netloc}"))
+
+
+def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[None]:
+    """Hold a lock of this home."""
+    return locks.hold(session.home.locks, name, wait=wait)
+
+
+def _check_whole(session: Session) -> None:
+    doubt = session.doubt()
+    if doubt is not None:
+        raise LedgerUnavailable(
+            f"A ledger that is in doubt is not moved: {doubt}",
+            field="ledger",
+            value=session.ledger.place,
+            next="Run: cloudgpu cost --verify --yes",
+        )
+
+
+def _check_quiet(session: Session, ledger: Book) -> None:
+    """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
+    for row in ledger.machines():
+        name = lock_name(row["key"] or row["id"])
+        if row["ended"] is None and (locks.held(session.home.locks, name) or ledger.held(name)):
+            raise ProviderUnavailable(
+                f"The ledger was not moved: a command is at work on {row['name']}.",
+                field="name",
+                value=row["name"],
+                next="Wait until it has ended, then run the same again.",
+            )
+
+
+def _config(session: Session, wanted: Move, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+    """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
+    text = read_text(session.home.config_file, "config.toml")
+    if environ.get("CLOUDGPU_LEDGER"):
+        named = _named(session)
+        if named is None or not _opened(session, named).is_at(wanted.source):
+            return None
+    return text, with_value(text or "", ("ledger",), wanted.url)
+
+
+def _named(session: Session) -> str | None:
+    """Return the URL that config.toml names, whatever CLOUDGPU_LEDGER says."""
+    text = read_text(session.home.config_file, "config.toml")
+    return settings_from_text(text or "", login=session.settings.owner).ledger_url
+
+
+def _write(session: Session, change: tuple[str | None, str]) -> None:
+    before, after = change
+    file = session.home.config_file
+    with locked(file):
+        if read_text(file, "config.toml") != before:
+            raise InvalidRequest(
+                "config.toml was changed by somebody else while the ledger moved.",
+                field="config.toml",
+                value=str(file),
+                next="Run the same again: the ledger has moved, and config.toml still names the old place.",
+            )
+        write_whole(file.resolve(), after.encode())
+
+
+def _not_known(fault: LedgerUnavailable) -> LedgerUnavailable:
+    otherwise = "wait until it is back." if isinstance(fault, LedgerAway) else f"here is the way: {fault.next}"
+    return LedgerUnavailable(
+        f"{fault.message} Whether the ledger has moved is not known here.",
+        field="ledger",
+        value=fault.value,
+        next=f"If it has moved, name where it stands now: cloudgpu ledger move URL --follow. If not, {otherwise}",
+    )
+
+
+def _not_moved(source: Book) -> InvalidRequest:
+    return InvalidRequest(
+        f"The ledger at {source.place} has not moved.",
+        field="--follow",
+        value=None,
+        next="To move it, name where to: cloudgpu ledger move URL",
+    )
+
+
+def _the_same(target: Book) -> InvalidRequest:
+    return InvalidRequest(
+        f"The ledger stands at {target.place} already, or is being moved from there.",
+        field="URL",
+        value=target.place,
+        next="Name another place: sqlite:///a/local/path/ledger.db or postgresql://USER@HOST/DATABASE",
+    )

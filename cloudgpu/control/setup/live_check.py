@@ -1,0 +1,332 @@
+"""A trial: one machine launched, reached, stopped, started, ended and proved gone, each stage timed, with its cost.
+
+Plans of the live check: a small machine, and one with a GPU where it is asked for; what they cost at most.
+
+Nothing of any one provider's is used but the names of small machines: the same check serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any, cast
+
+from cloudgpu.control.access.reach import wait_until_ready
+from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.launch.plan import Prepared, prepare
+from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
+from cloudgpu.control.session.accounts import account_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.setup.permissions import denied
+from cloudgpu.core.billing.rates import MONTH_H
+from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.launch.plan import HOUR, run_cost
+from cloudgpu.core.model.instances import TAG_ID
+from cloudgpu.core.model.offers import Want
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.times import epoch
+from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
+from cloudgpu.providers.account_abilities import ChecksPermissions
+from cloudgpu.views.machines import usd
+
+Row = dict[str, Any]
+LEASE = timedelta(minutes=30)
+SEEN_WITHIN = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step: how it ended, in how many seconds; `next` is the way out and `exit_code` that of its fault."""
+
+    name: str
+    said: str
+    seconds: float
+    ok: bool = True
+    next: str | None = None
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one machine went through. `cost` is the ledger's, disks too; None: nothing was launched.
+
+    `left` is what is still there, each with the command that ends it.
+    """
+
+    prepared: Prepared
+    name: str | None
+    stages: tuple[Stage, ...]
+    cost: Money | None
+    left: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every stage went well and nothing is left."""
+        return not self.left and all(stage.ok for stage in self.stages)
+
+
+def tried(session: Session, prepared: Prepared) -> Trial:
+    """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
+
+    An interruption ends the machine first and is raised then.
+    """
+    trial = _Trial(session, prepared)
+    try:
+        trial.live()
+    finally:
+        trial.clean()
+    return trial.result()
+
+
+class _FailedStage(Exception):
+    """What follows has nothing to stand on; the stage has written down why."""
+
+
+@dataclass
+class _Trial:
+    """One machine's life: what was done so far."""
+
+    session: Session
+    prepared: Prepared
+    stages: list[Stage] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def live(self) -> None:
+        """Launch, see it, ask what is allowed now that it is there, see its timer, reach, stop, start, reach again.
+
+        A stage that fails is the last.
+        """
+        try:
+            row = self._step("launch", self._launch)
+            self._step("listed", lambda: self._listed(row))
+            self._step("permitted", lambda: self._permitted(row))
+            if self._is_timed(row):
+                self._step("timer", lambda: self._timed(row))
+            row = self._step("ssh", lambda: wait_until_ready(self.session, row), "answers with the pinned host key")
+            if not self._can_stop(row):
+                return
+            self._step("stop", lambda: stop(self.session, row, why="the live check"), "proved not to be billed")
+            row = self._step("start", lambda: start(self.session, row, new_lease(self.session, row, LEASE)))
+            self._step("ssh again", lambda: wait_until_ready(self.session, row), "the same host key")
+        except _FailedStage:
+            pass
+
+    def clean(self) -> None:
+        """End the machine, if there is one, and look for what is left of it."""
+        row = self._row()
+        if row is None:
+            return
+        try:
+            if row["ended"] is None:
+                self.session.tell(f"{row['name']}: ending what the check has launched")
+                self._step("down", lambda: end(self.session, row, why="the live check is over"), "proved gone")
+            self._step("leftovers", lambda: self._nothing_left(row))
+        except _FailedStage:
+            self.left.append(f"{row['name']} may still be billed: cloudgpu down {row['name']}")
+        except BaseException:
+            self.session.tell(f"{row['name']} may still be billed. Run: cloudgpu down {row['name']}")
+            raise
+
+    def result(self) -> Trial:
+        """Return what the machine went through, and its cost."""
+        row = self._row()
+        cost = None if row is None or row["unpriced"] else spent(row, self.session.clock())
+        return Trial(self.prepared, row["name"] if row else None, tuple(self.stages), cost, tuple(self.left))
+
+    def _launch(self) -> Row:
+        return launch(self.session, self.prepared, wait=False).row
+
+    def _listed(self, row: Row) -> str:
+        """See the machine, with its tag, in the listing that every other command goes by."""
+        provider = self.session.provider_of(row)
+
+        def found() -> bool:
+            return any(one.tags.get(TAG_ID) == row["id"] for one in provider.list().instances)
+
+        self._until(found, f"{row['name']} is missing from the provider's listing.")
+        return "in the listing, with its tags"
+
+    def _permitted(self, row: Row) -> str:
+        provider = self.session.provider_of(row)
+        if not isinstance(provider, ChecksPermissions):
+            return "this provider cannot be asked"
+        found = provider.permissions(row["region"])
+        for one in found:
+            if one.needed and one.allowed is False:
+                raise denied(one, row["provider"])
+        known = sum(one.allowed is not None for one in found)
+        return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
+
+    def _is_timed(self, row: Row) -> bool:
+        provider = self.session.provider_of(row)
+        return isinstance(provider, SetsTimer) and not provider.no_timer()
+
+    def _timed(self, row: Row) -> str:
+        """See the machine's timer where it fires by itself: at renew-until."""
+        provider = cast("SetsTimer", self.session.provider_of(row))
+        at = provider.timer(row["provider_id"])
+        if at is None:
+            raise InvalidRequest(
+                f"{row['name']} has no timer in the cloud, though the account is set up for one.",
+                field="timer",
+                value=row["name"],
+                next="What its launch said of it tells why; cloudgpu init makes its role anew.",
+            )
+        return f"fires at {at:%Y-%m-%d %H:%M} UTC"
+
+    def _nothing_left(self, row: Row) -> str:
+        provider = self.session.provider_of(row)
+        if not isinstance(provider, HasLeftovers):
+            return "this provider keeps nothing beside machines"
+        able, seen = provider, list[str]()
+
+        def gone() -> bool:
+            found = able.leftovers(row["region"])
+            for gap in found.unanswered:
+                raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
+            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == row["id"]]
+            return not seen
+
+        self._until(gone, lambda: f"{row['name']} has left behind: {', '.join(seen)}.")
+        return "none"
+
+    def _until(self, done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
+        deadline, pause = self.session.clock() + SEEN_WITHIN, 0.1
+        while not done():
+            if self.session.clock() >= deadline:
+                said = otherwise if isinstance(otherwise, str) else otherwise()
+                raise StopUnproved(said, field="name", next="Run: cloudgpu ls --refresh")
+            self.session.pause(pause)
+            pause = min(5.0, pause * 1.5)
+
+    def _can_stop(self, row: Row) -> bool:
+        return row["stoppable"] is not False and isinstance(self.session.provider_of(row), Pausable)
+
+    def _row(self) -> Row | None:
+        rows = (row for row in self.session.ledger.machines() if row["key"] == self.prepared.key)
+        return next((row for row in rows if row["attempt"] in ("made", "open")), None)
+
+    def _step(self, name: str, act: Callable[[], Any], said: str = "") -> Any:
+        """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
+        began = self.session.clock()
+        try:
+            answer = act()
+        except CloudgpuError as fault:
+            seconds = _seconds(began, self.session.clock())
+            self.stages.append(
+                Stage(name, fault.message, seconds, ok=False, next=fault.next, exit_code=fault.exit_code)
+            )
+            raise _FailedStage from fault
+        told = answer if isinstance(answer, str) else said or _where(answer)
+        self.stages.append(Stage(name, told, _seconds(began, self.session.clock())))
+        return answer
+
+
+def _where(row: Row) -> str:
+    return f"{row['name']}: {row['instance_type']} in {row['zone']}, {row['state']}"
+
+
+def _seconds(began: datetime, now: datetime) -> float:
+    return round((now - began).total_seconds(), 3)
+
+
+def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> dict[str, Any]:
+    """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
+    return {
+        "at_most_usd": usd(at_most),
+        "at_most_is_whole": whole,
+        "machines": [_value(trial) for trial in trials],
+        "ok": all(trial.ok for trial in trials),
+    }
+
+
+def _value(trial: Trial) -> dict[str, Any]:
+    item = trial.prepared.plan.offer.available
+    return {
+        "name": trial.name,
+        "instance_type": item.instance_type,
+        "region": item.region,
+        "zone": item.zone,
+        "stages": [asdict(stage) for stage in trial.stages],
+        "cost_usd": None if trial.cost is None else usd(trial.cost),
+        "left": list(trial.left),
+        "ok": trial.ok,
+    }
+
+
+# The cheapest current machine with 2 GB, in the order of trying; elsewhere the cheapest of all.
+SMALL: Mapping[str, Sequence[str]] = {
+    "aws": ("t3.small", "t3a.small", "t2.small"),
+    "azure": ("Standard_B1ms", "Standard_B2s"),
+    "gcp": ("e2-small", "e2-medium"),
+}
+_ELSE_ANY = ("azure", "gcp")  # where a small one may have no price that is known: then the cheapest of all, too
+
+
+def planned(
+    session: Session,
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+) -> list[Prepared]:
+    """Return the plans: a small machine without a GPU where there is one, and one with `gpu` where it is asked for.
+
+    Asks providers what they have; launches and writes nothing. Raises what `prepare` raises.
+    """
+    wish = Wish(
+        Want(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
+        renew_until=LEASE, project="doctor",
+    )  # fmt: skip
+    kind = session.provider(account_of(session, account=account, provider=provider)).kind
+    small = _small(session, wish, SMALL.get(kind, ()), or_any=kind in _ELSE_ANY)
+    if gpu is None:
+        return [small]
+    model, count = gpu_wish(gpu)
+    with_gpu = replace(wish, want=replace(wish.want, gpu=model, gpu_count=count or 1))
+    return [small, _prepared(session, with_gpu, "gpu")]
+
+
+def _small(session: Session, wish: Wish, types: Sequence[str], *, or_any: bool) -> Prepared:
+    for number, one in enumerate(types, 1):
+        try:
+            return _prepared(session, replace(wish, want=replace(wish.want, instance_type=one)), "cpu")
+        except (NoCapacity, InvalidRequest):  # a region may not have the type
+            if number == len(types) and not or_any:
+                raise
+    return _prepared(session, wish, "cpu")
+
+
+def _prepared(session: Session, wish: Wish, which: str) -> Prepared:
+    """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one.
+
+    Of one type alone, the cheapest that fits: whatever zone has it, the check costs no more than was agreed to.
+    """
+    wish = replace(wish, key=f"doctor-{which}-{epoch(session.clock())}")
+    found = prepare(session, wish)
+    types = {offer.available.instance_type for offer in found.offers}
+    if len(types) == 1:
+        return found
+    return prepare(
+        session, replace(wish, want=replace(wish.want, instance_type=found.offers[0].available.instance_type))
+    )
+
+
+def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
+    """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
+
+    Each machine for both its leases (of the launch, and of the start) at the dearest offer, what lies beside it too.
+    """
+    total, whole = ZERO, True
+    for prepared in plans:
+        total += run_cost(prepared.plan.dearest, 2 * LEASE)
+        for extra in prepared.plan.extras:
+            whole = whole and extra.per_month is not None
+            total += (extra.per_month or ZERO).scaled(Fraction(2 * LEASE / HOUR) / MONTH_H)
+    return total, not whole

@@ -1,0 +1,105 @@
+"""Says what an account lacks: permissions, by name and with the document that has them; services; limits on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.model.account import Permission
+from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
+from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
+
+_OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # limits that count more than one kind of machine
+
+
+def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
+    """Yield a check of what this account's credential may do: one in all where nothing is missing.
+
+    Yields nothing for a provider that cannot be asked. Changes nothing.
+    """
+    provider = session.provider(account)
+    if not isinstance(provider, ChecksPermissions):
+        return
+    name = f"permissions {account}"
+    try:
+        found = provider.permissions(region)
+    except CloudgpuError as silence:
+        yield failed(name, silence)
+        return
+    lacking = [one for one in found if one.allowed is False]
+    for one in lacking:
+        fault = denied(one, provider.kind)
+        if one.needed:
+            yield failed(name, fault)
+        else:
+            does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
+            yield Check(name, Verdict.WARN, does_without, fault.next)
+    if not lacking:
+        yield Check(name, Verdict.OK, _said(found))
+
+
+def finding_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
+    """Yield a check of each thing that the provider looks at in the account itself; nothing where it cannot.
+
+    Changes nothing.
+    """
+    provider = session.provider(account)
+    if not isinstance(provider, Examines):
+        return
+    try:
+        found = provider.findings(region)
+    except CloudgpuError as silence:
+        yield failed(f"account {account}", silence)
+        return
+    for one in found:
+        verdict = Verdict.OK if one.good else Verdict.FAIL if one.good is False and one.needed else Verdict.WARN
+        code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
+        yield Check(f"{one.what} {account}", verdict, one.says, one.next or None, code)
+
+
+def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
+    """Yield a check of the limits on machines with GPUs in a region: a new account may launch none of most.
+
+    Yields nothing without a region, nor for a provider that does not tell. Changes nothing.
+    """
+    provider = session.provider(account)
+    if region is None or not isinstance(provider, HasQuota):
+        return
+    name = f"GPU limits {account}"
+    try:
+        found = [one for one in provider.quotas(region) if one.limit is not None and one.code not in _OF_ALL]
+    except CloudgpuError as silence:
+        yield failed(name, silence)
+        return
+    free = [one for one in found if one.limit]
+    if free or not found:
+        said = f"{len(free)} of {len(found)} limits that are told in {region} are above 0"
+        yield Check(name, Verdict.OK, f"{said} (cloudgpu quota --account {account})")
+    else:
+        way = f"Ask for more: {provider.quota_page(region, found[0].code)}"
+        yield Check(name, Verdict.WARN, f"every limit on GPUs in {region} is 0: none can be launched", way)
+
+
+def denied(one: Permission, kind: str) -> AuthFailed:
+    """Return the fault of an action that is not allowed, with the document that has it."""
+    return AuthFailed(
+        f"{one.action} is denied: it is needed to {one.used_for}.",
+        field="permission",
+        value=one.action,
+        next=f"Attach {document(kind)} to the user or role (docs/permissions.md).",
+    )
+
+
+def document(kind: str) -> str:
+    """Return the path of the document with every permission that launching takes at this provider."""
+    place = data_dir("policies") / "permissions"
+    return str(next(place.glob(f"{kind}-launch.*"), place / f"{kind}-launch.json"))
+
+
+def _said(found: Sequence[Permission]) -> str:
+    allowed = sum(one.allowed is True for one in found)
+    unknown = len([one for one in found if one.allowed is None])
+    rest = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
+    return f"{allowed} of {len(found)} actions are allowed, none is denied{rest if unknown else ''}"

@@ -1,0 +1,186 @@
+"""Renames an account, or a host: the ledger learns its new name once it is proved to be the same one."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.config.edit import renamed_table, value_at, with_value
+from cloudgpu.control.budgets.store import pass_budgets
+from cloudgpu.control.session.identity import identity_of, is_on_computer, is_there, words_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.setup import init
+from cloudgpu.control.setup.account_names import Place, find_place
+from cloudgpu.core.events.account_names import renaming
+from cloudgpu.core.values.naming import NAME, NAME_RULE
+from cloudgpu.errors import InvalidRequest, NotReachableHere
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+FIELD = "--rename"
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """What a new name means: whose machines are found under it, and the change to config.toml (None: it has it).
+
+    `rows` are all that the ledger knows of it, `machines` those that may be there. `notes` are what names it elsewhere.
+    """
+
+    place: Place
+    new: str
+    rows: tuple[Row, ...]
+    machines: tuple[Row, ...]
+    draft: init.Draft | None
+    notes: tuple[str, ...]
+
+
+def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Renaming:
+    """Return what it means that the account or host `old` is called `new` from now on. Changes nothing.
+
+    Raises InvalidRequest for names that nobody knows, and where what is called `new` is not the same account or
+    computer; ProviderUnavailable where that cannot be asked now.
+    """
+    found = init.look(environ)
+    place = find_place(session, found, old, FIELD)
+    if new in (old, place.name):
+        raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
+    if not NAME.fullmatch(new):
+        raise InvalidRequest(f"{new!r} is no name.", field=FIELD, value=new, next=f"{NAME_RULE}.".capitalize())
+    there = place.called(new)
+    if place.is_in(found) and there.is_in(found):
+        raise InvalidRequest(
+            f"config.toml has both {place.words} and {there.words}.",
+            field=FIELD,
+            value=new,
+            next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
+        )
+    rows = tuple(place.rows(session, session.ledger.bills()))
+    machines = tuple(row for row in rows if not row["thing"] and is_there(row))
+    _check_files(place, machines)
+    draft = _renamed(found, place, new) if place.is_in(found) else None
+    if draft is None:
+        if not there.is_in(found):
+            find_place(session, found, new, FIELD)  # says what there is
+            raise InvalidRequest(
+                f"config.toml has neither {place.words} nor {there.words}.",
+                field=FIELD,
+                value=new,
+                next=f"Add {there.words} to config.toml, or put {place.words} back.",
+            )
+        _check_same(session, there, rows)
+        draft = _usual(found, place, new)
+    return Renaming(place, new, rows, machines, draft, tuple(_notes(session, found, draft, place)))
+
+
+def rename(session: Session, renaming_: Renaming) -> None:
+    """Write the new name into the ledger, then into config.toml.
+
+    In this order: what is written down finds its machines under either name. Raises InvalidRequest where the file was
+    changed meanwhile.
+    """
+    place = renaming_.place
+    line = renaming(place.account, place.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
+    session.ledger.append([line])
+    session.forget_names()
+    if renaming_.draft is not None:
+        init.write(renaming_.draft)
+
+
+def document(renaming_: Renaming) -> Document:
+    """Return the answer of `init --rename`."""
+    made = renaming_.draft
+    return {
+        "account": renaming_.place.account,
+        "host": renaming_.place.host,
+        "new": renaming_.new,
+        "machines": [row["name"] for row in renaming_.machines],
+        "file": str(made.found.home.config_file) if made else None,
+        "diff": list(made.diff) if made else [],
+        "notes": list(renaming_.notes),
+    }
+
+
+def _check_files(place: Place, machines: tuple[Row, ...]) -> None:
+    """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
+    here = [row for row in machines if row["provider"] == "local"]
+    if here:
+        raise InvalidRequest(
+            f"Account {place.account} cannot be renamed while {here[0]['name']} is there: the files of a local machine "
+            "lie in a directory with the account's name.",
+            field=FIELD,
+            value=place.account,
+            next=f"Keep [accounts.{place.account}] in config.toml until it has ended: cloudgpu down {here[0]['name']}",
+        )
+
+
+def _renamed(found: init.Found, place: Place, new: str) -> init.Draft:
+    """Return the file with the new name."""
+    text = found.text or ""
+    if place.host is None:
+        text = renamed_table(text, ("accounts", place.account), new)
+        return init.drafted(found, _with_usual(text, found, place, new))
+    path = ("accounts", place.account, "hosts")
+    entries = value_at(found.table, path)
+    hosts = [entry | {"name": new} if entry.get("name") == place.host else entry for entry in entries]
+    return init.drafted(found, with_value(text, path, hosts))
+
+
+def _usual(found: init.Found, place: Place, new: str) -> init.Draft | None:
+    """Return the file where `account = ...` has the new name; None where it needs no change."""
+    text = _with_usual(found.text or "", found, place, new)
+    return init.drafted(found, text) if text != found.text else None
+
+
+def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
+    is_usual = place.host is None and value_at(found.table, ("account",)) == place.account
+    return with_value(text, ("account",), new) if is_usual else text
+
+
+def _check_same(session: Session, there: Place, rows: tuple[Row, ...]) -> None:
+    """Ask what is called by the new name who it is: it has to be where the machines were launched."""
+    wanted = [row for row in rows if is_there(row) and row["identity"]]
+    wanted = wanted or [row for row in rows if row["identity"]][-1:]
+    for row in wanted:
+        try:
+            found = identity_of(session, there.account, there.host or row["region"])
+        except NotReachableHere as fault:
+            if not is_there(row):  # a host of long ago
+                continue
+            message = f"{row['name']} runs on {words_of(row)}. {fault.message}"
+            raise InvalidRequest(message, field=FIELD, value=there.name, next=fault.next) from fault
+        if not found.is_of(row["identity"]):
+            other = "another computer, user or home: " if is_on_computer(row) else "another account: "
+            raise InvalidRequest(
+                f"{row['name']} was launched at {words_of(row)}, and {there.name} is {other}{found.words}.",
+                field=FIELD,
+                value=there.name,
+                next="Name what it is called now, or put the old name back into config.toml.",
+            )
+
+
+def _notes(session: Session, found: init.Found, draft: init.Draft | None, place: Place) -> Iterator[str]:
+    """Yield what names the account elsewhere, and is not changed."""
+    if place.host is not None:
+        return
+    for budget in pass_budgets(session)[0]:
+        if budget.scope.account == place.account:
+            where = f" in {budget.place}" if budget.place else f": cloudgpu budget set {budget.name}"
+            yield f"the budget {budget.name} counts account {place.account} alone; give it the new name{where}"
+    table = found.table if draft is None else init.table_of(draft)
+    for key in _naming(table, place.account):
+        yield f"config.toml: {key} names {place.account}"
+
+
+def _naming(value: object, name: str, key: str = "") -> Iterator[str]:
+    """Yield the keys whose value is this name; `provider` and `name` say something else."""
+    if isinstance(value, Mapping):
+        for part, one in value.items():
+            yield from _naming(one, name, f"{key}.{part}".lstrip("."))
+    elif isinstance(value, list):
+        for one in value:
+            yield from _naming(one, name, key)
+    elif value == name and key.rpartition(".")[2] in ("account", "accounts"):
+        yield key

@@ -1,0 +1,236 @@
+"""Retires an account: proves by the ledger, and by a look where it can be asked, that nothing of it costs any more."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudgpu.config.edit import value_at, with_value, without_table
+from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.lifecycle.lost import check_lost, lose
+from cloudgpu.control.session.accounts import found_here
+from cloudgpu.control.session.identity import Whose, is_on_computer, words_of
+from cloudgpu.control.session.session import Session
+from cloudgpu.control.setup import init
+from cloudgpu.control.setup.account_names import Place, find_place
+from cloudgpu.core.events.account_names import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.abilities import HasOrphans
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+NAMED = 4  # things that a sentence names before it says how many more
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
+
+    `lost` are machines that may still be there: nobody can ask them from here any more, and the person's word ends them
+    in the ledger. `host` is set where it is a host of the account that is forgotten.
+
+    `forgotten` is when it was retired already, and nothing has happened there since. `whose` says which rows of the
+    ledger are its own: a colleague's account may bear its name. None: it could not be asked, and the name decides.
+    """
+
+    account: str
+    provider: str
+    machines: tuple[Row, ...]
+    draft: init.Draft | None
+    forgotten: str | None = None
+    whose: Whose | None = None
+    host: str | None = None
+    lost: tuple[Row, ...] = ()
+
+    @property
+    def last_ended(self) -> str | None:
+        """When the last of its machines ended; None where the ledger knows none."""
+        return max((row["ended"] for row in self.machines if row["ended"]), default=None)
+
+
+def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
+    """Return what retiring an account, or a host, means. Looks at what can be asked; changes nothing there.
+
+    Machines of an account that no account here is any more, and of a host that does not answer, are named as `lost`.
+    Raises InvalidRequest for what nobody knows, for an account that needs no table, or where something that can be
+    asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
+    be asked and does not answer.
+    """
+    found = init.look(environ)
+    place = find_place(session, found, name, "--forget")
+    return _of_account(session, found, place.account) if place.host is None else _of_host(session, found, place)
+
+
+def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
+    rows = list(place.rows(session, session.ledger.bills()))
+    lost = tuple(row for row in rows if row["ended"] is None)
+    for row in lost:
+        check_lost(session, row, "--forget")
+    draft = _without_host(found, place) if place.is_in(found) else None
+    return Farewell(place.account, place.kind, tuple(rows), draft, host=place.host, lost=lost)
+
+
+def _without_host(found: init.Found, place: Place) -> init.Draft:
+    path = ("accounts", place.account, "hosts")
+    hosts = [entry for entry in value_at(found.table, path) if entry.get("name") != place.host]
+    return init.drafted(found, with_value(found.text or "", path, hosts))
+
+
+def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
+    draft = _without(found, account) if value_at(found.table, ("accounts", account)) is not None else None
+    if draft is None and account in found.settings.accounts:
+        raise _always_there(account, found.settings.accounts[account].provider)
+    asked = draft is not None or account in found_here(session)
+    beside = _look(session, account, configured=draft is not None) if asked else []
+    bills = session.ledger.bills()
+    whose = Whose(session, account).ask_of(bills) if asked else None
+    rows = _rows_of(session, bills, account, whose)
+    if whose is not None and whose.fault is not None:
+        raise _not_known(account, whose.fault.message, configured=draft is not None)
+    lost = _lost(session, rows) if not asked else ()
+    _check_costs_nothing(account, [row for row in rows if row not in lost], beside)
+    machines = tuple(row for row in rows if not row["thing"])
+    at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
+    late = at is not None and any((row["ended"] or "") > at for row in rows)
+    known = session.account(account) if asked else None
+    provider = rows[-1]["provider"] if known is None else known.provider
+    return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
+
+
+def _lost(session: Session, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return those of these machines that may be there and that nobody here can ask; raise for one that can be.
+
+    Not an unfinished launch in a cloud: that may still make a machine.
+    """
+    there = [row for row in rows if not row["thing"] and row["ended"] is None]
+    found = tuple(row for row in there if row["attempt"] != "open" or is_on_computer(row))
+    for row in found:
+        _check_no_files(session, row)
+        check_lost(session, row, "--forget")
+    return found
+
+
+def _check_no_files(session: Session, row: Row) -> None:
+    """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
+    account = row["account"]
+    if row["provider"] == "local" and session.home.provider("local", account).is_dir():
+        raise InvalidRequest(
+            f"{row['name']} is on this computer: its files are in {session.home.provider('local', account)}.",
+            field="--forget",
+            value=account,
+            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {row['name']}",
+        )
+
+
+def _rows_of(session: Session, rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:
+    """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
+    names = session.names()
+    return [row for row in rows if (names.account(row["account"]) == account if whose is None else whose.covers(row))]
+
+
+def forget(session: Session, farewell: Farewell) -> str:
+    """Write which machines are lost, and that the account is retired; return when, as ledger time.
+
+    Then its table, or its host, is taken out of the file. In this order: a table that stays makes the account live
+    again, and nothing is lost. What the ledger says is checked once more as the line is written. Raises as `plan` does,
+    and InvalidRequest where the file was changed meanwhile.
+    """
+    for row in farewell.lost:
+        lose(session, row, f"{farewell.host or farewell.account} was forgotten; nothing there can be asked any more")
+    account, at = farewell.account, iso(session.clock())
+
+    def decide(view: Any) -> list[Any]:
+        rows = _rows_of(session, view.bills(), account, farewell.whose)
+        _check_costs_nothing(account, rows)
+        return [forgetting(account, farewell.provider, rows, platform.node(), session.clock())]
+
+    if farewell.host is None:
+        (line,) = session.ledger.decide(decide)
+        at = line.occurred_at
+    if farewell.draft is not None:
+        init.write(farewell.draft)
+    return at
+
+
+def document(farewell: Farewell, at: str | None) -> Document:
+    """Return the answer of `init --forget`; `at` is when it was retired."""
+    made = farewell.draft
+    return {
+        "account": farewell.account,
+        "host": farewell.host,
+        "provider": farewell.provider,
+        "forgotten_at": at,
+        "machines": len(farewell.machines),
+        "lost": [{"name": row["name"], "state": row["state"], "where": words_of(row)} for row in farewell.lost],
+        "last_ended": farewell.last_ended,
+        "file": str(made.found.home.config_file) if made else None,
+        "diff": list(made.diff) if made else [],
+    }
+
+
+def _without(found: init.Found, account: str) -> init.Draft:
+    """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
+    text = without_table(found.text or "", ("accounts", account))
+    made = init.drafted(found, text)
+    after = init.settings_of(made)
+    if account in after.accounts:
+        raise _always_there(account, after.accounts[account].provider)
+    return made
+
+
+def _look(session: Session, account: str, *, configured: bool) -> list[str]:
+    """Look at an account; return what of this ledger costs there, or can, beside its rows."""
+    look, provider = look_at(session, [account], kept=True), session.provider(account)
+    for sentence in look.sentences:
+        session.tell(sentence)
+    beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
+    here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
+    for gap in (*here, *beside.unanswered):
+        raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
+    ours = (one for one in (*look.things, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
+    costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
+    return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
+
+
+def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
+    table = f"take [accounts.{account}] out of config.toml by hand"
+    way = table if configured else f"take the credentials of {account} away from this computer"
+    return ProviderUnavailable(
+        f"Account {account} cannot be forgotten while it is not known what is there: {why}",
+        field="--forget",
+        value=account,
+        next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone decides.",
+    )
+
+
+def _check_costs_nothing(account: str, rows: list[Row], beside: Sequence[str] = ()) -> None:
+    reasons = [*(words for row in rows if (words := may_cost(row))), *beside]
+    if not reasons:
+        return
+    more = f", and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    message = (
+        f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
+    )
+    if any(map(is_unknown, rows)):
+        way = f"Settle it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
+        raise StopUnproved(message, field="--forget", value=account, next=way)
+    way = f"End it first, with [accounts.{account}] in config.toml: cloudgpu down NAME; what is kept: cloudgpu orphans"
+    raise InvalidRequest(message, field="--forget", value=account, next=way)
+
+
+def _always_there(account: str, kind: str) -> InvalidRequest:
+    why = (
+        "this computer is always an account" if kind == "local" else f'provider = "{kind}" in config.toml stands for it'
+    )
+    return InvalidRequest(
+        f"Account {account} cannot be forgotten: {why}.",
+        field="--forget",
+        value=account,
+        next="Nothing has to be done there." if kind == "local" else "Set another provider first: cloudgpu init",
+    )

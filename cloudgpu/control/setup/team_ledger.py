@@ -1,0 +1,73 @@
+"""A ledger that a team shares: the answer of `ledger init --team`, and what `doctor` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.model.checks import Check, Verdict
+from cloudgpu.core.team.rights import Role
+from cloudgpu.errors import CloudgpuError, LedgerDenied
+from cloudgpu.ledger.log.teams import Missing, Sharing, Wish
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Document = dict[str, Any]
+_IS = {Role.MEMBER: "a member", Role.PAYER: "a payer"}
+
+
+def shared(
+    session: Session,
+    *,
+    members: Sequence[str] = (),
+    payers: Sequence[str] = (),
+    members_role: str | None = None,
+    payers_role: str | None = None,
+) -> Document:
+    """Make the ledger a team's as far as this user may, and return how it stands and what others have to run.
+
+    `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
+    made from the database's. Raises InvalidRequest for a ledger in a file, RoleNeeded for tables of another user.
+    """
+    return document(session.ledger.share(Wish(members_role, payers_role, tuple(members), tuple(payers))))
+
+
+def document(found: Sharing) -> Document:
+    """Return how a ledger is shared as the value that is printed."""
+    return {
+        "ledger": found.place,
+        "owner": found.owner,
+        "person": found.person,
+        "members_role": found.team and found.team.members,
+        "payers_role": found.team and found.team.payers,
+        "stands": found.stands,
+        "members": list(found.members),
+        "payers": list(found.payers),
+        "missing": [{"said": one.said, "statement": one.statement, "by": one.by} for one in found.missing],
+        "remarks": list(found.remarks),
+    }
+
+
+def team_checks(session: Session) -> Iterator[Check]:
+    """Yield what is to be said of the team that shares the ledger; nothing for one that no team can share."""
+    try:
+        found = session.ledger.sharing()
+    except CloudgpuError:  # the check of the ledger itself has said it
+        return
+    if found is None:
+        return
+    for one in found.missing:
+        yield Check("team", Verdict.FAIL, one.said, _way(one), LedgerDenied.exit_code)
+    if found.team is None:
+        said = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
+        yield Check("team", Verdict.OK, f"nobody shares the ledger: {said}")
+    elif not found.missing:
+        payers = ", ".join(found.payers) or "none yet"
+        yield Check("team", Verdict.OK, f"{found.person} is {_IS[found.role]}; payers: {payers}")
+    for remark in found.remarks:
+        yield Check("team", Verdict.WARN, remark)
+
+
+def _way(one: Missing) -> str:
+    return f"Let {one.by} run: {one.statement or 'cloudgpu ledger init --team'}"

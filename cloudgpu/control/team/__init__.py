@@ -1,0 +1,1 @@
+"""What a member or a payer of a lab may do, by the ledger."""

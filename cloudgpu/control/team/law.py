@@ -1,0 +1,237 @@
+"""Holds what somebody asks against the lab's rules: by their role, and by whose the machine is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.control.team.roles import payers_only, remember
+from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.model.instances import TAG_OWNER
+from cloudgpu.core.policies.limits import Stoppers
+from cloudgpu.core.team.people import SUBJECT, People, assigned_line, claimed_line, people_of
+from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
+from cloudgpu.errors import InvalidRequest, RoleNeeded
+from cloudgpu.ledger.log.storage_errors import LedgerAway
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.resources import Leftover
+    from cloudgpu.ledger.log.base import View
+
+STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
+
+
+def law_of(session: Session) -> Law:
+    """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
+    role = session.ledger.role()
+    people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
+    law = Law(role, person_of(session), people, session.settings.owner, session.for_lab)
+    if not session.apart:
+        remember(session, law)
+    return law
+
+
+def person_of(session: Session) -> str:
+    """Return who asks: the user of the database in a team, the owner of config.toml alone."""
+    return session.ledger.person() or session.settings.owner
+
+
+@contextmanager
+def for_the_lab(session: Session) -> Iterator[None]:
+    """Let what happens meanwhile happen for the lab, by its policies, leases and budgets, whoever runs it."""
+    before, session.for_lab = session.for_lab, True
+    try:
+        yield
+    finally:
+        session.for_lab = before
+
+
+def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> Right:
+    """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
+
+    Raises LedgerUnavailable where nobody can say.
+    """
+    law = law or law_of(session)
+    if not law.for_lab and law.takes(row["owner"]):
+        claim_owner(session, row["owner"])
+    right = _right(session, law, row, verb)
+    if right is None:
+        name = str(row["name"]).replace("the ", "The ", 1)  # of a kept thing
+        raise RoleNeeded(
+            f"{name} is {law.whose(row)}, and {law.person} is a member: only its owner or a payer may {verb} it.",
+            field="name",
+            value=row["name"],
+            next=f"Ask its owner, or a payer: {_who_pays(session)}.",
+        )
+    return right
+
+
+def check_may_use(session: Session, volumes: Sequence[Mapping[str, Any]]) -> None:
+    """Raise RoleNeeded where none of these volumes, the ones that a launch may mean, is theirs to attach.
+
+    Writes nothing: a plan asks it.
+    """
+    law = law_of(session)
+    if law.is_member and volumes and not any(law.owns(row) for row in volumes):
+        try:
+            check_may(session, {**volumes[0], "name": f"the volume {volumes[0]['name']}"}, "use", law=law)
+        except RoleNeeded as refused:
+            refused.field, refused.value = "--volume", volumes[0]["name"]
+            raise
+
+
+def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
+    """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
+
+    Empty, too, while the ledger is away: nobody can say then.
+    """
+    try:
+        law = law_of(session)
+        right = check_may(session, row, verb, law=law)
+    except LedgerAway:
+        return ""
+    return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
+
+
+def by(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> dict[str, str]:
+    """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
+
+    Who asked stands beside every line: a database of a team signs them.
+    """
+    law = law or law_of(session)
+    if law.role is Role.ALONE:
+        return {}
+    right = _right(session, law, row, verb)
+    found = {"whose": row["owner"] or ""}
+    return found if right is None else found | {"right": str(right)}
+
+
+def _right(session: Session, law: Law, row: Mapping[str, Any], verb: str) -> Right | None:
+    mine, stops = law.owns(row), verb == STOP
+    asks = law.is_member and stops and not mine and not law.for_lab
+    stoppers = _stoppers(session) if asks else Stoppers.OWNER
+    return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
+
+
+def named_row(thing: Leftover) -> dict[str, str]:
+    """Return what of something that is kept by name says whose it is, as a row does."""
+    return {"name": f"the {thing.kind} {thing.name}", "owner": thing.tags.get(TAG_OWNER, "")}
+
+
+def check_override(session: Session, reason: str | None) -> str | None:
+    """Return the reason why a budget is to be passed; raise RoleNeeded where one is given and a member asks."""
+    if reason is not None:
+        payers_only(session, "Overriding a budget")
+    return reason
+
+
+def check_owner(session: Session, owner: str) -> None:
+    """Raise RoleNeeded where this person may not launch for this owner."""
+    law = law_of(session)
+    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.REFUSED:
+        raise _not_theirs(session, law, owner)
+
+
+def claim_owner(session: Session, owner: str) -> None:
+    """Record that this name is theirs, where nobody has it; raise RoleNeeded where they may not launch for it."""
+    law = law_of(session)
+    if claim(law.people, law.role, law.person, owner, session.settings.owner) is Claim.GRANTED:
+        return
+
+    def decision(view: View) -> Sequence[Draft]:
+        people = people_of(session.ledger.events(SUBJECT), law.people.users)
+        verdict = claim(people, law.role, law.person, owner, session.settings.owner)
+        if verdict is Claim.REFUSED:
+            raise _not_theirs(session, law, owner)
+        return [claimed_line(owner, law.person, session.clock(), view.head()[0])] if verdict is Claim.NEW else []
+
+    session.ledger.decide(decision)
+
+
+def owners(session: Session) -> dict[str, list[dict[str, str]]]:
+    """Return each owner's name that is recorded, with the person whose it is."""
+    people = people_of(session.ledger.events(SUBJECT), session.ledger.members())
+    return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
+
+
+def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[dict[str, str]]]:
+    """Record whose an owner's name is, as a payer says; return all that is recorded.
+
+    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, for what is no line of text, or for
+    a user who is not in the team.
+    """
+    from cloudgpu.control.inputs.launch_request import check_line
+
+    payers_only(session, "Saying whose an owner's name is")
+    if session.ledger.role() is Role.ALONE:
+        raise InvalidRequest(
+            "No team shares this ledger, so every owner's name is yours.",
+            field="OWNER",
+            value=owner,
+            next="For a team: cloudgpu ledger init --team",
+        )
+    check_line("OWNER", owner)
+    check_line("USER", person)
+    users = sorted({*session.ledger.members(), *session.ledger.payers(), session.ledger.person()})
+    if person not in users:
+        raise InvalidRequest(
+            f"{person} is not in the team.",
+            field="USER",
+            value=person,
+            next=f"Name one of its database users: {', '.join(users)}.",
+        )
+    session.ledger.decide(lambda view: [assigned_line(owner, person, session.clock(), view.head()[0])])
+    return owners(session)
+
+
+def _not_theirs(session: Session, law: Law, owner: str) -> RoleNeeded:
+    names, known = law.people.names(law.person), law.people.person(owner)
+    known = known if known not in (owner, law.person) else None
+    whose = f"The owner's name {owner} belongs to {known}" if known else f"{owner} is not the name of {law.person}"
+    own = names[0] if names else law.usual if law.takes(law.usual) else law.person
+    return RoleNeeded(
+        f"{whose}: launching for somebody else needs the payer's role, and {law.person} is a member.",
+        field="--owner",
+        value=owner,
+        next=f'Launch as yourself: --owner {own}, or owner = "{own}" in config.toml; or ask a payer: '
+        f"{_who_pays(session)}.",
+    )
+
+
+def _who_pays(session: Session) -> str:
+    return ", ".join(session.ledger.payers()) or "there is none yet"
+
+
+def _stoppers(session: Session) -> Stoppers:
+    from cloudgpu.control.team.published import lab_limits
+
+    return lab_limits(session).stop or Stoppers.OWNER
+
+
+_BY = {
+    Right.PAYER: "you have the payer's role",
+    Right.MEMBERS: "the lab's limits let every member stop it",
+    Right.PASS: "the pass acts for the lab",
+}
+
+
+def stops_of(
+    law: Law, standings: Sequence[Standing], rows: Sequence[Mapping[str, Any]], warned: Mapping[str, int], now: datetime
+) -> list[Stop]:
+    """Return what passed budgets do with machines, as `core.budget_stops.stops`.
+
+    For a member, a budget in a file of their home stops their own machines alone.
+    """
+    if not law.is_member:
+        return stops(standings, rows, warned, now)
+    found = stops([one for one in standings if not one.budget.place], rows, warned, now)
+    known = {one.machine for one in found}
+    own = stops([one for one in standings if one.budget.place], [row for row in rows if law.owns(row)], warned, now)
+    return found + [one for one in own if one.machine not in known]

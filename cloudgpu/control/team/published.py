@@ -1,0 +1,123 @@
+"""Reads what a lab's payers have published in the ledger, publishes and withdraws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import limits_from, policy_from
+from cloudgpu.config.policies.find import LIMITS, Found, check_policy_name
+from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits
+from cloudgpu.core.team.rights import SUBJECT, Published, published_line, published_of, withdrawn_line
+from cloudgpu.core.values.naming import near
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.events.log import Draft
+    from cloudgpu.ledger.log.base import View
+
+Document = dict[str, Any]
+_PLACE = Path("ledger")  # where errors say that a published text stands
+
+
+def published(session: Session) -> dict[str, Published]:
+    """Return what is published, by name."""
+    return published_of(session.ledger.events(SUBJECT))
+
+
+def lab_limits(session: Session) -> Limits:
+    """Return the limits that are published; without any, no limits."""
+    one = published(session).get(LIMITS)
+    return NO_LIMITS if one is None else _limits(one)
+
+
+def published_policy(session: Session, name: str) -> Found | None:
+    """Return the published policy of this name, None for none such; raise InvalidRequest for a fault in it."""
+    one = published(session).get(name)
+    return None if one is None or name == LIMITS else _policy(one)
+
+
+def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> Document:
+    """Put a policy, or `limits`, into the ledger; return what was published. `places` are where a name is looked for.
+
+    Raises RoleNeeded, and InvalidRequest for a file that is not there or has a fault: nothing is written then.
+    """
+    payers_only(session, f"Publishing {name_or_file} for the lab")
+    file = _file_of(name_or_file, places)
+    text = read_text(file, file.name)
+    assert text is not None  # noqa: S101  (for the type checker: the file was found)
+    name, tz = file.stem, session.settings.tz
+    _check(Published(name, text, tz, "", ""), file)
+    before: list[Published] = []
+
+    def decision(view: View) -> Sequence[Draft]:
+        known = published(session).get(name)
+        before.extend([known] if known else [])
+        if known is not None and (known.text, known.tz) == (text, tz):
+            return []
+        return [published_line(name, text, tz, session.clock(), view.head()[0])]
+
+    written = session.ledger.decide(decision)
+    return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(before and written)}
+
+
+def withdraw(session: Session, name: str) -> Document:
+    """Take what is published under this name back; raise RoleNeeded, and InvalidRequest where nothing is."""
+    payers_only(session, f"Withdrawing {name} from the lab")
+
+    def known() -> None:
+        found = published(session)
+        if name not in found:
+            meant = near(name, found)
+            says = f"Nothing is published as {name!r}" + (f"; did you mean {meant!r}?" if meant else ".")
+            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy list")
+
+    def decision(view: View) -> Sequence[Draft]:
+        known()
+        return [withdrawn_line(name, session.clock(), view.head()[0])]
+
+    known()  # before a ledger is made for nothing
+    session.ledger.decide(decision)
+    return {"withdrawn": name}
+
+
+def _file_of(name_or_file: str, places: Sequence[Path]) -> Path:
+    """Return the file that is meant: by its path, or a policy or `limits` by name."""
+    if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
+        found = [Path(name_or_file)]
+    else:
+        found = [place / f"{name_or_file}.yaml" for place in places]
+    for file in found:
+        if file.is_file():
+            check_policy_name(file.stem)
+            return file
+    raise InvalidRequest(
+        f"There is no file {' or '.join(map(str, found))}.",
+        field="NAME",
+        value=name_or_file,
+        next="Name a policy of yours, limits, or the path of its file.",
+    )
+
+
+def _check(one: Published, file: Path) -> None:
+    """Raise InvalidRequest, with file and line, for text that no home could read."""
+    table = parse_yaml(one.text, file)
+    if one.name == LIMITS:
+        limits_from(table)
+    else:
+        policy_from(table, one.name, tz=one.tz)
+
+
+def _limits(one: Published) -> Limits:
+    return replace(limits_from(parse_yaml(one.text, _PLACE / f"{LIMITS}.yaml")), places=(one.origin,))
+
+
+def _policy(one: Published) -> Found:
+    file = _PLACE / f"{one.name}.yaml"
+    return Found(policy_from(parse_yaml(one.text, file), one.name, tz=one.tz), file, one.origin)

@@ -1,0 +1,104 @@
+"""Which role this home's user has: what payers alone may do, and what is kept for when the ledger cannot be asked.
+
+By what is kept, `down --all` tells then whose machines it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.core.team.rights import Role, check_payer
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.log.files import open_to_write, read_own
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.team.rights import Law
+
+MOST = 64 * 1024  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LastRole:
+    """The role on a day, and the owners' names that were this user's: nothing in it is secret. None: never known."""
+
+    role: Role | None
+    names: tuple[str, ...]
+    day: str = ""
+
+    def owns(self, row: Mapping[str, Any], launched: Collection[str]) -> bool:
+        """Say whether a machine is theirs; `launched` are those that this home launched.
+
+        Alone with a server's ledger, what another computer launched under another name may be a newcomer's.
+        """
+        of_name = tag_value(row["owner"] or "") in {tag_value(name) for name in self.names}
+        return of_name or (self.role is Role.ALONE and (not self.day or row["id"] in launched))
+
+    def words(self) -> str:
+        """Return by what it was judged whose each machine is, as a sentence."""
+        names = ", ".join(self.names)
+        if self.role is None:
+            return f"Your role is not known here: only machines of {names} are taken for yours."
+        if self.role is not Role.ALONE:
+            return f"By your role on {self.day} ({self.role}), machines of {names} are yours."
+        if not self.day:
+            return "Nobody shares a ledger in a file: all of them are yours."
+        return f"Nobody shared the ledger on {self.day}: machines of {names}, and those launched here, are yours."
+
+
+def payers_only(session: Session, what: str) -> None:
+    """Raise RoleNeeded where a member asks for what payers do; `what` begins a sentence: "Setting a budget"."""
+    ledger = session.ledger
+    role = ledger.role()
+    if role is Role.MEMBER:
+        check_payer(what, role, ledger.person(), ledger.payers)
+
+
+def remember(session: Session, law: Law) -> None:
+    """Keep what this says of the user, where it is news today and a team may share the ledger: not one in a file.
+
+    A full disk keeps nobody from their work.
+    """
+    if _is_a_file(session):
+        return
+    path = _path(session)
+    usual, people = session.settings.owner, law.people
+    names = {usual} if law.role is Role.ALONE or people.owns(law.person, usual) or law.takes(usual) else set()
+    names |= {law.person, *people.names(law.person)}
+    said = {"role": law.role, "names": sorted(names), "day": iso(session.clock())[:10]}
+    data = (json.dumps(said) + "\n").encode()
+    with suppress(OSError):
+        if not path.with_suffix(".head").exists() or (path.exists() and read_own(path, MOST) == data):
+            return
+        part = path.with_suffix(f".role.{os.getpid()}")
+        with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(data)
+        part.replace(path)
+
+
+def last_role(session: Session) -> LastRole:
+    """Return what was kept. Raises nothing."""
+    usual = (session.settings.owner,)
+    if _is_a_file(session):
+        return LastRole(Role.ALONE, usual)
+    try:
+        said = json.loads(read_own(_path(session), MOST))
+        return LastRole(Role(said["role"]), tuple(map(str, said["names"])), str(said["day"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return LastRole(None, usual)
+
+
+def _is_a_file(session: Session) -> bool:
+    return "://" not in session.ledger.place
+
+
+def _path(session: Session) -> Path:
+    return session.ledger.outbox.path.with_suffix(".role")

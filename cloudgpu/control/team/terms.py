@@ -1,0 +1,132 @@
+"""Keeps what a launch is under in the ledger: the texts of its policy and limits, so that every pass goes by the same.
+
+A file lies in one home. What it said at the launch stands in the launch's line, as the row's `terms`. The home where it
+lies reads it anew, and its passes write what has changed; every other home goes by what stands in the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.access.computer import computer
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import read_text
+from cloudgpu.config.files.yaml import parse_yaml
+from cloudgpu.config.policies.file import FILE, limits_from, policy_from
+from cloudgpu.config.policies.find import Found
+from cloudgpu.control.team.published import published
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.policies.limits import Limits, joined
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+Row = Mapping[str, Any]
+Terms = Mapping[str, Any]
+_AT_LAUNCH = "the ledger, as the home that launched it last read it"
+
+
+def terms_of(session: Session, found: Found, places: Sequence[Path]) -> dict[str, Any]:
+    """Return what a launch under this policy is under, as plain values; `places` are where limits are looked for.
+
+    `policy` is None for a shipped policy, and its `place` for a published one. `price_jump` is the home's setting: an
+    alert has one threshold, whoever's pass raises it.
+    """
+    limits = [_text_at(place / FILE) for place in places]
+    return {
+        "home": home_id(session),
+        "policy": _policy_text(session, found),
+        "limits": [one for one in limits if one is not None],
+        "price_jump": str(session.settings.alerts.price_jump),
+    }
+
+
+def _policy_text(session: Session, found: Found) -> dict[str, Any] | None:
+    if found.origin:
+        one = published(session)[found.policy.name]
+        return {"place": None, "text": one.text, "tz": one.tz}
+    if found.path.parent == data_dir("policies"):
+        return None
+    text = _text_at(found.path)
+    return None if text is None else text | {"tz": session.settings.tz}
+
+
+def home_id(session: Session) -> str:
+    """Return what tells this home from every other: the computer and the directory."""
+    return f"{computer()}{os.path.realpath(session.home.root)}"
+
+
+def is_from(home: str, row: Row) -> bool:
+    """Say whether this home has launched a machine: its files are the ones that count. `home` is its `home_id`."""
+    terms = row.get("terms")
+    return terms is not None and bool(terms["home"] == home)
+
+
+def terms_now(session: Session, row: Row, home: str) -> Terms:
+    """Return the terms of a row that has some: of a machine that this home has launched, with the files as they are.
+
+    A file that is gone leaves what it said, but for this home's own limits. Raises InvalidRequest for a file that
+    cannot be read.
+    """
+    terms: Terms = row["terms"]
+    if not is_from(home, row):
+        return terms
+    own = str(session.home.policies / FILE)
+    known = {one["place"]: one for one in terms["limits"]}
+    read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
+    limits = [text or (None if place == own else known[place]) for place, text in read.items()]
+    return {
+        **terms,
+        "policy": _policy_now(session, row),
+        "limits": [one for one in limits if one is not None],
+        "price_jump": str(session.settings.alerts.price_jump),
+    }
+
+
+def _policy_now(session: Session, row: Row) -> dict[str, Any] | None:
+    """Return the text of the policy; a file of this home that has the name of a shipped one counts from now on."""
+    known: dict[str, Any] | None = row["terms"]["policy"]
+    if known is not None and known["place"] is None:
+        return known
+    text = _text_at(session.home.policies / f"{row['policy']}.yaml" if known is None else Path(known["place"]))
+    return known if text is None else text | {"tz": session.settings.tz}
+
+
+def _text_at(place: Path) -> dict[str, Any] | None:
+    text = read_text(place, place.name)
+    return None if text is None else {"place": str(place), "text": text}
+
+
+def policy_in(terms: Terms, name: str, *, here: bool) -> Found | None:
+    """Return the policy that stands in a machine's terms, None for a shipped one; raise InvalidRequest for a fault."""
+    one = terms["policy"]
+    if one is None:
+        return None
+    is_there = here and one["place"] is not None and Path(one["place"]).is_file()
+    file = Path(one["place"]) if is_there else Path("ledger") / f"{name}.yaml"
+    return Found(policy_from(parse_yaml(one["text"], file), name, tz=one["tz"]), file, "" if is_there else _AT_LAUNCH)
+
+
+def limits_in(terms: Terms) -> Limits:
+    """Return the narrowest of the limits that stand in a machine's terms; raise InvalidRequest for a fault."""
+    return joined(limits_from(parse_yaml(one["text"], Path(one["place"]))) for one in terms["limits"])
+
+
+def changed_terms(session: Session, rows: Sequence[Row]) -> Iterator[Draft]:
+    """Yield a line for each machine of this home whose policy or limits say something else by now."""
+    now, home = session.clock(), home_id(session)
+    read: dict[str, Terms] = {}
+    for row in rows:
+        if not row["policy"] or row["ended"] is not None or not is_from(home, row):
+            continue
+        words = repr((row["policy"], row["terms"]))
+        if words not in read:
+            read[words] = terms_now(session, row, home)
+        if read[words] != row["terms"]:
+            dedupe = f"terms:{row['id']}:{digest(repr(read[words]), iso(now))}"
+            yield Draft("terms_set", row["id"], {"terms": read[words]}, now, dedupe)
