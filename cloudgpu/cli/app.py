@@ -163,7 +163,7 @@ def _shown(args: list[str]) -> int:
         return 141
     except Exception as fault:  # noqa: BLE001  (the last place where a defect can become a sentence)
         from cloudgpu.cli.common import Declined
-        from cloudgpu.cli.faults import as_ours
+        from cloudgpu.cli.errors import as_ours
 
         return _declined(fault, args) if isinstance(fault, Declined) else _show(as_ours(fault, args), args)
     return code if isinstance(code, int) else 0

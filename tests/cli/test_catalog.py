@@ -12,7 +12,7 @@ import pytest
 from cloudgpu import catalog, connect
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.storage import Sort
-from cloudgpu.cli.prices import difference_text, shown_text
+from cloudgpu.cli.market.prices import difference_text, shown_text
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

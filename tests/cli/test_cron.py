@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.cron_text import trial_text
+from cloudgpu.cli.automation.cron_text import trial_text
 from cloudgpu.control.inputs.launch_request import Wish
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare

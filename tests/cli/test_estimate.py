@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.catalog.place import use
-from cloudgpu.cli.estimate_text import estimate_text
+from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_request import estimate_wish

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.market import offers_text
+from cloudgpu.cli.market.market import offers_text
 from cloudgpu.control.catalog.market import Filters, Order, market_value
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
@@ -263,7 +263,7 @@ def test_other_verbs_do_not_read_the_catalogue(tmp_path):
     for words in (["--help"], ["ls"]):
         _, told = seen(tmp_path / "home", *words)
         place = {"cloudgpu.catalog", "cloudgpu.catalog.place"}  # where refreshed prices lie; no price is read
-        read = [name for name in told["modules"] if name.startswith(("cloudgpu.catalog", "cloudgpu.cli.gpus"))]
+        read = [name for name in told["modules"] if name.startswith(("cloudgpu.catalog", "cloudgpu.cli.market.gpus"))]
         assert set(read) <= place
 
 

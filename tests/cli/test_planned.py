@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.cli.planned import plan
+from cloudgpu.cli.machines.planned import plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.launch.plan import launch_plan

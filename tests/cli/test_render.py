@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli import render
+from cloudgpu.cli.access.tunnel import _show
 from cloudgpu.cli.common import Format
-from cloudgpu.cli.tunnel import _show
 
 KEY = "SHA256:" + "k" * 43
 LONG = f"/home/ada/{'very-long-directory/' * 6}file"

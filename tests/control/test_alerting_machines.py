@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.catalog.refreshed import Stored
 from cloudgpu.catalog.refreshed import write as write_list
-from cloudgpu.cli.budget_text import check_text
+from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.budgets.commands import Asked, checked, set_value

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.backtest import text
+from cloudgpu.cli.automation.backtest import text
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.policies.backtest import backtested
 from cloudgpu.errors import InstanceNotFound, InvalidRequest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.budget_text import check_text, set_text
+from cloudgpu.cli.money.budget_text import check_text, set_text
 from cloudgpu.control.budgets import admission
 from cloudgpu.control.budgets.commands import Asked, budget_asked, checked, is_refused, listed, removed, set_value
 from cloudgpu.control.budgets.store import budgets, standings, the_budgets

@@ -11,7 +11,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu import InvalidRequest
-from cloudgpu.cli.calculated_text import calculated_text, desktops_text
+from cloudgpu.cli.money.calculated_text import calculated_text, desktops_text
 from cloudgpu.control.advice.compare_request import AskedOfCompare
 from cloudgpu.core.values.currency import Currency
 
@@ -417,7 +417,7 @@ def test_the_desktops_are_listed_with_what_they_cost(gpu):
 def test_all_words_are_those_of_the_verb():
     from inspect import signature
 
-    from cloudgpu.cli.compare import command
+    from cloudgpu.cli.money.compare import command
 
     assert set(signature(command).parameters) == set(AskedOfCompare.__annotations__) | {"output", "desktops"}
 

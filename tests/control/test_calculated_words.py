@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.cli.calculated_text import calculated_text
+from cloudgpu.cli.money.calculated_text import calculated_text
 from tests.control.test_calculated import PUBLISHED, gpu, only
 
 __all__ = ["gpu"]

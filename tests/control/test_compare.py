@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.cli.compare_text import compare_text
+from cloudgpu.cli.money.compare_text import compare_text
 from cloudgpu.control.advice.compare import Read, clouds_of, compared
 from cloudgpu.control.advice.compare_request import compare_wish
 from cloudgpu.control.cost.desktop_line import desktop_line

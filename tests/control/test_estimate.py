@@ -17,7 +17,7 @@ from cloudgpu import catalog
 from cloudgpu.catalog import refreshed
 from cloudgpu.catalog.place import use
 from cloudgpu.catalog.refreshed import Stored, StoredPart
-from cloudgpu.cli.estimate_text import estimate_text
+from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_inputs import Past

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cloudgpu.cli.guards_text import guards
-from cloudgpu.cli.planned import plan
+from cloudgpu.cli.machine_text import guards
+from cloudgpu.cli.machines.planned import plan
 from cloudgpu.control.budgets.commands import Asked, set_value
 from cloudgpu.control.launch.budget_preview import asked_of_plan
 from cloudgpu.control.launch.launch import launch

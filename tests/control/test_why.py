@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.cli.why_text import text
+from cloudgpu.cli.machines.why_text import text
 from cloudgpu.control.api.show import shown
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop

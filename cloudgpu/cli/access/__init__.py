@@ -1,0 +1,1 @@
+"""Verbs that get a user onto a machine: ssh, exec, cp, tunnel, share."""

@@ -1,0 +1,146 @@
+"""`cloudgpu cron`: a pass every ten minutes from the user's crontab or a systemd timer, shown before it is written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
+from cloudgpu.errors import ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.control.scheduler.cron import Change
+    from cloudgpu.control.session.session import Session
+
+
+class Action(StrEnum):
+    """What to do with the job."""
+
+    INSTALL = "install"
+    SHOW = "show"
+    REMOVE = "remove"
+    TEST = "test"
+
+
+def command(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="install|show|remove|test",
+            help="install: write it; show: what is there; remove: take it out; test: run it as cron would, dry.",
+        ),
+    ],
+    *,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="install: how often. 10m, without.")
+    ] = None,
+    nightly: Annotated[bool, typer.Option("--nightly", help="install: the night's full sweep alone.")] = False,
+    crontab: Annotated[bool, typer.Option("--crontab", help="Use the crontab, also where systemd is there.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Use a systemd timer of this user.")] = False,
+    yes: Yes = False,
+    inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Have this computer end idle machines: a pass every ten minutes, and a full sweep with a summary each night.
+
+    install shows the lines, asks, and writes them between two marks; all else of the crontab stays as it is, and a
+    second install changes nothing. A computer that slept catches up with its next pass. test runs a pass in cron's own
+    environment without ending anything, and says whether the credentials outlive the night: exit code 6 where they do
+    not.
+    """
+    _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
+    session = open_here(warn=False)
+    kind = "crontab" if crontab else "systemd" if systemd else None
+    if action is Action.INSTALL:
+        from cloudgpu.control.inputs.launch_request import duration
+        from cloudgpu.control.scheduler.cron import plan_install
+
+        span = duration(every, "--every")
+        _change(session, plan_install(session, os.environ, every=span, nightly=nightly, kind=kind), output, yes=yes)
+    elif action is Action.REMOVE:
+        from cloudgpu.control.scheduler.cron import plan_remove
+
+        _change(session, plan_remove(session, os.environ, kind=kind), output, yes=yes)
+    elif action is Action.SHOW:
+        _show(session, output)
+    else:
+        _test(session, output, inside=inside)
+
+
+def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
+    """Refuse what does not belong to the action, so that nothing is silently left out."""
+    from cloudgpu.errors import InvalidRequest
+
+    given = [] if action is Action.INSTALL else [option for option, value in of_install.items() if value]
+    if given:
+        said = f"{given[0]} belongs to cron install, not to cron {action}."
+        raise InvalidRequest(said, field=given[0], value=None, next="Run: cloudgpu cron --help")
+    if crontab and systemd:
+        said = "One job is enough: --crontab or --systemd."
+        raise InvalidRequest(said, field="--systemd", value=None, next="Leave one of them out.")
+    if (crontab or systemd) and action in (Action.SHOW, Action.TEST):
+        said = f"cron {action} looks at both places."
+        option = "--crontab" if crontab else "--systemd"
+        raise InvalidRequest(said, field=option, value=None, next=f"Run: cloudgpu cron {action}")
+
+
+def _change(session: Session, change: Change | None, output: Format, *, yes: bool) -> None:
+    from cloudgpu.control.scheduler.cron import carry_out, change_value
+
+    if change is None:
+        emit(output, {"table": None, "changed": False, "lines": [], "replaced": [], "notes": []},
+             "Nothing of cloudgpu is installed for this home.")  # fmt: skip
+        return
+    value = change_value(change, os.environ)
+    if value["changed"]:
+        place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[value["table"]]
+        what = "Take this out of" if change.after is None else "Write this into"
+        sys.stderr.write("".join(f"  {line}\n" for line in (value["lines"] or change_lines(change))))
+        confirm(f"{what} {place}?", yes=yes, why=f"This changes {place}")
+        value = carry_out(session, change, os.environ)
+    emit(output, value, _change_text(value, change))
+
+
+def change_lines(change: Change) -> list[str]:
+    """Return what would be taken out, line by line."""
+    return (change.before or "").rstrip("\n").split("\n")
+
+
+def _change_text(value: dict[str, Any], change: Change) -> str:
+    if change.after is None:
+        done = f"Taken out of {value['table']}: no pass is made by itself now."
+    elif value["changed"]:
+        done = f"Installed in {value['table']}. To see what it would do tonight: cloudgpu cron test"
+    else:
+        done = f"Installed in {value['table']} already, just so: nothing was changed."
+    return "\n".join([done, *value["notes"]])
+
+
+def _show(session: Session, output: Format) -> None:
+    from cloudgpu.cli.automation.cron_text import show_text
+    from cloudgpu.control.scheduler.cron import shown
+
+    value = shown(session, os.environ)
+    emit(output, value, show_text(value, session.clock()))
+    if value["unanswered"]:
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def _test(session: Session, output: Format, *, inside: bool) -> None:
+    from cloudgpu.control.scheduler.cron_test import exit_code, inside_value, trial_value
+
+    if inside:  # in cron's environment: for the process that asks, not for people
+        value = inside_value(session)
+        emit(Format.JSON, value, "")
+        return
+    from cloudgpu.cli.automation.cron_text import trial_text
+
+    value = trial_value(session, os.environ)
+    emit(output, value, trial_text(value, session.clock()))
+    code = exit_code(value)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,97 @@
+"""`cloudgpu orphans`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.core.model.identity import gap_text
+
+if TYPE_CHECKING:
+    from cloudgpu.control.resources.orphans import Survey
+    from cloudgpu.control.session.session import Session
+
+
+def command(
+    *,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what may go, after showing it and asking.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Only what has been left over for so long: 7d, 12h.")
+    ] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="--clean: make an image of each disk first, kept by name.")
+    ] = False,
+    stopped_older_than: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="--clean: also end machines that were stopped so long ago.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only what lies in this region.")] = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Find what launches have left in all regions: what it costs a month, which launch it came from, since when.
+
+    Disks, snapshots, images, addresses, network interfaces, security groups, key pairs, spot requests and timers
+    without a machine, and machines that are stopped and go on costing. --clean removes what nobody needs: not what a
+    hold covers, what is kept by name, what a launch is making, what another ledger owns, what is minutes old. A stopped
+    machine is only ended where --stopped-older-than says so. Exit code 8 when a region did not answer (the others are
+    shown, and cleaned), 9 when the removal of something that costs money could not be proved.
+    """
+    from cloudgpu.control.resources.documents import surveyed, wished
+    from cloudgpu.control.resources.orphans import survey
+
+    wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+    session = open_here()
+    found = survey(session, wish, region=region)
+    document = surveyed(found, snapshot=snapshot)
+    if clean and any(one["do"] != "stay" for one in document["orphans"]):
+        _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
+        return
+    _show(session, document, output, clean=clean)
+    _leave(document)
+
+
+def _clean(
+    session: Session, found: Survey, document: dict[str, Any], *, snapshot: bool, yes: bool, output: Format
+) -> None:
+    """Ask, remove what may go, and say what became of it."""
+    from cloudgpu.cli.automation.orphans_text import going, gone
+    from cloudgpu.control.resources.cleanup import clean
+    from cloudgpu.control.resources.documents import cleaned
+
+    for line in going(document, session.clock()).splitlines():
+        tell(line)
+    confirm(_question(document), yes=yes)
+    document, gravest = cleaned(found, clean(session, found.orphans, snapshot=snapshot))
+    emit(output, document, gone(document, session.clock()))
+    for fault in document["failed"]:
+        tell(f"error: {fault['message']} {fault['next'] or ''}")
+    _leave(document, 0 if gravest is None else gravest.exit_code)
+
+
+def _question(document: dict[str, Any]) -> str:
+    ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end"})
+    goes = sum(one["do"] == "remove" for one in document["orphans"])
+    parts = [f"remove {'this' if goes == 1 else f'these {goes} things'}"] if goes else []
+    parts += [f"end {', '.join(ends)} with all that is on {'them' if len(ends) > 1 else 'it'}"] if ends else []
+    asked = " and ".join(parts)
+    return f"{asked[0].upper()}{asked[1:]}? It cannot be undone."
+
+
+def _show(session: Session, document: dict[str, Any], output: Format, *, clean: bool) -> None:
+    from cloudgpu.cli.automation.orphans_text import listing
+
+    emit(output, document, listing(document, session.clock(), cleaned=clean))
+
+
+def _leave(document: dict[str, Any], code: int = 0) -> None:
+    """Say who did not answer, and leave with the exit code of the contract: 9 before 8 before the rest."""
+    from cloudgpu.errors import ProviderUnavailable, StopUnproved
+
+    for gap in document["unanswered"]:
+        tell(gap_text(gap["scope"], gap["why"]))
+    if document["unanswered"] and code != StopUnproved.exit_code:
+        code = ProviderUnavailable.exit_code
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,169 @@
+"""`cloudgpu policy`: which policies there are, what they say, and which one holds for a machine."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+class Action(StrEnum):
+    """What to do with policies."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPLAIN = "explain"
+    CHECK = "check"
+    SCHEMA = "schema"
+    PUBLISH = "publish"
+    WITHDRAW = "withdraw"
+
+
+def command(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="list|show|explain|check|schema|publish|withdraw",
+            help="list: all there are; show one; explain: which holds for a machine; check files; schema: for editors; "
+            "publish one for the whole lab; withdraw it.",
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]",
+            help="show, withdraw: a policy, or limits; explain: a machine; check: files; schema: policy or limits; "
+            "publish: a policy of yours, limits, or a file.",
+        ),
+    ] = None,
+    *,
+    output: Output = Format.TEXT,
+) -> None:
+    """Say what ends machines: which policies there are, which one holds for a machine, and why.
+
+    explain shows each rule, the strongest first, with when it would act. check reads the files that it is given, or
+    all that are not shipped: exit code 2 with the line and field of a fault. cloudgpu policy backtest is a verb of its
+    own: it tests one on the past. publish writes a policy, or limits.yaml, into the ledger, where it holds in every
+    home before a file of that name does; in a team only payers publish and withdraw.
+    """
+    given = names or []
+    if action is Action.SCHEMA:
+        _schema(given)
+        return
+    session = open_here()
+    if action is Action.LIST:
+        _none(action, given)
+        _list(session, output)
+    elif action is Action.SHOW:
+        _show(session, _one(action, given, session.settings.policy), output)
+    elif action is Action.EXPLAIN:
+        _explain(session, _one(action, given, None), output)
+    elif action is Action.PUBLISH:
+        _publish(session, _needed(action, given), output)
+    elif action is Action.WITHDRAW:
+        _withdraw(session, _needed(action, given), output)
+    else:
+        _check(session, given, output)
+
+
+def _list(session: Session, output: Format) -> None:
+    from cloudgpu.cli.automation.policy_text import list_text
+    from cloudgpu.control.policies.commands import listed
+
+    value = listed(session)
+    emit(output, value, list_text(value))
+
+
+def _show(session: Session, name: str | None, output: Format) -> None:
+    from cloudgpu.cli.automation.policy_text import show_text
+    from cloudgpu.control.policies.commands import shown
+
+    value = shown(session, name or session.settings.policy)
+    emit(output, value, show_text(value, session.clock()))
+
+
+def _explain(session: Session, name: str | None, output: Format) -> None:
+    from cloudgpu.cli.automation.policy_text import explain_text
+    from cloudgpu.control.policies.commands import explained
+
+    value = explained(session, name)
+    emit(output, value, explain_text(value, session.clock()))
+
+
+def _check(session: Session, files: list[str], output: Format) -> None:
+    from cloudgpu.control.policies.commands import checked
+
+    value = checked(session, files)
+    read = value["checked"]
+    text = "There is no policy of your own, and those that config.toml names are there."
+    if read:
+        text = f"Without a fault: {', '.join(read)}"
+    emit(output, value, text)
+
+
+def _publish(session: Session, name: str, output: Format) -> None:
+    from cloudgpu.control.policies.resolve import policy_paths
+    from cloudgpu.control.team.published import publish
+
+    value = publish(session, name, policy_paths(session.home))
+    says = f"{value['published']} is published as it was already"
+    if value["changed"]:
+        says = f"{value['published']} is published {'anew ' * value['replaced']}for everybody who uses this ledger"
+    emit(output, value, f"{says} (from {value['file']}).")
+
+
+def _withdraw(session: Session, name: str, output: Format) -> None:
+    from cloudgpu.control.team.published import withdraw
+
+    value = withdraw(session, name)
+    stays = "" if name == "limits" else " Machines that are there go by the text of their launch."
+    said = f"{name} is not published any more: each home goes by its own from the next launch on.{stays}"
+    emit(output, value, said)
+
+
+def _needed(action: Action, given: list[str]) -> str:
+    from cloudgpu.errors import InvalidRequest
+
+    name = _one(action, given, None)
+    if name is None:
+        way_out = f"For example: cloudgpu policy {action} limits"
+        raise InvalidRequest(f"policy {action} needs a name.", field="NAME", value=None, next=way_out)
+    return name
+
+
+def _schema(given: list[str]) -> None:
+    from cloudgpu.config.policies.schema import limits_schema, policy_schema
+    from cloudgpu.errors import InvalidRequest
+
+    made = {"policy": policy_schema, "limits": limits_schema}
+    which = given[0] if given else "policy"
+    if which not in made or len(given) > 1:
+        way_out = "Run: cloudgpu policy schema, or: cloudgpu policy schema limits"
+        raise InvalidRequest(
+            "There is a schema of policies, and one of limits.", field="NAME", value=which, next=way_out
+        )
+    emit(Format.JSON, made[which](), "")
+
+
+def _none(action: Action, given: list[str]) -> None:
+    from cloudgpu.errors import InvalidRequest
+
+    if given:
+        way_out = f"For one policy: cloudgpu policy show {given[0]}"
+        raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=given[0], next=way_out)
+
+
+def _one(action: Action, given: list[str], usual: str | None) -> str | None:
+    """Return the one name; None where none was given, which only makes sense where there is a usual one."""
+    from cloudgpu.errors import InvalidRequest
+
+    if len(given) > 1:
+        way_out = f"Run it once for each: cloudgpu policy {action} {given[0]}"
+        raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=given[1], next=way_out)
+    return given[0] if given else usual

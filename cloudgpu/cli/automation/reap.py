@@ -1,0 +1,112 @@
+"""`cloudgpu reap`: one pass, quiet when nothing happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+    from cloudgpu.core.reaper.result import Pass
+
+
+def command(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing anywhere.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of each machine, signal by signal, why it counts as what it does.")
+    ] = False,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="P", help="Judge all machines by this policy.")
+    ] = None,
+    max_stops: Annotated[
+        int | None, typer.Option("--max-stops", metavar="N", help="How many machines idle time alone may end. (20)")
+    ] = None,
+    nightly: Annotated[
+        bool, typer.Option("--nightly", help="A full sweep, disks and images too, and a summary in any case.")
+    ] = False,
+    cron: Annotated[
+        bool, typer.Option("--cron", help="As cron runs it: a sweep once a night; with --nightly nothing but that.")
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="How often passes come: warnings are given in time. (10m)"),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what is going on, also when nothing happens.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make one pass over all machines: end what nobody uses and what is over, warn, renew, and prove each stop.
+
+    Says nothing when nothing happened. Exit code 8 when a part did not answer or a policy cannot be resolved (all
+    others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
+    """
+    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.outage.notices import told_where_away
+    from cloudgpu.control.reaper.reaper import INTERVAL, ReapWish, reap
+    from cloudgpu.control.session.base import silent
+    from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
+
+    session = open_here(warn=False)
+    if cron:
+        session.check_there()
+    session.check_kept(os.environ)
+    with told_where_away(session) if cron else nullcontext():
+        session.ledger.check_in_use()
+        sweep = _is_sweep(session, nightly=nightly, cron=cron)
+    if cron and nightly and not sweep:
+        return
+    if not verbose:
+        session.tell, session.tell_waits = silent, session.tell
+    most = MAX_IDLE_STOPS if max_stops is None else max_stops
+    often = duration(every, "--every") or INTERVAL
+    wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
+    found = reap(session, wish)
+    if cron:
+        found = found.as_cron_tells_it()
+    _show(found, output, explain=explain, loud=verbose or sweep or dry_run)
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
+    """Say whether disks and images are looked at, too: when asked for, and from cron once a night."""
+    if not cron:
+        return nightly
+    from cloudgpu.config.files.zones import zone_of
+    from cloudgpu.control.scheduler.due import sweep_due
+    from cloudgpu.control.session.last_run import last_pass
+    from cloudgpu.errors import LedgerUnavailable
+
+    try:
+        last = last_pass(session.ledger)
+    except LedgerUnavailable:
+        return nightly  # the pass itself finds that out, and tells owners
+    return sweep_due(last, zone_of(session.settings.tz), session.clock())
+
+
+def _show(found: Pass, output: Format, *, explain: bool, loud: bool) -> None:
+    """Print the pass: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
+    from cloudgpu.cli.automation.reap_text import pass_text, wrong_text
+    from cloudgpu.views.reaper import explained, pass_value
+
+    if output is Format.JSON:
+        emit(output, pass_value(found, explain=explain), "")
+        return
+    if explain and found.seen:
+        from cloudgpu.cli.machines.why_text import texts
+
+        emit(output, None, texts(explained(found), found.begun_at) + "\n")
+    emit(output, None, pass_text(found, loud=loud))
+    wrong = wrong_text(found)
+    if wrong:
+        sys.stderr.write(wrong + "\n")

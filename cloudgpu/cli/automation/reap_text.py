@@ -1,0 +1,116 @@
+"""A pass as text: a line for each thing that happened, one that sums up, and what is wrong apart from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.machines.accounts_text import asked_lines
+from cloudgpu.cli.render import paragraph
+from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import UNKNOWN
+from cloudgpu.core.values.times import duration_text
+from cloudgpu.views.accounts import asked_value
+
+if TYPE_CHECKING:
+    from cloudgpu.core.reaper.decisions import Decision
+    from cloudgpu.core.reaper.result import Done, Pass, Told
+
+_DONE = {
+    Do.STOP: "stopped",
+    Do.PARK: "parked",
+    Do.TERMINATE: "terminated",
+    Do.IMAGE: "kept as an image",
+    Do.REMOVE: "its image is removed",
+    Do.RENEW: "renewed",
+}
+_WOULD = {
+    Do.KEEP: "would be kept",
+    Do.WARN: "would be warned",
+    Do.RENEW: "would be renewed",
+    Do.STOP: "would be stopped",
+    Do.PARK: "would be parked",
+    Do.TERMINATE: "would be terminated",
+    Do.IMAGE: "would be kept as an image",
+    Do.REMOVE: "its image would be removed",
+}
+
+
+def pass_text(found: Pass, *, loud: bool) -> str:
+    """Return what is said of a pass on stdout: nothing of one in which nothing happened, unless `loud`."""
+    if found.busy:
+        return paragraph(found.busy) if loud else ""
+    if found.is_quiet and not loud:
+        return ""
+    lines = [*_would(found)] if found.dry_run else [*_happened(found)]
+    asked = asked_lines(asked_value(found.asked, found.closed)) if loud else []
+    return "\n".join([*map(paragraph, lines), paragraph(summary(found)), *asked])
+
+
+def wrong_text(found: Pass) -> str:
+    """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
+    lines = [f"{one.name} may still be billed: {one.why}" for one in found.unproved]
+    lines += [gap_text(gap.scope, gap.why) for gap in found.unanswered]
+    lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in found.faults]
+    lines += [f"An alert was not taken: {why}." for why in found.undelivered]
+    return "\n".join(map(paragraph, lines))
+
+
+def summary(found: Pass) -> str:
+    """Return the pass in one line: how many machines, what was done with them, how long it took."""
+    count = len(found.decisions)
+    parts = [f"{count} machine{'' if count == 1 else 's'}"]
+    counts = found.decided if found.dry_run else _counts(found)
+    parts += [f"{number} {what}" for what, number in counts.items() if number]
+    if found.dry_run:
+        parts.append("nothing was changed")
+    return f"{'; '.join([parts[0], ', '.join(parts[1:])]) if parts[1:] else parts[0]} ({_took(found)})"
+
+
+def _took(found: Pass) -> str:
+    seconds = found.took.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds)  # noqa: PLR2004  (a minute)
+
+
+def _counts(found: Pass) -> dict[str, int]:
+    return {
+        "ended": len(found.ended),
+        "renewed": len(found.renewed),
+        "warned": len({one.machine for one in found.warned}),
+        "left in the end": len(found.spared),
+        "not proved": len(found.unproved),
+    }
+
+
+def _happened(found: Pass) -> Iterator[str]:
+    yield from found.sentences
+    yield from map(_done, (*found.ended, *found.renewed))
+    yield from map(_told, found.warned)
+    for one in found.spared:
+        yield f"{one.name}: left, {one.why}"
+
+
+def _done(one: Done) -> str:
+    return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
+
+
+def _told(one: Told) -> str:
+    how = " and ".join(way for way in one.how if way != "ledger")
+    return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
+
+
+def _would(found: Pass) -> Iterator[str]:
+    yield from found.sentences
+    for one in found.decisions:
+        yield _decision(one)
+
+
+def _decision(one: Decision) -> str:
+    still = one.activity == UNKNOWN and one.why.startswith("it is ")  # what does not run has no use to be known
+    use = "" if still else f"{one.activity}, "
+    return f"{one.name}: {_WOULD[one.do]}{_by(one.rule)}: {use}{one.why}"
+
+
+def _by(rule: str) -> str:
+    return "" if rule == Rule.NONE else f" ({rule})"

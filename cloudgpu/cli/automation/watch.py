@@ -1,0 +1,131 @@
+"""`cloudgpu watch`: passes, budgets, alerts and prices from one process that stays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli import interrupt
+from cloudgpu.cli.common import Format, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+EVERY = "10m"
+LEAST, MOST = timedelta(seconds=1), timedelta(days=1)
+
+
+def command(
+    *,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often a pass is made.")] = EVERY,
+    prices: Annotated[
+        str, typer.Option("--prices", metavar="TIME", help="How often prices are refreshed; never: not at all.")
+    ] = "1d",
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on loopback.")
+    ] = None,
+    status: Annotated[bool, typer.Option("--status", help="Say who watches, the last pass and the next.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Look after machines until it is ended: a pass every ten minutes, budgets, alerts, and prices once a day.
+
+    What is due is read from the ledger: after a crash, or a night in which the computer slept, it is done at once. Two
+    of them, and cron, may watch one ledger: one pass is made at a time, and the second goes on where the first has
+    ended. SIGTERM ends it after the stop that is under way, Ctrl-C at once. --status only says how things stand.
+    """
+    if status:
+        _status(open_here(warn=False), output)
+    else:
+        _watch(every, prices, metrics, output)
+
+
+def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None:
+    from cloudgpu.control.scheduler.metrics_server import address_of
+    from cloudgpu.control.scheduler.watch import Watch, announcing, ended_by_signals
+
+    if output is Format.JSON:
+        raise _not_json()
+    often = _span(every, "--every")
+    address = None if metrics is None else address_of(metrics)
+    session = open_here(warn=False)
+    session.check_kept(os.environ)
+    session.ledger.check_in_use()
+    watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
+    with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
+        _say(f"watching, with a pass every {every}" + (f"; metrics at {at}" if at else ""))
+        _say_asked(session)
+        done = watch.run()
+    _say("ended")
+    if watch.moved is not None:
+        raise watch.moved
+    if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
+        interrupt.let_go()
+
+
+def _say_asked(session: Session) -> None:
+    """Say whom passes ask, as far as is known before the first one."""
+    from cloudgpu.cli.machines.accounts_text import asked_lines
+    from cloudgpu.control.session.accounts import asked_of, used_accounts
+    from cloudgpu.errors import LedgerUnavailable
+    from cloudgpu.views.accounts import asked_value
+
+    with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
+        for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):
+            _say(" ".join(line.split()))
+
+
+def _span(text: str, option: str) -> timedelta:
+    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.errors import InvalidRequest
+
+    span = duration(text, option)
+    if span is None or not LEAST <= span <= MOST:
+        raise InvalidRequest(
+            f"{option} has to be from 1s to 1d.", field=option, value=text, next=f"For example: {option} 10m"
+        )
+    return span
+
+
+def _say(sentence: str) -> None:
+    """Write a line with its time on stderr, where a service's log finds it."""
+    from datetime import UTC, datetime
+
+    sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
+    sys.stderr.flush()
+
+
+def _status(session: Session, output: Format) -> None:
+    from cloudgpu.control.inputs.launch_request import duration
+    from cloudgpu.control.scheduler.status import status_value
+
+    value = status_value(session, duration(EVERY, "--every") or MOST)
+    emit(output, value, _status_text(value, session))
+
+
+def _status_text(value: dict[str, Any], session: Session) -> str:
+    from cloudgpu.cli.automation.cron_text import last_text
+    from cloudgpu.cli.render import ago, when
+    from cloudgpu.core.values.times import duration_text
+
+    now = session.clock()
+    lines = [
+        f"Process {one['pid']} watches since {ago(one['since'], now)}: a pass every {duration_text(one['every_s'])}"
+        + (f", metrics at {one['metrics']}." if one["metrics"] else ".")
+        for one in value["watching"]
+    ] or ["Nothing watches on this computer."]
+    lines += ["A pass is being made now."] if value["passing"] else []
+    lines.append(last_text(value["last"], now))
+    lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
+    return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
+
+
+def _not_json() -> Exception:
+    from cloudgpu.errors import InvalidRequest
+
+    said = "watch goes on and on: it has no one answer."
+    return InvalidRequest(said, field="--output", value="json", next="Run: cloudgpu watch --status -o json")

@@ -1,0 +1,117 @@
+"""`cloudgpu down`."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, emit, open_here, tell
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
+
+
+def command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="The machines to end.", autocompletion=_complete_name)
+    ] = None,
+    *,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every machine of this ledger; in a team, every one of yours.")
+    ] = False,
+    lost: Annotated[
+        str | None,
+        typer.Option("--lost", metavar="WHY", help="Take a machine that cannot be reached from here for gone."),
+    ] = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """End machines and all that was made with them, and prove that they are gone.
+
+    A parked machine's image goes with it. Volumes and saved images stay: they are named, with what they cost. Can be
+    repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one could not be
+    proved; the others are ended all the same.
+
+    --lost is for a machine whose computer or account will never answer again, such as a host that was installed anew:
+    nothing is asked to end, the ledger counts it as gone from now on, and says by whose word and why. It is refused
+    where the machine can be asked from here.
+    """
+    from cloudgpu.cli.machines.accounts_text import asked_lines
+    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.render import spent, without_price
+    from cloudgpu.cli.storage.retained import monthly
+    from cloudgpu.control.api.down import ended, to_end
+    from cloudgpu.control.lifecycle.termination_summary import end_words, still_running
+    from cloudgpu.control.team.law import others_note
+
+    session = open_here()
+    if all_ and not names:
+        session.check_kept(os.environ)
+    session.check_ends_here()
+    if lost is not None:
+        _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
+        return
+    wanted = to_end(session, names or [], all_=all_)
+    running = still_running(session, wanted.rows)
+    for line in running_lines(running):
+        tell(line)
+    if wanted.rows:
+        listed = ", ".join(row["name"] for row in wanted.rows)
+        whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
+        confirm(f"End {listed}? {end_words(session, wanted.rows)}{whose}", yes=yes)
+    document, gravest = ended(session, wanted, running)
+    now = session.clock()
+    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
+    gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
+    gone += [_kept_files(value) for value in document["kept_files"]]
+    gone += [f"Left alone: {row['name']}, for {row['owner'] or 'nobody that is known'}." for row in wanted.others]
+    if gravest and not gone and len(document["failed"]) == 1:
+        raise gravest
+    asked = asked_lines(document) if all_ and not gravest else []
+    emit(output, document, "\n".join([*(gone or ([] if gravest else ["No machine is running."])), *asked]))
+    for fault in document["failed"]:
+        tell(f"error: {fault['message']} {fault['next'] or ''}")
+    if gravest:
+        raise typer.Exit(gravest.exit_code)
+
+
+def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
+    from cloudgpu.cli.render import spent, without_price
+    from cloudgpu.control.inventory.listing import machine
+    from cloudgpu.control.lifecycle.lost import lose
+    from cloudgpu.errors import InvalidRequest
+
+    if all_ or len(names) != 1:
+        message = "--lost is about one machine, which has to be named."
+        raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
+    row = session.find(names[0], ended=True)
+    confirm(f"Take {row['name']} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
+    value = machine(session, lose(session, row, why))
+    words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
+    emit(
+        output,
+        {"ended": [value], "running": [], "kept": [], "kept_files": []}
+        | {"failed": [], "others": [], "asked": [], "not_asked": []},
+        words,
+    )
+
+
+def _kept_files(value: dict[str, Any]) -> str:
+    """Return which files stay on the user's own computer, since somebody made or changed them."""
+    more = value["count"] - len(value["files"])
+    listed = ", ".join(value["files"]) + (f" and {more} more" if more else "")
+    return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
+
+
+def _gone(value: dict[str, Any], now: datetime) -> str:
+    """Return that a machine is gone, and since when where it had ended long before it was asked to."""
+    from cloudgpu.cli.render import when
+    from cloudgpu.core.values.times import from_iso
+
+    had_ended = value["ended"] and now - from_iso(value["ended"]) > PROVED_WITHIN
+    return f"{value['name']} is gone{' since ' + when(value['ended'], now) if had_ended else ''}."

@@ -1,0 +1,46 @@
+"""`cloudgpu extend`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.machines.launching import Override
+
+
+def command(
+    name: Name,
+    by: Annotated[str, typer.Argument(metavar="BY", help="By how much, like 4h.")],
+    *,
+    override: Override = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make a machine's lease longer, counted from its end (from now when it is over).
+
+    Past renew-until that end moves along, and the question says so. Exit code 3 where a budget does not carry that.
+    """
+    from cloudgpu.cli.render import when
+    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.lifecycle.lease import extend, plan_extension
+    from cloudgpu.control.team.law import check_override, others_note
+    from cloudgpu.core.values.times import iso
+    from cloudgpu.views.machines import machine_value
+
+    session = open_here()
+    span, reason = duration(by, "BY"), check_reason(override)
+    row = session.find(name)
+    whose = others_note(session, row, "extend")
+    check_override(session, reason)
+    if span is None:
+        return
+    extension = plan_extension(session, row, span)
+    end = when(iso(extension.lease.expires), session.clock())
+    moves = "; renew-until moves there too" if extension.moves_renew_until else ""
+    confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.{whose}", yes=yes)
+    row = extend(session, extension, override=reason)
+    end = when(row["expires"], session.clock())
+    lives = "lives until" if row["state"] == "running" else f"is {row['state']}; its lease ends"
+    emit(output, machine_value(row, session.clock()), f"{row['name']} {lives} {end}{moves}.")

@@ -1,0 +1,63 @@
+"""`cloudgpu show`: one machine, why it counts as in use or idle, and its history."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", "-r", help="Ask its provider first; with --why the machine, too.")
+    ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Signal by signal: is it in use, and when would it be ended?")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="All that was decided, warned of, asked and seen: who, when, why.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show one machine: state, price with its source and date, what it has cost, lease, access.
+
+    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too. --why says by which signs
+    a machine counts as in use, idle or unknown: by the samples that the latest pass has kept here, or with --refresh
+    by what the machine says now. --history is every line of the ledger about it, oldest first, in words.
+    """
+    from cloudgpu.control.api.show import shown
+
+    session = open_here()
+    value = shown(session, name, refresh=refresh, history=history, why=why)
+    emit(output, value, _text(value, session.clock()))
+
+
+def _text(value: dict[str, Any], now: Any) -> str:
+    from cloudgpu.cli.machine_text import machine
+
+    parts = []
+    if "why" in value:
+        from cloudgpu.cli.machines.why_text import text
+
+        parts.append(text(value["why"], now))
+    if not parts:
+        parts.append(machine(value, now))
+    if "history" in value:
+        parts.append(_history(value["history"]))
+    return "\n\n".join(parts)
+
+
+def _history(lines: list[dict[str, Any]]) -> str:
+    """Return the ledger's lines in words: when, who, from where, what and why."""
+    from cloudgpu.cli.render import wrapped
+    from cloudgpu.views.history import told, who
+
+    shown = []
+    for line, said in zip(lines, told(lines), strict=True):
+        at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
+        shown.append(wrapped(f"{who(line)}: {said}", at, " " * 23))
+    return "\n".join(shown)

@@ -1,0 +1,134 @@
+"""`cloudgpu start`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.machines import launching as options
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from cloudgpu.control.session.session import Session
+
+Row = dict[str, Any]
+AWAKE = ("running", "pending")
+
+
+class Asked(NamedTuple):
+    """How long it is to live, None as its launch said, and why a budget is to be passed."""
+
+    lease: timedelta | None
+    renew_until: timedelta | None
+    override: str | None
+
+
+def command(
+    name: MaybeName = None,
+    *,
+    lease: Annotated[str | None, typer.Option(metavar="TIME", help="The new lease, like 8h.")] = None,
+    renew_until: options.RenewUntil = None,
+    override: options.Override = None,
+    move: Annotated[
+        bool,
+        typer.Option("--move", help="Where it has no capacity: launch its image elsewhere in the region, any type."),
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Start a stopped machine under a new lease, and wait until SSH is verified.
+
+    A parked machine, and one that was interrupted and left its disk, is launched again from its image, under its own
+    name; the image is removed when the machine has come up. Exit code 4 where there is no capacity: what is kept stays.
+    """
+    from cloudgpu.control.inputs.launch_request import check_reason, duration
+    from cloudgpu.control.launch.restore import settled_first
+    from cloudgpu.control.team.law import check_may, check_override
+    from cloudgpu.core.model.machine import comes_back
+    from cloudgpu.views.machines import machine_value
+
+    session = open_here()
+    asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
+    row = session.find(name)
+    check_may(session, row, "start")
+    check_override(session, asked.override)
+    row = settled_first(session, row)
+    if move and not comes_back(row):
+        row = _moved(session, row, asked, yes=yes)
+    if comes_back(row):
+        row = _brought_back(session, row, asked, wider=move, wait=not no_wait, yes=yes, output=output)
+    else:
+        row = _started(session, row, asked, wait=not no_wait, yes=yes)
+    value = machine_value(row, session.clock())
+    emit(output, value, f"{row['name']} is {row['state']}.{_next(session, row)}")
+
+
+def _next(session: Session, row: Row) -> str:
+    from cloudgpu.cli.render import next_steps
+    from cloudgpu.control.launch.templates import opens_jupyter
+
+    if row["state"] != "running":
+        return f" See: cloudgpu show {row['name']} --refresh"
+    return "\n" + next_steps(row["name"], jupyter=opens_jupyter(session, row))
+
+
+def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:
+    from cloudgpu.cli.render import dollars, price
+    from cloudgpu.control.inventory.sync import refresh
+    from cloudgpu.control.launch.restore import start_stopped
+    from cloudgpu.control.lifecycle.lifecycle import new_lease
+    from cloudgpu.core.launch.plan import run_cost
+    from cloudgpu.core.values.money import Money
+    from cloudgpu.views.machines import machine_value, usd
+
+    until = new_lease(session, row, asked.lease, asked.renew_until)
+    if row["state"] in AWAKE:
+        row = refresh(session, row)
+    if row["state"] not in AWAKE:  # else nothing is spent, and `start` says that it runs
+        value = machine_value(row, session.clock())
+        lives = until.expires - session.clock()
+        cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
+        to_the_end = f"{dollars(cost)} for the machine to the end of its new lease"
+        confirm(f"Start {row['name']} at {price(value['price'])}; {to_the_end}?", yes=yes)
+    return start_stopped(session, row, until, wait=wait, override=asked.override)
+
+
+def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
+    """Ask, with what it costs, end the stopped machine and make an image of its disk."""
+    from cloudgpu.control.launch.restore import check_move, move, plan_move
+    from cloudgpu.control.lifecycle.lifecycle import new_lease
+
+    found = plan_move(session, row)
+    check_move(session, found, new_lease(session, row, asked.lease, asked.renew_until), asked.override)
+    cheapest, per_month = found.offers[0], found.image.per_month
+    costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
+    confirm(
+        f"Move {row['name']} out of {row['zone']}? It ends, and its disk becomes an image ({costs}), which is launched "
+        f"from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
+        yes=yes,
+    )
+    return move(session, row, why="it is moved")
+
+
+def _brought_back(
+    session: Session, row: Row, asked: Asked, *, wider: bool, wait: bool, yes: bool, output: Format
+) -> Row:
+    """Show the plan of the launch from the image, ask, and carry it out."""
+    from cloudgpu.cli.machines.up import tell_plan
+    from cloudgpu.control.launch.budget_preview import check_budgets, planned
+    from cloudgpu.control.launch.restore import come_back, plan_comeback
+
+    prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)
+
+    def agree() -> None:
+        tell_plan(planned(session, prepared), session.clock(), output)
+        no = f"{row['name']} was not launched; its image is kept."
+        confirm(f"Launch {row['name']} again from its image?", yes=yes, no=no)
+
+    check_budgets(session, prepared)
+    agree()
+    return come_back(session, prepared, wait=wait, agree=agree)

@@ -1,0 +1,60 @@
+"""`cloudgpu stop`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
+
+
+def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format.TEXT) -> None:
+    """Stop a machine: what runs on it ends, its disk is kept, and it is proved not to be billed any more.
+
+    A machine that cannot be stopped (one-time spot) is parked: it ends, and an image of its disk is kept from which
+    `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
+    `ls --refresh` or `start` goes on with it.
+    """
+    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.control.lifecycle.lifecycle import check_stop, stop
+    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.outage.discovery import to_stop
+    from cloudgpu.control.team.law import others_note
+    from cloudgpu.views.machines import machine_value
+
+    session = open_here()
+    row = to_stop(session, name)
+    whose = others_note(session, row, "stop")
+    check_stop(row)
+    for line in running_lines(still_running(session, [row])):
+        tell(line)
+    if row["stop_means"]:
+        confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.{whose}", yes=yes)
+    else:
+        confirm(f"Stop {row['name']}?{whose}", yes=yes)
+    value = machine_value(stop(session, row, why="asked by the user"), session.clock())
+    emit(output, value, _said(value) + _lost(row["stop_means"] or ""))
+
+
+def _said(value: dict[str, Any]) -> str:
+    from cloudgpu.cli.render import dollars, stays, steps, while_stopped
+    from cloudgpu.control.session.accounts import is_owned
+
+    name = value["name"]
+    if not stays(value):
+        stays_billed = while_stopped(value)
+        if stays_billed:
+            return (
+                f"{name} is {value['state']} and not billed; what stays is.\n"
+                f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
+            )
+        unbilled = "" if is_owned(value) else " and not billed"
+        return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
+    costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
+    ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
+    return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(ways)}"
+
+
+def _lost(means: str) -> str:
+    """Return what a stop has erased, as a line; empty for nothing. `means` is what a stop does, as the plan says it."""
+    _, erases, what = means.partition("erases its ")
+    return f"\n  What was on its {what.partition(' and ')[0]} is lost." if erases else ""

@@ -1,0 +1,170 @@
+"""`cloudgpu up`: plan, ask, launch, wait until SSH is verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.machines import launching as options
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.session.session import Session
+
+
+def command(
+    *,
+    provider: options.Provider = None,
+    account: options.Account = None,
+    gpu: options.Gpu = None,
+    instance_type: options.InstanceType = None,
+    region: options.Region = None,
+    zone: options.Zone = None,
+    spot: options.Spot = None,
+    or_on_demand: options.OrOnDemand = False,
+    persistent: options.Persistent = False,
+    max_price: options.MaxPrice = None,
+    template: options.Template = None,
+    image: options.Image = None,
+    disk: options.Disk = None,
+    volume: options.Volume = None,
+    ssh_from: options.SshFrom = None,
+    ssh_from_anywhere: options.SshFromAnywhere = False,
+    subnet: options.Subnet = None,
+    security_group: options.SecurityGroup = None,
+    no_public_ip: options.NoPublicIp = False,
+    jump: options.Jump = None,
+    name: options.MachineName = None,
+    key: options.Key = None,
+    new: options.New = False,
+    policy: options.Policy = None,
+    lease: options.Lease = None,
+    renew_until: options.RenewUntil = None,
+    owner: options.Owner = None,
+    project: options.Project = None,
+    override: options.Override = None,
+    dry_run: options.DryRun = False,
+    wait_start: options.WaitStart = False,
+    no_wait: options.NoWait = False,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Launch a GPU machine.
+
+    Shows what it will launch, where, on which market, at which price with its source, until when, and what `stop`
+    will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
+    The same request again returns the same machine. Exit code 3 where a budget does not carry it. The template's
+    on_start may go on after that: --wait-start waits for it, up to an hour; exit code 2 where it failed, and the
+    machine goes on.
+    """
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.inputs.launch_request import Asked, wish_of
+    from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
+    from cloudgpu.control.launch.launch import launch, launched
+    from cloudgpu.control.launch.plan import prepare
+    from cloudgpu.control.launch.templates import opens_jupyter
+
+    if wait_start and no_wait:
+        says = "--wait-start waits for more than --no-wait leaves out."
+        raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
+    wish = wish_of(**{word: asked[word] for word in Asked.__annotations__})
+    session = open_here()
+    prepared = prepare(session, wish)
+    look_for_budgets(session, prepared)
+    document = planned(session, prepared)
+    if dry_run:
+        if not all(one["fits"] for one in document["plan"]["budgets"]):
+            tell_plan(document, session.clock(), output)
+            check_budgets(session, prepared)
+        emit(output, document, _plan_text(document, session.clock()))
+        return
+    session.check_launchable()
+
+    def agree() -> None:
+        tell_plan(document, session.clock(), output)
+        check_budgets(session, prepared)
+        confirm("Launch it?", yes=yes)
+
+    if document["existing"] is None:
+        agree()
+    done = launch(session, prepared, wait=not no_wait, agree=agree)
+    ready = not no_wait and done.row["state"] == "running"
+    on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
+    result = launched(session, prepared, done, on_start)
+    emit(output, result, _result_text(result, ready=not no_wait, jupyter=opens_jupyter(session, done.row)))
+
+
+def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
+    """Return how far the template's script is, at its end where that is waited for."""
+    from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
+    from cloudgpu.control.session.accounts import is_owned
+
+    if not wait:
+        return on_start_of(session, row, template)
+    try:
+        return wait_for_on_start(session, row, template)
+    except KeyboardInterrupt:
+        billed = "" if is_owned(row) else " and billed"
+        tell(f"Interrupted. {row['name']} is ready{billed}, and its on_start goes on.")
+        raise
+
+
+def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
+    """Show the plan on stderr, so that stdout stays the answer's."""
+    import sys
+
+    if output is Format.TEXT:
+        sys.stderr.write(_plan_text(document, now) + "\n")
+
+
+def _plan_text(document: dict[str, Any], now: Any) -> str:
+    from cloudgpu.cli.machines.planned import plan
+
+    text = "Plan\n" + plan(document["plan"], now)
+    if document["existing"]:
+        text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
+        text += "".join(f"\n  {_differs(one)}" for one in document["differs"])
+    return text
+
+
+def _result_text(result: dict[str, Any], *, ready: bool, jupyter: bool) -> str:
+    from cloudgpu.cli.render import next_steps
+
+    machine = result["machine"]
+    name = machine["name"]
+    if result["found"]:
+        tell(f"{name} was already launched by the same request; --new launches a second one")
+        for one in result["differs"]:
+            tell(_differs(one))
+    if machine["kept"] and machine["ended"]:
+        return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"
+    if machine["state"] in ("stopped", "deallocated"):
+        return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
+    if not ready:
+        return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
+    steps = next_steps(name, jupyter=jupyter)
+    return f"{name} is ready{_start_text(name, result['on_start'])}.\n{_at_cloud(machine)}{steps}"
+
+
+def _start_text(name: str, on_start: str | None) -> str:
+    """Return what has to be said of the template's script beside `ready`; nothing where it has ended well."""
+    from cloudgpu.control.access.on_start import LOG
+
+    if on_start == "running":
+        return f"; on_start still runs (its log: cloudgpu exec {name} -- tail -f {LOG})"
+    return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
+
+
+def _differs(one: dict[str, str]) -> str:
+    """Return in what a found machine is not as was asked, and how to have it so."""
+    return f"not changed: {one['option']} {one['asked']} was asked; it has {one['has']}. To change it: {one['change']}"
+
+
+def _at_cloud(machine: dict[str, Any]) -> str:
+    """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
+    from cloudgpu.cli.render import at_cloud
+    from cloudgpu.control.session.accounts import is_owned
+
+    found = None if is_owned(machine) else at_cloud(machine)
+    return f"  at the cloud: {found}\n" if found else ""

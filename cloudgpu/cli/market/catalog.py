@@ -1,0 +1,121 @@
+"""`cloudgpu catalog`: what the price list says and said, and its refreshing."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+
+
+class Action(StrEnum):
+    """What to do with the catalogue."""
+
+    SHOW = "show"
+    DIFF = "diff"
+    REFRESH = "refresh"
+
+
+def command(
+    action: Annotated[Action, typer.Argument(metavar="show|diff|refresh", help="What to do.")] = Action.SHOW,
+    name: Annotated[
+        str | None, typer.Argument(metavar="TYPE", help="show: a machine type, or a kind of storage like gp3.")
+    ] = None,
+    *,
+    provider: Annotated[list[str] | None, typer.Option(metavar="KIND", help="aws, azure or gcp; without, all.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="refresh: with whose credentials to ask.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="show: prices of this region alone.")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="show: also earlier prices, each with its source and date.")
+    ] = False,
+    last: Annotated[
+        bool, typer.Option("--last", help="diff: against the refresh before, not what is embedded.")
+    ] = False,
+    factor: Annotated[
+        str | None, typer.Option(metavar="N", help="How many times the last price the next may be; 2 without.")
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="refresh: take also what moved further than that.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show what things cost, by which source and as of when; refresh that from the providers' price lists; compare.
+
+    Refreshed prices stand over the embedded ones. A part of a list that does not answer keeps its prices and their
+    date, and is named: exit code 8. A price that moved by more than --factor is reported and not taken, unless --accept
+    says so; one that is no price in US dollars above zero is refused by name.
+    """
+    _check(action, name, region, history=history, last=last, accept=accept, account=account)
+    if action is Action.REFRESH:
+        _refresh(provider or [], account, factor, accept=accept, output=output)
+        return
+    from cloudgpu.control.catalog.market import use_refreshed
+
+    use_refreshed(os.environ)
+    one = _one(provider)
+    if action is Action.DIFF:
+        _diff(one, factor, last=last, output=output)
+    else:
+        _show(name, one, region, history=history, output=output)
+
+
+def _check(action: Action, name: str | None, region: str | None, **given: Any) -> None:
+    """Refuse what does not belong to the action, so that nothing is silently left out."""
+    belongs = {"TYPE": Action.SHOW, "--region": Action.SHOW, "--history": Action.SHOW, "--last": Action.DIFF}
+    belongs |= {"--accept": Action.REFRESH, "--account": Action.REFRESH}
+    said = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
+    for option, owner in belongs.items():
+        if said[option] and action is not owner:
+            message = f"{option} belongs to catalog {owner}, not to catalog {action}."
+            raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")
+    for option in ("--region", "--history"):
+        if said[option] and not name:
+            message = f"{option} needs the type that it is about."
+            raise InvalidRequest(message, field="TYPE", value=None, next="Run: cloudgpu catalog show g5.xlarge")
+
+
+def _one(provider: list[str] | None) -> str | None:
+    if provider and len(provider) > 1:
+        message = "One provider at a time, or all."
+        raise InvalidRequest(message, field="--provider", value=provider[1], next="Leave all but one out.")
+    return provider[0] if provider else None
+
+
+def _show(name: str | None, provider: str | None, region: str | None, *, history: bool, output: Format) -> None:
+    from cloudgpu.cli.market.prices import overview_text, shown_text
+    from cloudgpu.control.catalog.prices import overview, shown
+
+    now = datetime.now(UTC)
+    if name is None:
+        value = overview(provider, now)
+        emit(output, value, overview_text(value))
+    else:
+        value = shown(name, provider, region, now, history=history)
+        emit(output, value, shown_text(value))
+
+
+def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
+    from cloudgpu.cli.market.prices import difference_text
+    from cloudgpu.control.catalog.prices import difference
+    from cloudgpu.control.catalog.refresh import factor_of
+
+    value = difference(provider, factor_of(factor), last=last)
+    emit(output, value, difference_text(value))
+
+
+def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
+    from cloudgpu.cli.market.prices import refresh_text
+    from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
+
+    value = refresh(open_here(), providers, account, factor=factor_of(factor), accept=accept)
+    emit(output, value, refresh_text(value))
+    for one in value["providers"]:
+        for gap in one["unanswered"]:
+            tell(f"{gap['scope']}: no answer, so its prices and their dates stay: {gap['why']}")
+        for row in one["refused"]:
+            tell(f"{one['provider']}: refused: {row['row']} {row['why']}.")
+    if not is_whole(value):
+        raise typer.Exit(ProviderUnavailable.exit_code)

@@ -1,0 +1,117 @@
+"""`cloudgpu estimate`: what machines would cost on every provider, side by side; needs no account."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.money.cost import Currency, Rate, RateDate
+
+if TYPE_CHECKING:
+    from cloudgpu.control.advice.estimate_request import AskedOfEstimate
+
+Text = str | None
+
+
+def _option(*names: str, metavar: str, help: str) -> Any:  # noqa: A002  (typer's word)
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+def command(
+    *,
+    gpu: Annotated[Text, _option("--gpu", metavar="NAME[:COUNT]", help="For example l4 or a100-80gb:8.")] = None,
+    type_: Annotated[Text, _option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
+    number: Annotated[str, _option("--number", metavar="N", help="How many machines.")] = "1",
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
+    provider: Annotated[Text, _option("--provider", metavar="KIND", help="aws, gcp or azure.")] = None,
+    region: Annotated[Text, _option("--region", metavar="NAME", help="Only there; else the cheapest.")] = None,
+    disk: Annotated[
+        list[str] | None,
+        _option("--disk", metavar="TYPE", help="gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
+    ] = None,
+    disk_gb: Annotated[
+        str, _option("--disk-gb", metavar="GB", help="The size of each machine's disk; 0 counts none.")
+    ] = "100",
+    address: Annotated[
+        str, _option("--address", metavar="KIND", help="ephemeral (while it runs), static or none.")
+    ] = "ephemeral",
+    committed: Annotated[
+        Text, _option("--committed", metavar="TERM", help="1y or 3y where known, or what you were quoted: 37%.")
+    ] = None,
+    hours_per_day: Annotated[Text, _option("--hours-per-day", metavar="H", help="24 if left out.")] = None,
+    days_per_week: Annotated[Text, _option("--days-per-week", metavar="D", help="7 if left out.")] = None,
+    flops: Annotated[
+        Text, _option("--flops", metavar="N", help="Operations of one piece of work, like 3.1e20, in place of hours.")
+    ] = None,
+    precision: Annotated[
+        Text, _option("--precision", metavar="TYPE", help="Of --flops: fp32, fp16, bf16 or fp8; fp16 if left out.")
+    ] = None,
+    efficiency: Annotated[
+        Text, _option("--efficiency", metavar="PART", help="Of the peak; 0.3 between 0.2 and 0.5 if left out.")
+    ] = None,
+    like: Annotated[
+        Text, _option("--like", metavar="NAME", help="The work that this machine of the ledger did, in place of hours.")
+    ] = None,
+    work: Annotated[
+        Text, _option("--work", metavar="KIND", help="Of --like: training or inference; training if left out.")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="Every type, also those that can probably not be launched.")
+    ] = False,
+    currency: Currency = None,
+    rate: Rate = None,
+    rate_date: RateDate = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Say what machines would cost on every provider, cheapest first: machine, disk and address.
+
+    For use that goes on: a day, a month and a year of it, by --hours-per-day and --days-per-week. For work that ends:
+    its hours and what it costs in all, by --flops, or by --like, a machine that did it before. Each line is the
+    cheapest type of a GPU at a provider, in its cheapest region; --all has every type.
+
+    The prices are a dated list that comes with cloudgpu, or what `catalog refresh` last read: no offers. Below the
+    table stands what the figures rest on. Nothing that fits is no error (exit code 0).
+    """
+    asked: AskedOfEstimate = {
+        "gpu": gpu,
+        "type": type_,
+        "number": number,
+        "spot": spot,
+        "provider": provider,
+        "region": region,
+        "disk": disk,
+        "disk_gb": disk_gb,
+        "address": address,
+        "committed": committed,
+        "hours_per_day": hours_per_day,
+        "days_per_week": days_per_week,
+        "flops": flops,
+        "precision": precision,
+        "efficiency": efficiency,
+        "like": like,
+        "work": work,
+        "all": all_,
+        "currency": currency,
+        "rate": rate,
+        "rate_date": rate_date,
+    }
+    _answer(asked, output)
+
+
+def _answer(asked: AskedOfEstimate, output: Format) -> None:
+    from datetime import UTC, datetime
+
+    from cloudgpu.cli.market.estimate_text import estimate_text
+    from cloudgpu.control.advice.estimate import estimated, estimated_here
+    from cloudgpu.control.advice.estimate_request import estimate_wish
+
+    if asked.get("like") is None:
+        document, wish = estimated_here(os.environ, datetime.now(UTC), asked)
+    else:
+        session = open_here()
+        wish = estimate_wish(session.settings, session.clock(), **asked)
+        document = estimated(session, wish)
+    emit(output, document, estimate_text(document, wish.currency))

@@ -1,0 +1,167 @@
+"""What stands below the tables of `estimate`: what they rest on, what their marks mean, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cloudgpu.cli.market.estimate_marks import Amounts, finite, marks, rests, short
+from cloudgpu.cli.render import dollars, paragraph
+
+Document = dict[str, Any]
+NAMED = 4  # types that a reason names before it says how many more
+_WISHES = {
+    "gpu": "--gpu",
+    "gpu_count": "the number of GPUs",
+    "provider": "--provider",
+    "region": "--region",
+    "market": "--spot",
+    "type": "--type",
+}
+
+
+def notes(document: Document, shown: Amounts) -> Iterator[str]:
+    """Yield what stands below the tables, block by block."""
+    found = document["estimates"]
+    yield "\n".join(
+        paragraph(one)
+        for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
+    )
+    yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
+    yield "\n".join(paragraph(one) for one in (_currency(document), _fees(document, shown)) if one)
+
+
+def _range(first: Document, shown: Amounts) -> Iterator[str]:
+    """Yield between what the first lies, which the table leaves out where amounts are long."""
+    if first["low"] != first["high"]:
+        ends = " and ".join(shown.with_code(first[name]["usd"]) for name in ("low", "high"))
+        yield f"The first is between {ends}."
+
+
+def _dates(document: Document) -> str:
+    found = document["estimates"]
+    days = sorted(one["price"]["as_of"][:10] for one in found)
+    span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
+    asked = document["asked"]
+    where = f"in {asked['region']}" if asked["region"] else "where each is cheapest"
+    market = "Spot" if asked["market"] == "spot" else "On-demand"
+    return f"{market} list prices {span}, {where}; -o json has the source of each. `up` shows what it will pay."
+
+
+def _mark_notes(document: Document) -> Iterator[str]:
+    found = document["estimates"]
+    every = "".join(marks(one) for one in found)
+    if "+" in every:
+        yield f"+ {_unpriced(found)}"
+    if "<" in every:
+        yield "< at most: a disk or address has no price there, and the dearest known of its kind stands in."
+    if "~" in every:
+        yield f"~ derived: {'; '.join(_derived(found))}."
+    if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
+        yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
+    if "!" in every:
+        yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
+    stand_ins = {rests(one): one["times_as_fast"]["rests"] for one in found if rests(one)}
+    if stand_ins:
+        said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
+        yield f"{said}: how fast it is at this work was not measured, and this stands in for it."
+    if any(not one["fits"] for one in found):
+        past = document["past"]
+        yield (
+            f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
+            "not known, so these stand last."
+        )
+    if any(one["committed"] for one in found):
+        yield "c committed: what is paid for each hour of the term."
+    if any(one["provider"] == "azure" and one["market"] == "spot" for one in found):
+        yield "Azure's spot prices have moved since: many later ones equal the list price."
+
+
+def _derived(found: Sequence[Document]) -> Iterator[str]:
+    """Yield how the derived prices of each provider were made, as `gpus` says it."""
+    providers = {one["provider"] for one in found if one["price"]["basis"] == "derived"}
+    if "aws" in providers:
+        yield "EC2 spot is the list price less the published savings, off by -22% to +80% where observed"
+    if "gcp" in providers:
+        yield "Google's machines are their parts added up"
+    if not providers:
+        yield "the price of a disk or an address, from others"
+
+
+def _unpriced(found: Sequence[Document]) -> str:
+    kinds = {
+        f"{thing['part']} {thing['kind']} at {one['provider']}": None
+        for one in found
+        for thing in one["beside"]
+        if thing["usd"] is None
+    }
+    return f"not priced, and in no sum: {', '.join(kinds)}."
+
+
+def _legacy(found: Sequence[Document]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        reason = one["legacy"] or ("not sold on demand, only as spot (recalled)" if one["spot_only"] else "")
+        if reason and (one["legacy"] or one["market"] != "spot"):
+            reasons.setdefault(reason, []).append(short(one))
+    for reason, names in reasons.items():
+        yield f"* legacy: {reason}: {_some(names)}."
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _left_out(document: Document) -> Iterator[str]:
+    asked, means = document["asked"], document["means"]
+    if len(means) > 1:
+        yield f"{asked['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
+    if document["withheld"]:
+        yield f"Old types, hardly launched any more, with --all: {_some(document['withheld'])}."
+    reasons: dict[str, list[str]] = {}
+    for one in document["left_out"]:
+        reasons.setdefault(one["why"], []).append(one["gpu"])
+    for why, names in reasons.items():
+        yield f"Left out: {', '.join(names)}: {why}."
+
+
+def _sustained(found: Sequence[Document], shown: Amounts) -> Iterator[str]:
+    due = [one for one in found if one["sustained_use_usd"] is not None]
+    if due:
+        first = due[0]
+        yield (
+            f"Google takes something off N1 machines that run long in a month (sustained use; an estimate, in no sum): "
+            f"off {short(first)} {shown.with_code(first['sustained_use_usd'])} a month."
+        )
+
+
+def _currency(document: Document) -> str:
+    rate = document["currency"]
+    if rate is None:
+        return ""
+    source = f" ({rate['source']})" if rate["source"] else ""
+    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
+
+
+def _fees(document: Document, shown: Amounts) -> str:
+    first, sentence = document["estimates"][0], document["fees"]
+    if first["with_fees_usd"] is None:
+        return str(sentence)
+    what = "in all" if finite(document) else "a month"
+    return f"The first: {shown.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
+
+
+def nothing(document: Document) -> str:
+    """Return why nothing fits, and what would."""
+    lines = ["Nothing in the catalogue fits."]
+    for other in document["without"]:
+        what = "With --all" if other["wish"] == "legacy" else f"Without {_WISHES[other['wish']]}"
+        types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
+        lines.append(f"{what}: {types}, from {dollars(other['usd_per_hour'], 4)} an hour.")
+    lines += _left_out(document)
+    if document["precisions"]:
+        lines.append(f"Known of these GPUs: --precision {' or '.join(document['precisions'])}.")
+    if not document["without"] and not document["left_out"]:
+        lines.append("No single wish is in the way: leave out two. All there is: cloudgpu gpus --all")
+    return "\n".join(paragraph(line) for line in lines)

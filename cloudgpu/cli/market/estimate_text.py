@@ -1,0 +1,152 @@
+"""The answer of `estimate` as text for 80 columns: who is cheapest, of what that is made up, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.market.estimate_marks import Amounts, finite, mark, marks, rests, short, trust
+from cloudgpu.cli.market.estimate_notes import notes, nothing
+from cloudgpu.cli.render import table
+from cloudgpu.core.values.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.values.currency import Currency
+
+Document = dict[str, Any]
+Columns = list[tuple[str, list[str]]]
+WIDTH = 80
+_CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
+MAIN = 1  # the column of numbers that stays to the last
+PARTS = 12  # rows of which the parts are shown
+FEW = 100  # hours: below it with two digits
+
+
+def estimate_text(document: Document, currency: Currency | None) -> str:
+    """Return the table of costs, that of their parts, and below them what they rest on and do not say."""
+    if not document["estimates"]:
+        return nothing(document)
+    shown = Amounts(currency)
+    blocks = [_costs(document, shown), _parts(document, shown), *notes(document, shown)]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _costs(document: Document, shown: Amounts) -> str:
+    found = document["estimates"]
+    many = document["asked"]["number"]
+    numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
+    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
+    return f"{many:,} machines, together:\n{text}" if many > 1 else text
+
+
+def _of_time(found: Sequence[Document], shown: Amounts) -> Columns:
+    return [
+        ("DAY", _plain(found, "day", shown)),
+        (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marks, found))),
+        ("YEAR", _plain(found, "year", shown)),
+    ]
+
+
+def _of_work(found: Sequence[Document], shown: Amounts) -> Columns:
+    columns = [
+        ("HOURS", _marked([_hours(one["in_all"]["hours"]) for one in found], map(rests, found))),
+        (f"COST{shown.code}", _marked(_plain(found, "in_all", shown), map(marks, found))),
+    ]
+    if any(one["low"] != one["high"] for one in found):
+        ends = zip(_plain(found, "low", shown), _plain(found, "high", shown), strict=True)
+        columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
+    return columns
+
+
+def _hours(text: str) -> str:
+    hours = Decimal(text)
+    return f"{hours:,.2f}" if hours < FEW else f"{hours:,.0f}"
+
+
+def _offer(one: Document) -> list[str]:
+    gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "")
+    doubtful = one["legacy"] or (one["spot_only"] and one["market"] != "spot")
+    return [f"{_count(one)} {gpu}", f"{short(one)}{'*' if doubtful else ''}", f"{one['provider']} {one['region']}"]
+
+
+def _count(one: Document) -> str:
+    if one["share"] < 1:
+        return str(Fraction(one["share"]).limit_denominator(8))
+    return f"{one['count']}x"
+
+
+def _plain(found: Sequence[Document], name: str, shown: Amounts) -> list[str]:
+    return [shown(one[name]["usd"]) for one in found]
+
+
+def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
+    """Return amounts with their marks behind the last digit, so that the digits are under one another."""
+    each = list(behind)
+    width = max(map(len, each))
+    return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, each, strict=True)]
+
+
+def _parts(document: Document, shown: Amounts) -> str:
+    """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
+    found = document["estimates"][:PARTS]
+    name = "in_all" if finite(document) else "month"
+    numbers = [
+        (f"{shown.code.strip() or '$'}/H", _marked([_hourly(one, shown) for one in found], map(_price_marks, found))),
+        ("MACHINE", [shown(one[name]["machine_usd"]) for one in found]),
+        *((part.upper(), _part(found, name, part, shown)) for part in ("disk", "address")),
+        ("IN ALL" if finite(document) else "A MONTH", _plain(found, name, shown)),
+    ]
+    more = len(document["estimates"]) - len(found)
+    text = _fitted(["OF WHICH", "AT"], [[short(one), one["provider"]] for one in found], numbers, {0: _CUTS[1]})
+    return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
+
+
+def _price_marks(one: Document) -> str:
+    return ("c" if one["committed"] else "") + trust(one["price"]["basis"], one["old"])
+
+
+def _hourly(one: Document, shown: Amounts) -> str:
+    amount = Money.usd(Decimal(one["paid_usd_per_hour"]))
+    return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
+
+
+def _part(found: Sequence[Document], name: str, part: str, shown: Amounts) -> list[str]:
+    texts = [one[name][f"{part}_usd"] for one in found]
+    each = ["".join(dict.fromkeys("".join(mark(it) for it in one["beside"] if it["part"] == part))) for one in found]
+    return _marked(["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in each))
+
+
+def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cuts: dict[int, int]) -> str:
+    """Return the table with texts cut, and numbers left out, as far as it would be too wide.
+
+    `cuts` are the columns of text that may be cut, each with the characters that it is left at least; the first of
+    them is cut last.
+    """
+    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    least = [min(width, cuts.get(at, width)) for at, width in enumerate(widths)]
+    while sum(least) > _room(heads, numbers) and len(numbers) > 1:
+        numbers = [numbers[MAIN]] if len(numbers) == MAIN + 1 else numbers[:-1]
+    spare = max(0, _room(heads, numbers) - sum(least))
+    for at in cuts:
+        more = min(spare, widths[at] - least[at])
+        least[at], spare = least[at] + more, spare - more
+    short = [[_cut(text, room) for text, room in zip(row, least, strict=True)] for row in rows]
+    cells = [[*row, *values] for row, values in zip(short, zip(*(one for _, one in numbers), strict=True), strict=True)]
+    names = [_over(head, values) for head, values in numbers]
+    return table(cells, [*heads, *names], right=range(len(heads), len(heads) + len(numbers)))
+
+
+def _room(heads: list[str], numbers: Columns) -> int:
+    """Return how many characters the numbers leave to the texts."""
+    return WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(heads) - 1)
+
+
+def _over(head: str, values: Sequence[str]) -> str:
+    """Return a heading that ends over the last digit, before the marks."""
+    return head + " " * min(len(one) - len(one.rstrip(" m+<~?!cbwtfp")) for one in values)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"

@@ -1,0 +1,41 @@
+"""`cloudgpu gpus`: what can be bought, from the embedded catalogue; asks no cloud and needs no account."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.control.catalog.market import Order, asked_filters, market_value
+
+
+def command(
+    *,
+    gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="For example v100 or a100-80gb:8.")] = None,
+    min_memory: Annotated[str | None, typer.Option(metavar="GIB", help="The least memory per GPU.")] = None,
+    max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour.")] = None,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="aws, gcp or azure.")] = None,
+    region: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Prices in this region, not in each type's cheapest.")
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
+    sort: Annotated[Order, typer.Option(help="What stands first.")] = Order.PRICE,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Also types that can probably not be launched.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the GPU machines that can be bought, each at its cheapest region.
+
+    The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches.
+    The table says which are old, derived or recalled. WORK/$ is training work per dollar; where a GPU's training
+    speed was not measured, the stand-in is named beside the figure. Nothing that fits is no error (exit code 0).
+    """
+    from cloudgpu.cli.market.market import offers_text
+    from cloudgpu.control.catalog.market import use_refreshed
+
+    use_refreshed(os.environ)
+    filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
+    value = market_value(filters, sort, datetime.now(UTC))
+    emit(output, value, offers_text(value, asked=gpu, region=region))

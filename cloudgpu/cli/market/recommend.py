@@ -1,0 +1,79 @@
+"""`cloudgpu recommend`: which GPU for a kind of work, to rent or to buy, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.money.cost import Currency, Rate, RateDate
+
+
+def command(
+    work: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WORK]",
+            help="kaggle, prototyping, vision, transformers, research, image-generation, video, "
+            "reinforcement-learning, fine-tuning or inference.",
+        ),
+    ] = None,
+    *,
+    parameters: Annotated[
+        str | None, typer.Option(metavar="N", help="How large the model is: 7b, 350m. For fine-tuning and inference.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="HOW", help="full, lora or qlora: what of the model is trained.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="fp32, fp16, bf16, int8 or int4: how the weights are written.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="GIB", help="The memory it takes, in place of the rule.")
+    ] = None,
+    cards: Annotated[str | None, typer.Option(metavar="N", help="On so many GPUs, not on as few as hold it.")] = None,
+    hours_per_week: Annotated[
+        str | None, typer.Option(metavar="H", help="How long a rented machine would be used; decides rent or buy.")
+    ] = None,
+    max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour of renting.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay for a desktop at once.")] = None,
+    tariff: Annotated[
+        str | None, typer.Option(metavar="USD", help="What a kWh costs; else as the desktop of the settings has it.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to rent.")] = False,
+    currency: Currency = None,
+    rate: Rate = None,
+    rate_date: RateDate = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Recommend a GPU for a kind of work: to rent, or to buy for a desktop; every step with its source.
+
+    From the work to the memory it takes, from the memory to the GPUs that hold it, from those to what does most per
+    dollar; then from how many hours a week on a desktop is cheaper. Prices are the catalogue's, dated; nobody is asked.
+    """
+    from cloudgpu.cli.market.recommend_text import text
+    from cloudgpu.control.advice.recommend import recommended
+
+    value = recommended(
+        open_here(),
+        work,
+        parameters=parameters,
+        method=method,
+        precision=precision,
+        memory=memory,
+        cards=cards,
+        hours_per_week=hours_per_week,
+        budget=budget,
+        max_price=max_price,
+        provider=provider,
+        region=region,
+        spot=spot,
+        tariff=tariff,
+        currency=currency,
+        rate=rate,
+        rate_date=rate_date,
+    )
+    emit(output, value, text(value))

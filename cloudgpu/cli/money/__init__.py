@@ -1,0 +1,1 @@
+"""Verbs about what was and will be spent."""

@@ -1,0 +1,179 @@
+"""`cloudgpu budget`: limits on what is spent, which refuse."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+
+if TYPE_CHECKING:
+    from cloudgpu.control.budgets.commands import Asked
+    from cloudgpu.control.session.session import Session
+
+
+class Action(StrEnum):
+    """What to do with budgets."""
+
+    SET = "set"
+    LS = "ls"
+    RM = "rm"
+    CHECK = "check"
+    TEST = "test"
+
+
+def _text(metavar: str, help: str) -> Any:  # noqa: A002
+    return typer.Option(metavar=metavar, help=help)
+
+
+def command(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="set|ls|rm|check|test",
+            help="set one; ls: list them; rm one; check: judge them and send alerts; test: send a sample alert.",
+        ),
+    ],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="set, rm, check: the budget's name.")] = None,
+    *,
+    amount: Annotated[str | None, _text("N", "set: the limit, above zero, in USD or --currency.")] = None,
+    period: Annotated[str | None, _text("P", "set: day, week, month, total or rolling:30d.")] = None,
+    scope: Annotated[str, _text("K=V,...", "set: of project, provider, owner, account, instance. All, without.")] = "",
+    currency: Annotated[str | None, _text("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
+    rate: Annotated[str | None, _text("N", "set: how many of it one USD is; else as in config.toml.")] = None,
+    rate_date: Annotated[str | None, _text("DAY", "set: the day of that rate; today, without.")] = None,
+    thresholds: Annotated[str | None, _text("N,...", "set: percents that are told, or none. (50,80,100)")] = None,
+    forecast: Annotated[str | None, _text("N", "set: percent that a forecast is told at, or none. (100)")] = None,
+    does: Annotated[
+        str | None, typer.Option("--action", metavar="A,...", help="set: notify, refuse, stop. (notify,refuse)")
+    ] = None,
+    tz: Annotated[str | None, _text("ZONE", "set: where its periods begin, like Asia/Seoul.")] = None,
+    allow_override: Annotated[
+        bool, typer.Option("--allow-override/--no-override", help="set: whether --override passes it.")
+    ] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="set: in place of one with this name.")] = False,
+    every: Annotated[str, _text("TIME", "check: how often it is run, for the worst overshoot.")] = "15m",
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Limit what is spent by month, week, day, in a rolling window or in total.
+
+    A budget holds what was spent, what runs now to its renew-until, and what is asked for against its limit, before
+    up, start and extend act: exit code 3 where it does not carry that. Budgets in files: docs/budgets.md. check
+    exits with 3 where a budget that refuses or stops is passed.
+    """
+    set_alone = {
+        "--amount": amount, "--period": period, "--scope": scope, "--currency": currency, "--rate": rate,
+        "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": does, "--tz": tz,
+        "--replace": replace, "--no-override": not allow_override,
+    }  # fmt: skip
+    _check(action, name, set_alone)
+    session = open_here()
+    if action is Action.SET:
+        asked = _asked(
+            name,
+            amount,
+            period,
+            scope=scope or "all",
+            currency=currency,
+            rate=rate,
+            rate_date=rate_date,
+            thresholds=thresholds,
+            forecast=forecast,
+            action=does,
+            tz=tz,
+            allow_override=allow_override,
+        )
+        _set(session, asked, output, anew=replace)
+    elif action is Action.LS:
+        _ls(session, output)
+    elif action is Action.RM:
+        _rm(session, _named(name), output, yes=yes)
+    elif action is Action.CHECK:
+        _judge(session, name, every, output)
+    else:
+        _test(session, output)
+
+
+def _check(action: Action, name: str | None, set_alone: dict[str, Any]) -> None:
+    """Refuse what does not belong to the action, so that nothing is silently left out."""
+    from cloudgpu.errors import InvalidRequest
+
+    given = [] if action is Action.SET else [option for option, value in set_alone.items() if value]
+    if given:
+        message = f"{given[0]} belongs to budget set, not to budget {action}."
+        raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
+    if name is not None and action in (Action.LS, Action.TEST):
+        way = f"For one budget: cloudgpu budget check {name}" if action is Action.LS else "Run: cloudgpu budget test"
+        raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
+
+
+def _named(name: str | None) -> str:
+    from cloudgpu.errors import InvalidRequest
+
+    if name is None:
+        raise InvalidRequest("Which budget?", field="NAME", value=None, next="Run: cloudgpu budget ls")
+    return name
+
+
+def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> Asked:
+    from cloudgpu.control.budgets.commands import Asked
+    from cloudgpu.errors import InvalidRequest
+
+    example = "For example: cloudgpu budget set lab --amount 300 --period month"
+    for field, value in (("NAME", name), ("--amount", amount), ("--period", period)):
+        if value is None:
+            raise InvalidRequest(f"A budget needs {field}.", field=field, value=None, next=example)
+    return Asked(str(name), str(amount), str(period), **words)
+
+
+def _set(session: Session, asked: Asked, output: Format, *, anew: bool) -> None:
+    from cloudgpu.cli.money.budget_text import set_text
+    from cloudgpu.control.budgets.commands import set_value
+
+    value = set_value(session, asked, anew=anew)
+    if value["warning"]:
+        tell(value["warning"])
+    emit(output, value, set_text(value))
+
+
+def _ls(session: Session, output: Format) -> None:
+    from cloudgpu.cli.money.budget_text import table_of
+    from cloudgpu.control.budgets.commands import listed
+
+    value = listed(session)
+    none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
+    emit(output, value, table_of(value["budgets"]) or none)
+
+
+def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
+    from cloudgpu.control.budgets.commands import removed
+    from cloudgpu.control.team.roles import payers_only
+
+    payers_only(session, "Removing a budget")
+    confirm(f"Remove the budget {name}? Nothing is held against it then.", yes=yes, why="This lets more be spent")
+    value = removed(session, name)
+    emit(output, value, f"The budget {name} is removed.")
+
+
+def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
+    from cloudgpu.cli.money.budget_text import check_text
+    from cloudgpu.control.budgets.commands import EVERY, checked, is_refused
+    from cloudgpu.control.inputs.launch_request import duration
+
+    value = checked(session, name, every=duration(every, "--every") or EVERY)
+    emit(output, value, check_text(value, every))
+    if is_refused(value):
+        raise typer.Exit(3)
+
+
+def _test(session: Session, output: Format) -> None:
+    from cloudgpu.cli.money.budget_text import sent_text
+    from cloudgpu.control.budgets.commands import sent_value
+
+    value = sent_value(session)
+    emit(output, value, sent_text(value))
+    if value["failed"]:
+        raise typer.Exit(8)

@@ -1,0 +1,88 @@
+"""`cloudgpu compare`: the cloud beside an owned desktop, by the ledger, or by a price and a use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.money import comparing as options
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.advice.compare_request import CompareWish
+    from cloudgpu.control.session.session import Session
+
+
+def command(
+    *,
+    gpu: options.Gpu = None,
+    price: options.Price = None,
+    spot: options.Spot = False,
+    utilization: options.Utilization = None,
+    hours_per_day: options.HoursPerDay = None,
+    years: options.Years = None,
+    work: options.Work = None,
+    desktop: options.Desktop = None,
+    desktops: options.Desktops = False,
+    purchase: options.Purchase = None,
+    watts: options.Watts = None,
+    rest_watts: options.RestWatts = None,
+    idle_watts: options.IdleWatts = None,
+    tariff: options.Tariff = None,
+    pue: options.Pue = None,
+    maintenance: options.Maintenance = None,
+    resale: options.Resale = None,
+    life: options.Life = None,
+    depreciation: options.Depreciation = None,
+    yearly_loss: options.YearlyLoss = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    tz: options.Tz = None,
+    currency: options.Currency = None,
+    rate: options.Rate = None,
+    rate_date: options.RateDate = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Compare the cloud with an owned desktop that does the same work.
+
+    By itself it reads the ledger: what machines have cost, and what a desktop would have cost for their active hours.
+    With --price, --utilization or --hours-per-day it is a calculator that reads no ledger: when the desktop has paid
+    for itself, and at which use and price it would over its life. A desktop's figures are data with a source and a
+    date (--desktops lists them); options give others in their place.
+    """
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.advice.compare_request import AskedOfCompare, compare_wish
+
+    session = open_here()
+    if desktops:
+        _list(session, {name: asked[name] for name in AskedOfCompare.__annotations__ if asked[name]}, output)
+        return
+    wish = compare_wish(session, **{name: asked[name] for name in AskedOfCompare.__annotations__})
+    if wish.rented is None:
+        _from_ledger(session, wish, output)
+        return
+    from cloudgpu.cli.money.calculated_text import calculated_text
+    from cloudgpu.control.advice.rent_or_buy import calculated
+
+    document = calculated(session, wish, wish.rented)
+    emit(output, document, calculated_text(document, wish.currency))
+
+
+def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:
+    from cloudgpu.cli.money.compare_text import compare_text
+    from cloudgpu.control.advice.compare import compared
+
+    document = compared(session, wish)
+    emit(output, document, compare_text(document, wish.currency, wish.zone))
+
+
+def _list(session: Session, given: dict[str, object], output: Format) -> None:
+    from cloudgpu.cli.money.calculated_text import desktops_text
+    from cloudgpu.control.advice.desktop_choice import desktops_listed
+
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        message = f"--desktops lists all of them, and has no use for {option}."
+        raise InvalidRequest(message, field=option, value=str(value), next="Run: cloudgpu compare --desktops")
+    document = desktops_listed(session)
+    emit(output, document, desktops_text(document))

@@ -1,0 +1,168 @@
+"""`cloudgpu cost`: what machines, disks and kept things cost, and the check of the ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
+
+if TYPE_CHECKING:
+    from cloudgpu.control.inputs.periods import CostWish
+    from cloudgpu.control.session.session import Session
+
+
+class CostFormat(StrEnum):
+    """How `cost` prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="GROUP",
+        help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
+    ),
+]
+Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only what this owner's machines cost.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d), day, week or month on."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
+Tz = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin; without it, the setting.")
+]
+Currency = Annotated[
+    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
+]
+RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
+
+
+def command(
+    *,
+    by: By = "instance",
+    owner: Owner = None,
+    since: Since = None,
+    until: Until = None,
+    tz: Tz = None,
+    currency: Currency = None,
+    rate: Rate = None,
+    rate_date: RateDate = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
+    ] = False,
+    yes: Yes = False,
+    output: Annotated[
+        CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
+    ] = CostFormat.TEXT,
+) -> None:
+    """Say what machines, disks, addresses and kept things have cost up to now, and what goes on costing.
+
+    Beside each group: billed machine hours, what the same hours would have cost on demand, and what that saved.
+    What is not known exactly is a range with its reasons; what has no price is named, and in no sum.
+
+    With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
+    an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
+    """
+    from cloudgpu.control.inputs.periods import cost_wish
+    from cloudgpu.control.reaper.reaper import collected_seldom
+
+    alone = {
+        "--by": "" if by == "instance" else by,
+        "--owner": owner,
+        "--since": since,
+        "--until": until,
+        "--tz": tz,
+        "--currency": currency,
+    }
+    alone |= {"--rate": rate, "--rate-date": rate_date, "--output": "csv" if output is CostFormat.CSV else ""}
+    if verify:
+        _check_alone({option: str(value) for option, value in alone.items() if value})
+    with collected_seldom():
+        session = open_here()
+        if verify:
+            session.check_begun(os.environ)
+            _verify(session, output, yes=yes)
+            return
+        wish = cost_wish(
+            session.settings,
+            session.clock(),
+            by=by,
+            owner=owner,
+            since=since,
+            until=until,
+            tz=tz,
+            currency=currency,
+            rate=rate,
+            rate_date=rate_date,
+        )
+        _costs(session, wish, output)
+
+
+def _check_alone(given: dict[str, str]) -> None:
+    """Refuse what --verify would leave out silently: it is about the whole ledger."""
+    from cloudgpu.errors import InvalidRequest
+
+    for option, value in given.items():
+        message = f"--verify checks the whole ledger, and has no use for {option} {value}."
+        raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
+
+
+def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
+    from cloudgpu.cli.money.cost_text import cost_text
+    from cloudgpu.control.cost.cost import costs
+    from cloudgpu.views.cost import to_csv
+
+    document = costs(session, wish)
+    if output is CostFormat.JSON:
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    elif output is CostFormat.CSV:
+        sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
+    else:
+        sys.stdout.write(cost_text(document, wish.currency) + "\n")
+    sys.stdout.flush()
+
+
+def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
+    from cloudgpu.control.setup.ledger_admin import verified
+    from cloudgpu.errors import ProviderUnavailable
+
+    def agree(doubt: str) -> None:
+        tell(doubt)
+        confirm(
+            "Ask every account what is there, and take the ledger as it is now for the true one?",
+            yes=yes,
+            why="This takes a ledger that is in doubt for the true one",
+        )
+
+    value: dict[str, Any] = verified(session, agree=agree)
+    whole = f"The ledger is whole: {value['lines']} lines, every hash right."
+    shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
+    emit(shown, value, _settled(value) if value["settled"] else whole)
+    if value.get("unanswered"):
+        raise typer.Exit(ProviderUnavailable.exit_code)
+
+
+def _settled(value: dict[str, Any]) -> str:
+    """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
+    from cloudgpu.cli.machines.accounts_text import asked_lines
+    from cloudgpu.cli.render import paragraph
+
+    unknown = [
+        paragraph(f"Not asked: {gap['scope']}. What runs there is not known: {gap['why']}.")
+        for gap in value["unanswered"]
+    ]
+    return "\n".join(["The ledger is settled; launches work again.", *asked_lines(value), *unknown])

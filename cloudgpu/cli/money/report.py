@@ -1,0 +1,126 @@
+"""`cloudgpu report`: all that was spent, as one page that needs no network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.money import comparing as options
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.control.cost.report_files import Form
+    from cloudgpu.control.session.session import Session
+
+
+def command(
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="html, md or json.")] = "html",
+    to: Annotated[str | None, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    month: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="A whole month: 2026-10, or last, the last that is over.")
+    ] = None,
+    tz: options.Tz = None,
+    currency: options.Currency = None,
+    rate: options.Rate = None,
+    rate_date: options.RateDate = None,
+    desktop: options.Desktop = None,
+    work: options.Work = None,
+    send: Annotated[
+        bool, typer.Option("--send", help="Send it to the receivers of alerts; no file is written.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Write a report of what was spent: one page that needs no network, to keep, print or send.
+
+    It has the cloud's cost beside a desktop's, each day by project, budgets, machines with their idle time, what rules
+    and spot have saved, what is left over, and how old prices are. It asks no cloud: machines are as the last look saw
+    them. Without --to a page goes to cloudgpu-report-DAY.html in this directory (with --month to -MONTH.html), Markdown
+    and JSON to the standard output. A file is readable for you alone, and takes the place of an earlier report only.
+
+    With --send the summary goes to every receiver of alerts, with the page beside it where it takes files. One that
+    does not take it is named, with exit code 8.
+    """
+    asked = locals()  # before anything else is one
+    from cloudgpu.control.cost.report import AskedOfReport, report_wish, reported
+    from cloudgpu.control.cost.report_files import Form, form_of
+
+    wanted = form_of(form)
+    if send:
+        _check_sent(wanted, to)
+    else:
+        _check_one_answer(wanted, to, output)
+    session = open_here()
+    document = reported(session, report_wish(session, **{name: asked[name] for name in AskedOfReport.__annotations__}))
+    if send:
+        _send(session, document, output)
+        return
+    file = _written(document, wanted, to, output)
+    if file is None and (output is not Format.JSON or wanted is Form.JSON):
+        return
+    emit(output, document, _said(document, file))
+
+
+def _check_one_answer(form: Form, to: str | None, output: Format) -> None:
+    """Refuse a report and a document for the same standard output."""
+    from cloudgpu.control.cost.report_files import STDOUT, Form
+
+    if output is Format.JSON and form is not Form.JSON and (to == STDOUT or (to is None and form is Form.MARKDOWN)):
+        raise InvalidRequest(
+            f"The report as {form} goes to the standard output, and so does -o json.",
+            field="--output",
+            value="json",
+            next=f"Add --to report.{form}, or leave out -o json.",
+        )
+
+
+def _check_sent(form: Form, to: str | None) -> None:
+    """Refuse what --send would leave out silently."""
+    from cloudgpu.control.cost.report_files import Form
+
+    for option, value in (("--to", to), ("--format", None if form is Form.HTML else str(form))):
+        if value is not None:
+            raise InvalidRequest(
+                f"--send goes to the receivers of alerts, and has no use for {option}.",
+                field=option,
+                value=value,
+                next="Run it twice: once to send it, once to write it.",
+            )
+
+
+def _send(session: Session, document: dict[str, Any], output: Format) -> None:
+    from cloudgpu.cli.money.budget_text import sent_text
+    from cloudgpu.control.cost.report_delivery import sent_report
+
+    value = sent_report(session, document)
+    emit(output, value, sent_text(value))
+    if value["failed"]:
+        raise typer.Exit(8)
+
+
+def _written(document: dict[str, Any], form: Form, to: str | None, output: Format) -> Path | None:
+    """Write it, and return the file; None where the standard output has it, or has the document in its place."""
+    from cloudgpu.control.cost.report_files import STDOUT, Form, rendered, usual_file, write_report
+
+    if to is None and output is Format.JSON and form is Form.HTML:
+        return None
+    if to == STDOUT or (to is None and form is not Form.HTML):
+        sys.stdout.write(rendered(document, form))
+        sys.stdout.flush()
+        return None
+    file = usual_file(document) if to is None else Path(to)
+    write_report(rendered(document, form), file)
+    return file
+
+
+def _said(document: dict[str, Any], file: Path | None) -> str:
+    from cloudgpu.cli.render import paragraph
+
+    written = f"Written to {file}, readable for you alone."
+    return "\n".join([written, "", *(paragraph(one) for one in document["summary"])])

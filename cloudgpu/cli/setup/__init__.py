@@ -1,0 +1,1 @@
+"""Verbs that set up, examine and repair."""

@@ -1,0 +1,271 @@
+"""`cloudgpu init`: questions, the change as it will be written, and the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, answered, confirm, emit, on_terminal, tell, warn_here
+from cloudgpu.cli.kinds import PLACE, complete_kind, kind_option
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from cloudgpu.control.setup.init import Draft, Found, Host
+
+T = TypeVar("T")
+QUESTIONS = {
+    "owner": "Who are machines for (owner)",
+    "project": "What are they charged to (project)",
+    "provider": "Where to launch (provider)",
+    "lease": "How long a machine lives unless renewed (lease)",
+    "watts": "Watts of this computer under load, without its GPUs",
+    "usd_per_kwh": "Your electricity, in USD per kWh",
+}
+UNWRITTEN = "Nothing was written."
+CLOUD_ALONE = (
+    ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove"),
+    "is for a cloud: cloudgpu init aws, azure or gcp.",
+)
+CLOUD_TAKES_NONE = (
+    ("--owner", "--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key"),
+    "is not about a cloud account: run cloudgpu init without one for it.",
+)
+FORGET_ALONE = (("CLOUD", *CLOUD_ALONE[0]), "does not go with --forget.")
+FORGET_TAKES_NONE = (("--owner", "--project", *CLOUD_TAKES_NONE[0][1:]), "does not go with --forget.")
+
+RENAME_ALONE = (FORGET_ALONE[0], "does not go with --rename.")
+RENAME_TAKES_NONE = (("--forget", *FORGET_TAKES_NONE[0]), "does not go with --rename.")
+
+
+def command(
+    cloud: Annotated[
+        str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account, instead.")
+    ] = None,
+    *,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: the profile of the AWS settings.")] = None,
+    subscription: Annotated[
+        str | None, typer.Option(metavar="ID", help="CLOUD: the subscription of the Azure account.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="USD", help="CLOUD: have it mail --email as a month of it nears this.")
+    ] = None,
+    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: whom its own budget tells.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="CLOUD: take away what init has made there.")] = False,
+    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What they are charged to. CLOUD gcp: Google's project.")
+    ] = None,
+    provider: Annotated[str | None, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
+    lease: Annotated[str | None, typer.Option(metavar="TIME", help="How long a machine lives, like 8h.")] = None,
+    watts: Annotated[str | None, typer.Option(metavar="WATTS", help="What this computer draws, without GPUs.")] = None,
+    usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your tariff for electricity.")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=USER@HOST[:PORT]", help="A machine of your own. Repeatable.")
+    ] = None,
+    fingerprint: Annotated[
+        list[str] | None, typer.Option(metavar="SHA256:...", help="A host's key, as you know it. Repeatable.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The private key that logs in to --host; empty: your usual ones.")
+    ] = None,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="NAME", help="Ask an account, or a host, no more: see above.")
+    ] = None,
+    rename: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--rename", metavar="OLD NEW", help="An account, or a host, has another name now: see above."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make or change config.toml.
+
+    Asks for what no option says, shows the lines that it will write, asks once, and writes; other lines and comments
+    stay as they are. With nothing to change it writes nothing. Names the cloud credentials of this computer without
+    reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
+
+    With CLOUD it shows what it will make in that account (a role under which machines may say when they were last in
+    use, and on Azure end their own bill; on Google Cloud nothing), asks, makes it, and writes the account into
+    config.toml. With --budget and --email it
+    makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
+
+    With --rename an account, or a host of your own, has another name from now on: config.toml says so, and the ledger
+    finds its machines under the new name. Refused where the new name is another account or another computer.
+
+    With --forget an account, or a host, is asked no more: it is taken out of config.toml. Machines there that nobody
+    here can ask count as gone, by your word. Refused while something there can be asked and lives or is kept. An
+    account that is added again is used again.
+    """
+    warn_here()
+    if rename is not None:
+        from cloudgpu.cli.setup.init_rename import rename_place
+
+        _check_none_of(RENAME_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(RENAME_TAKES_NONE, forget, owner, project, provider, lease, watts, usd_per_kwh, host,
+                       fingerprint, key)  # fmt: skip
+        rename_place(*rename, yes=yes, output=output)
+        return
+    if forget is not None:
+        from cloudgpu.cli.setup.init_forget import retire
+
+        _check_none_of(FORGET_ALONE, cloud, account, profile, subscription, region, budget, email, remove or None)
+        _check_none_of(FORGET_TAKES_NONE, owner, project, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
+        retire(forget, yes=yes, output=output)
+        return
+    if cloud is not None:
+        from cloudgpu.cli.setup.init_cloud import prepare
+
+        _check_none_of(CLOUD_TAKES_NONE, owner, provider, lease, watts, usd_per_kwh, host, fingerprint, key)
+        prepare(
+            cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
+            named={"profile": profile, "subscription": subscription, "project": project},
+        )  # fmt: skip
+        return
+    _check_none_of(CLOUD_ALONE, account, profile, subscription, region, budget, email, remove or None)
+    from cloudgpu.control.setup.init import checked, draft, login_of, look, read_host
+
+    named = dict(zip(QUESTIONS, (owner, project, provider, lease, watts, usd_per_kwh), strict=True))
+    values = {name: checked(name, text) for name, text in named.items() if text is not None}
+    wanted = [read_host(text) for text in host or ()]
+    logs_in = None if key is None else login_of(key, wanted)
+    ask = _may_ask(yes=yes)
+    found = look(os.environ)
+    if ask and not wanted:
+        values = _asked(found, values)
+        wanted = _asked_hosts()
+    elif found.text is None and not ask and "owner" not in values and not wanted:
+        raise _without("--owner", "There is no config.toml yet, and nobody to ask who machines are for.")
+    keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
+    _write(draft(found, values, keys, login=logs_in), ask=ask, output=output)
+
+
+def _write(made: Draft, *, ask: bool, output: Format) -> None:
+    """Show the change, ask, write it, and say what was done."""
+    from cloudgpu.control.setup.init import write
+
+    if made.changed:
+        _show(made)
+        confirm("Write this to config.toml?", yes=not ask, no=UNWRITTEN)
+        write(made)
+    value = _value(made)
+    emit(output, value, _text(value))
+
+
+def _check_none_of(options: tuple[tuple[str, ...], str], *given: object) -> None:
+    """Raise InvalidRequest for the first of these options that was given."""
+    names, says = options
+    for name, value in zip(names, given, strict=True):
+        if value is not None:
+            raise InvalidRequest(f"{name} {says}", field=name, value=None, next="Run: cloudgpu init --help")
+
+
+def _may_ask(*, yes: bool) -> bool:
+    if not yes and not on_terminal():
+        raise _without("--yes", "There is no terminal to ask on.")
+    return not yes
+
+
+def _without(option: str, message: str) -> InvalidRequest:
+    example = "cloudgpu init --yes --owner ada --project thesis --provider local --lease 8h"
+    return InvalidRequest(message, field=option, value=None, next=f"Say it with options, for example: {example}")
+
+
+def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
+    """Ask for every value that no option gave. What is kept as it is, is not written."""
+    from cloudgpu.control.setup.init import checked
+
+    sys.stderr.write("Enter keeps what stands in brackets.\n")
+    for name, question in QUESTIONS.items():
+        if name not in values:
+            usual = found.usual(name)
+            first = name == "owner" and found.text is None  # a login name is a guess: write down what was confirmed
+            shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
+            answer = _answer(shown, usual, partial(checked, name))
+            if answer is not None or first:
+                values[name] = usual if answer is None else answer
+    return values
+
+
+def _asked_hosts() -> list[Host]:
+    from cloudgpu.control.setup.init import read_host
+
+    hosts: list[Host] = []
+    while (one := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
+        hosts.append(one)
+    return hosts
+
+
+def _answer(question: str, usual: str, read: Callable[[str], T]) -> T | None:
+    """Ask until the answer can be read; None for an empty one. Raises InvalidRequest at the end of input."""
+    while True:
+        line = answered(f"{question} [{usual or 'not set'}]: ")
+        if not line:
+            return None
+        try:
+            return read(line)
+        except InvalidRequest as fault:
+            tell(f"{fault.message} {fault.next or ''}".rstrip())
+
+
+def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+    """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
+    from cloudgpu.access.ssh.target import fingerprint, shown_host_key
+    from cloudgpu.control.setup.init import confirmed, known_key
+
+    key, known = shown_host_key(host.host, host.port), known_key(found, host)
+    if key == known or confirmed(key, fingerprints, host):
+        return key
+    is_ = fingerprint(key)
+    if known is not None:
+        tell(f"config.toml has another key for {host.name}: {fingerprint(known)}. It is another machine, or was set up")
+        tell("anew, or somebody is in between.")
+    if not ask:
+        raise InvalidRequest(
+            f"Nobody has confirmed the host key of {host.name}; it shows {is_}.",
+            field="--fingerprint",
+            value=None,
+            next=f"Compare it with that machine's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then: "
+            f"--fingerprint {is_}",
+        )
+    sys.stderr.write(f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {is_}\n")
+    confirm("Is this the fingerprint that the machine itself shows?", yes=False, no=UNWRITTEN)
+    return key
+
+
+def _show(made: Draft) -> None:
+    shown = [line for line in made.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write(f"{made.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
+
+
+def _value(made: Draft) -> dict[str, Any]:
+    from cloudgpu.config.credentials import find_credentials
+    from cloudgpu.control.setup.init import missing_extras
+
+    return {
+        "file": str(made.found.home.config_file),
+        "written": made.changed,
+        "diff": list(made.diff),
+        "credentials": [asdict(one) for one in find_credentials(os.environ)],
+        "missing_extras": list(missing_extras()),
+    }
+
+
+def _text(value: dict[str, Any]) -> str:
+    lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
+    lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
+    if not value["credentials"]:
+        lines.append("No cloud credentials were found; this computer and your own machines need none.")
+    lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in value["missing_extras"]]
+    return "\n".join([*lines, "Next: cloudgpu doctor, then cloudgpu up"])

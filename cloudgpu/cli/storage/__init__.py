@@ -1,0 +1,1 @@
+"""Verbs about disks and images that outlive machines."""

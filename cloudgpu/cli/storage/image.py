@@ -1,0 +1,86 @@
+"""`cloudgpu image`: images of machines that are kept by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
+
+class Action(StrEnum):
+    """What to do with images."""
+
+    SAVE = "save"
+    LS = "ls"
+    RM = "rm"
+
+
+def command(
+    action: Annotated[
+        Action,
+        typer.Argument(metavar="save|ls|rm", help="save: of a machine; ls: list them; rm: remove one."),
+    ],
+    name: MaybeName = None,
+    *,
+    image: Annotated[str | None, typer.Option("--name", metavar="IMG", help="save: what the image is called.")] = None,
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="save: do not restart the machine; what it writes may be cut in two.")
+    ] = False,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: of several, the one in this region.")] = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Save a machine as an image under a name, list images, or remove one.
+
+    A machine can be ended and come back with everything on it: cloudgpu up --image IMG. `image save` restarts a
+    running machine, so that what is on its disk is whole; on Google Cloud and Azure it goes on running, and its image
+    is as if its power had been cut: stop it first for a whole one. An image costs money until it is removed. NAME is
+    the machine for `save`, the image for `rm`. Exit code 8 when an account or a region did not answer.
+    """
+    session = open_here()
+    if action is Action.LS:
+        from cloudgpu.cli.storage.retained import listing
+
+        listing(session, "image", output)
+    elif action is Action.RM:
+        from cloudgpu.cli.storage.retained import removal
+
+        removal(session, "image", name, region, yes=yes, output=output)
+    else:
+        _save(session, name, image, restart=not no_restart, yes=yes, output=output)
+
+
+_CUT = "The machine goes on running, so what it was just writing may be cut in two; after a stop an image is whole"
+
+
+def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
+    from cloudgpu.control.resources.named import leftover_value, save
+    from cloudgpu.control.team.law import check_may
+
+    row = session.find(name)
+    check_may(session, row, "save an image of")
+    goes_on = row["state"] == "running" and getattr(session.provider_of(row), "saves_running", False)
+    if goes_on:
+        confirm(f"Save an image of {row['name']}? {_CUT}.", yes=yes)
+    elif row["state"] == "running" and restart:
+        confirm(f"Save an image of {row['name']}? It restarts: what runs on it ends.", yes=yes)
+    else:
+        confirm(f"Save an image of {row['name']}? It costs money until it is removed.", yes=yes)
+    value = leftover_value(save(session, row, image, restart=restart))
+    emit(output, value, _said(value, row) + (f"\n{_CUT}." if goes_on else ""))
+
+
+def _said(value: dict[str, Any], row: dict[str, Any]) -> str:
+    from cloudgpu.cli.storage.retained import monthly
+
+    return (
+        f"The image {value['name']} of {row['name']} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
+        f"  Launch from it: cloudgpu up --provider {value['provider']} --image {value['name']}\n"
+        f"  Remove it:      cloudgpu image rm {value['name']}"
+    )

@@ -1,0 +1,39 @@
+"""`cloudgpu volume`: data disks that outlive machines."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cloudgpu.cli.common import Format, Output, Yes, open_here
+
+
+class Action(StrEnum):
+    """What to do with volumes."""
+
+    LS = "ls"
+    RM = "rm"
+
+
+def command(
+    action: Annotated[Action, typer.Argument(metavar="ls|rm", help="ls: list them; rm: remove one, with its data.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The volume's name, for rm.")] = None,
+    *,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: of several, the one in this region.")] = None,
+    yes: Yes = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the data volumes that `up --volume` made, or remove one with all that is on it.
+
+    A volume is kept when its machine ends, and costs money until it is removed. Exit code 8 when an account or a
+    region did not answer.
+    """
+    from cloudgpu.cli.storage.retained import listing, removal
+
+    session = open_here()
+    if action is Action.LS:
+        listing(session, "volume", output)
+    else:
+        removal(session, "volume", name, region, yes=yes, output=output)
