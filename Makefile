@@ -30,11 +30,11 @@ test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, withou
 # What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
 LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
 	tests/cli/test_templates.py::test_what_a_template_installs_is_the_machines_own_and_goes_with_it \
-	tests/cli/test_up_aws.py::test_the_headline_command_needs_no_settings \
-	tests/cli/test_up_gcp.py::test_the_headline_command_needs_no_settings \
-	tests/cli/test_up_azure.py::test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all \
-	tests/config/test_shipped_templates.py tests/control/test_watch_scheduler.py tests/control/test_report_send.py \
-	tests/access/test_connection.py tests/cli/test_hot_path.py tests/ledger/test_postgres_clients.py
+	tests/cli/machines/test_up_aws.py::test_the_headline_command_needs_no_settings \
+	tests/cli/machines/test_up_gcp.py::test_the_headline_command_needs_no_settings \
+	tests/cli/machines/test_up_azure.py::test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all \
+	tests/config/templates/test_shipped_templates.py tests/control/scheduler/test_watch_scheduler.py tests/control/cost/test_report_delivery.py \
+	tests/access/ssh/test_connection.py tests/cli/test_hot_path.py tests/ledger/log/test_postgres_clients.py
 lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml allows, with a part of the test suite
 	@$(VENV)/lowest/bin/python tests/lowest.py
 	@$(VENV)/lowest/bin/python docs/check.py
@@ -78,12 +78,12 @@ LOWEST_PIP = $(BIN)/uv pip install --quiet --python $(VENV)/lowest/bin/python
 
 # The FinOps Foundation's validator has an environment of its own: it wants older libraries, and no Python after 3.12.
 # Where there is none, its tests are skipped, and the next run looks again.
-$(VENV)/.focus-installed: tests/report/validator.txt $(BIN)/python
+$(VENV)/.focus-installed: tests/views/validator.txt $(BIN)/python
 	@for python in $(BIN)/python python3.12 python3.11; do \
 		"$$python" -c '$(OLD_ENOUGH)' 2>/dev/null || continue; \
 		echo "Installing focus-validator into $(VENV)/focus; the first time takes a minute ..."; \
 		"$$python" -m venv --clear $(VENV)/focus && $(VENV)/focus/bin/python -m pip install \
-			-qq --disable-pip-version-check -r tests/report/validator.txt && touch $@; exit; \
+			-qq --disable-pip-version-check -r tests/views/validator.txt && touch $@; exit; \
 	done; echo "No Python 3.11 or 3.12 with venv here for focus-validator: what it would judge is skipped."
 OLD_ENOUGH := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 

@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).parents[1]
 
 BASE = {"errors", "core"}
 ASKING = BASE | {"parallel"}  # what asks many at once
-CLOUD = ASKING | {"providers", "providers.machine", "catalog"}
+CLOUD = ASKING | {"providers", "providers.shared", "providers.machine", "catalog"}
 SEAM = tuple(f"cloudgpu.providers.{name}." for name in ("base", "abilities", "account_abilities"))
 MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "": BASE | {"control"},  # cloudgpu/__init__.py, the library's face
@@ -25,17 +25,18 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "ledger": BASE,
     "access": ASKING,
     "catalog": BASE,
-    "report": BASE,
-    "agent": {"core"},  # core.idle alone, whose lines it carries
-    "providers": ASKING | {"catalog"},  # what several clouds share: what has which GPU, and what drives it, are facts
+    "views": BASE,
+    "agent": {"core"},  # core.activity.idle alone, whose lines it carries
+    "providers": BASE | {"catalog"},  # the seam, and what finds a provider
+    "providers.shared": ASKING | {"providers", "catalog"},  # what several clouds do alike; what drives a GPU is a fact
     "providers.local": ASKING | {"providers", "access"},
-    "providers.ssh": ASKING | {"providers", "access"},
+    "providers.ssh": ASKING | {"providers", "providers.shared", "access"},
     "providers.machine": BASE | {"providers"},  # what a machine in a cloud is given: no SDK, no catalogue
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
-    "control": ASKING | {"config", "providers", "ledger", "access", "catalog", "report", "agent"},
-    "cli": ASKING | {"control", "config", "access", "report"},
+    "control": ASKING | {"config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},
+    "cli": ASKING | {"control", "config", "access", "views"},
     "testing": ASKING | {"providers"},
 }
 HOMES = {  # a library -> the only rooms that may import it
@@ -48,7 +49,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "paramiko": {"access"},
     "websocket": {"access"},
     "yaml": {"config"},
-    "jinja2": {"config", "report"},
+    "jinja2": {"config", "views"},
     "sqlite3": {"ledger"},
     "psycopg": {"ledger"},
     "typer": {"cli"},
@@ -120,7 +121,7 @@ def import_fault(room: str, module: str) -> str | None:
         if room == "testing" and wanted == "providers" and not module.startswith(SEAM):
             return f"imports {module}; testing knows only providers.base and the abilities"
         if room == "agent" and wanted == "core" and not module.startswith("cloudgpu.core.activity.idle."):
-            return f"imports {module}; the agent carries core.idle alone"
+            return f"imports {module}; the agent carries core.activity.idle alone"
         return None
     return f"imports {module}; {room or 'the face'} may not import {wanted}"
 
@@ -204,7 +205,7 @@ BAD = [
     ("config/settings.py", "from cloudgpu.access.keys import client_key"),
     ("access/tunnel.py", "from cloudgpu.config.files.paths import Home"),
     ("access/tunnel.py", "import asyncssh"),
-    ("report/html.py", "import sqlite3"),
+    ("views/report/html.py", "import sqlite3"),
     ("agent/agent.py", "from cloudgpu.core.values.times import iso"),
     ("agent/agent.py", "import psutil"),
     ("control/launch.py", "from cloudgpu.cli import render"),

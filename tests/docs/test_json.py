@@ -20,16 +20,16 @@ from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team
 from cloudgpu.views.reaper import pass_value
 from tests.cli import gcp_line
+from tests.cli.automation.test_cron import CRONTAB
 from tests.cli.aws_line import Line
 from tests.cli.conftest import many
 from tests.cli.many import QuickProgram
-from tests.cli.test_cron import CRONTAB
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.core.past import a_backtest, a_why
 from tests.receivers.web import WebReceiver
-from tests.report.a_comparison import a_comparison
-from tests.report.a_pass import a_pass
+from tests.views.a_comparison import a_comparison
+from tests.views.a_pass import a_pass
 
 __all__ = ["aws", "aws_process", "gcp", "gcp_process", "many"]
 

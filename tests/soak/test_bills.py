@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.core import test_billing as bills
-from tests.core import test_metering as histories
-from tests.core import test_sustained as discounts
+from tests.core.billing import test_charges as bills
+from tests.core.billing import test_sustained_use as discounts
+from tests.core.events import test_metering as histories
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 MANY = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))

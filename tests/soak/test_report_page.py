@@ -8,8 +8,8 @@ import pytest
 
 from cloudgpu.views.report.html import to_html
 from tests.cli.conftest import chromium  # noqa: F401  (a fixture)
-from tests.report import pages
-from tests.report.test_html_browser import JUDGED, SIZES, axe, browser  # noqa: F401  (fixtures)
+from tests.views import pages
+from tests.views.report.test_html_browser import JUDGED, SIZES, axe, browser  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.soak, pytest.mark.browser]
 

@@ -44,7 +44,7 @@ UP = f"--ssh-from 203.0.113.7 {OWN}"
 # What the embedded catalogue has today; where a refresh changes it, the sums below change with it.
 PRICES = {"fox": "3.06", "owl": "1.92802", "elk": "0.526", "yak": "3.06"}
 
-# fox, as in tests/control/test_story.py: 34 h x (3.06 + 0.005), 93 GB at $0.08 for 687 h, September and 732 h.
+# fox, as in tests/control/cost/test_story.py: 34 h x (3.06 + 0.005), 93 GB at $0.08 for 687 h, September and 732 h.
 FOX = Decimal("125.84")
 # owl, from the second after 12:00, as Google dates it, for 86,399 s x 1.92802 / 3600 = 46.271944439; its address for as
 # long at 0.0025: 0.059999306; its disk, 372 GB at $0.10, 950,399 s x 0.05 / 3600 = 13.199986111.

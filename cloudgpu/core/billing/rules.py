@@ -1,6 +1,6 @@
 """How each provider bills each resource: granularity, minimum, month's length, and what is free, with its source.
 
-docs/billing.md shows this table; tests/core/test_billing_rules.py holds the two together.
+docs/billing.md shows this table; tests/core/billing/test_rules.py holds the two together.
 """
 
 from __future__ import annotations

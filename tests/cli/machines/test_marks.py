@@ -1,0 +1,63 @@
+"""Prices that nobody said are marked wherever they are shown: in `ls`, `show` and `regions`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cloudgpu.cli.machine_text import machine
+from cloudgpu.cli.machines.ls import _text
+from cloudgpu.control.catalog.regions import sources
+from cloudgpu.views.machines import machine_value
+from tests.ledger.lines import PRICE
+from tests.views.ledger_of_all import filled, launched, looked
+
+NOW = datetime(2026, 12, 1, 1, tzinfo=UTC)
+AT = "2026-12-01T00:00:00.000000Z"
+KINDS = [("derived", "~", "~ derived: computed"), ("recalled", "?", "? recalled: from memory")]
+
+
+@pytest.fixture
+def value(tmp_path):
+    """What a machine is with a price of this basis."""
+
+    def found(basis):
+        drafts = [launched("cg-1", AT, price=PRICE | {"basis": basis}), looked("cg-1", AT)]
+        (row,) = filled(tmp_path / basis, drafts, NOW).ledger.machines()
+        return machine_value(row, NOW)
+
+    return found
+
+
+def listed(*values):
+    return _text({"machines": list(values), "view_as_of": AT, "foreign": []}, NOW, lambda: True)
+
+
+@pytest.mark.parametrize(("basis", "mark", "legend"), KINDS)
+def test_ls_marks_a_price_and_says_what_the_mark_means(value, basis, mark, legend):
+    said = listed(value(basis), value("listed"))
+    assert f"$0.5260{mark} " in said
+    assert "$0.5260  " in said
+    assert legend in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_ls_says_nothing_of_marks_where_there_are_none(value):
+    said = listed(value("listed"), value("asked"))
+    assert "derived" not in said
+    assert "recalled" not in said
+
+
+@pytest.mark.parametrize("basis", ["derived", "recalled"])
+def test_show_says_it_in_a_word(value, basis):
+    assert f"as of 2026-11-20, {basis}" in " ".join(machine(value(basis), NOW).split())
+
+
+def test_regions_says_it_beside_the_source():
+    rows = [{"price": {"source": "a list", "as_of": AT, "basis": basis}} for basis in ("listed", "derived", "recalled")]
+    assert sources(rows) == [
+        "a list (2026-12-01, derived)",
+        "a list (2026-12-01)",
+        "a list (2026-12-01, recalled)",
+    ]

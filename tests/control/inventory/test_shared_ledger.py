@@ -1,0 +1,140 @@
+"""Two laptops on one ledger in PostgreSQL: neither takes the other's living launch for dead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cloudgpu.access import known_hosts
+from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.sync import look_at_all
+from cloudgpu.control.outage.opening import open_session
+from cloudgpu.errors import LedgerUnavailable
+from tests.control.conftest import Lab
+from tests.postgres import Server
+
+ROOT = Path(__file__).parents[3]
+UP = """
+import sys; sys.path.insert(0, sys.argv[4])
+from pathlib import Path
+import pytest
+from tests.control.inventory.test_shared_ledger import Laptop
+laptop = Laptop(Path(sys.argv[1]), pytest.MonkeyPatch(), sys.argv[2], sys.argv[3])
+send = laptop.cloud.launch
+def launch(attempt, *, deadline):
+    print("sending", flush=True)
+    sys.stdin.readline()
+    return send(attempt, deadline=deadline)
+laptop.cloud.launch = launch
+print(laptop.up(name="shared").row["attempt"], flush=True)
+"""
+
+
+class Laptop(Lab):
+    """One of several homes whose cloud and ledger are the same."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+        self.name, self.url = name, url
+        super().__init__(root, monkeypatch)
+
+    def opened(self):
+        home = self.home.with_name(self.name)
+        home.mkdir(exist_ok=True)
+        (home / "config.toml").write_text((self.home / "config.toml").read_text())
+        environ = {"CLOUDGPU_HOME": str(home), "USER": self.name, "CLOUDGPU_LEDGER": self.url}
+        session = open_session(environ, clock=self.clock, tell=self.said.append)
+        session.pause = self.clock.advance
+        return session
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    return postgres.schema()
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Callable[[str], Laptop]:
+    return lambda name: Laptop(tmp_path, monkeypatch, name, url)
+
+
+@pytest.fixture
+def ada_launches(tmp_path: Path, url: str, laptop: Callable[[str], Laptop]) -> Iterator[subprocess.Popen[str]]:
+    """A process on Ada's laptop that has written its intent and is about to send the call."""
+    laptop("ada")  # the plugin and the settings are there for all
+    command = [sys.executable, "-c", UP, str(tmp_path), "ada", url, str(ROOT)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "sending\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+def attempts(laptop: Laptop) -> list[str]:
+    return [row["attempt"] for row in laptop.session.ledger.machines()]
+
+
+def test_a_launch_that_goes_on_elsewhere_is_left_alone_and_ends_as_it_does(
+    laptop: Callable[[str], Laptop], ada_launches: subprocess.Popen[str]
+) -> None:
+    bob = laptop("bob")
+    bob.later(days=2)  # long enough for a listing to prove what is absent
+    settle_others(bob.session)
+    look_at_all(bob.session)
+    assert attempts(bob) == ["open"]
+    out, _ = ada_launches.communicate("\n", timeout=60)
+    assert out == "made\n"
+    assert attempts(bob) == ["made"]
+    assert len(bob.machines()) == 1
+
+
+def test_a_launch_whose_process_was_killed_elsewhere_is_settled_by_the_listing(
+    laptop: Callable[[str], Laptop], ada_launches: subprocess.Popen[str]
+) -> None:
+    ada_launches.kill()
+    ada_launches.wait()
+    bob = laptop("bob")
+    bob.later(days=2)
+    settle_others(bob.session)
+    assert attempts(bob) == ["void"]
+    assert bob.machines() == []
+
+
+def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
+    laptop: Callable[[str], Laptop], monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    ada = laptop("ada")
+    pin = known_hosts.pin
+
+    def cut_off(*facts: str) -> None:
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        pin(*facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(known_hosts, "pin", cut_off)
+        with pytest.raises(LedgerUnavailable, match="nothing was sent"):
+            ada.up(name="shared")
+    assert ada.machines() == []
+    assert attempts(ada) == ["open"]
+    assert ada.up(name="shared").row["attempt"] == "made", "the same again settles it"
+    assert len(ada.machines()) == 1
+
+
+def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop]) -> None:
+    from cloudgpu.control.lifecycle.lifecycle import end
+
+    row = laptop("ada").up(name="shared").row
+    bob = laptop("bob")
+    assert bob.session.find("shared")["id"] == row["id"]
+    end(bob.session, row, why="over")
+    assert bob.machines() == []
+    assert [one["ended"] is not None for one in laptop("ada").session.ledger.machines()] == [True]

@@ -1,0 +1,70 @@
+"""Markdown of a report: tables that hold, sums as they are, and no name that becomes markup."""
+
+from __future__ import annotations
+
+import re
+
+from cloudgpu.views.report.markdown import MARK, MOST_ROWS, escaped, to_markdown
+from tests.views import pages
+
+
+def tables(text):
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_hostile_names_are_text_in_every_place():
+    text = to_markdown(pages.hostile())
+    body = text.removeprefix(MARK)
+    assert not re.search(r"(?<!\\)<(script|img|style|/title|!--)", body)
+    assert not re.search(r"(?<!\\)\]\(", body)
+    assert "\u202e" not in text
+    assert "\u200b" not in text
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_head():
+    for document in (pages.hostile(), pages.three_months(), pages.empty()):
+        cells = 0
+        for line in to_markdown(document).splitlines():
+            count = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+            assert not (cells and count) or count == cells, line
+            cells = count
+
+
+def test_an_empty_report_says_so_and_has_no_table():
+    text = to_markdown(pages.empty())
+    assert text.startswith(f"{MARK}\n\n# Cloud GPU report\n")
+    assert "No machine has cost anything." in text
+    assert tables(text) == []
+
+
+def test_a_long_history_is_told_by_month_and_machines_beyond_the_first_are_counted():
+    document = pages.huge()
+    text = to_markdown(document)
+    rows = [line for line in tables(text) if re.match(r"\| 20\d\d-\d\d \|", line)]
+    assert rows
+    assert not [line for line in tables(text) if re.match(r"\| 20\d\d-\d\d-\d\d \|", line)]
+    more = len(document["machines"]) - MOST_ROWS + document["machines_left_out"]
+    assert f"And {more} more, each of which cost less." in text
+
+
+def test_what_markdown_would_obey_is_escaped():
+    assert escaped("a|b *c* [d](e) `f` <g>") == r"a\|b \*c\* \[d\](e) \`f\` \<g\>"
+    assert escaped("https://example.org and www.example.org") == r"https\://example.org and www\.example.org"
+    assert escaped("two\nlines") == "two lines"
+
+
+def test_the_day_on_which_both_met_is_that_of_the_page_and_of_the_sentence():
+    day = "22 Oct 2025"  # it ends with the midnight that the document has, in Seoul
+    assert f"| break-even | {day} | {day} | {day} |" in to_markdown(pages.huge())
+    three, over = pages.three_months(), pages.three_months()["as_of"]
+    three["comparison"] |= {"pace": dict.fromkeys(("low", "expected", "high"))}
+    three["comparison"]["break_even"]["projected"] = dict.fromkeys(("low", "expected", "high"))
+    assert "| break-even | not known | not known | not known |" in to_markdown(three)
+    assert "| break-even | not by then |" in to_markdown(three | {"until": over})
+
+
+def test_what_the_summary_says_is_not_said_again():
+    document = pages.three_months()
+    sentence = document["comparison"]["sentence"]
+    assert to_markdown(document | {"summary": [sentence]}).count(escaped(sentence)) == 1
+    assert to_markdown(document | {"summary": []}).count(escaped(sentence)) == 1

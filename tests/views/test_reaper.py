@@ -1,0 +1,75 @@
+"""A pass as a value and as text: each thing that happened is there once, in words."""
+
+from __future__ import annotations
+
+import json
+
+from cloudgpu.cli.automation.reap_text import pass_text, summary, wrong_text
+from cloudgpu.core.model.identity import Asked
+from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.decisions import Decision
+from cloudgpu.core.reaper.result import Pass
+from cloudgpu.views.reaper import pass_value
+from tests.views.a_pass import NOW, a_pass
+
+
+def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
+    value = pass_value(a_pass(), explain=True)
+    assert json.loads(json.dumps(value)) == value
+    lists = ("decisions", "ended", "renewed", "warned", "spared", "unproved", "unanswered", "faults", "explained")
+    assert {key: len(value[key]) for key in lists} == dict.fromkeys(lists, 1)
+    assert (value["exit_code"], value["decided"], value["ended"][0]["state"]) == (9, {"warn": 1}, "stopped")
+
+
+def test_without_explain_nothing_is_explained():
+    assert pass_value(a_pass())["explained"] == []
+
+
+def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
+    found = a_pass()
+    (name,) = (one.name for one in found.decisions)
+    assert pass_text(found, loud=False).splitlines() == [
+        "fox is gone",
+        f"{name}: stopped (idle): idle for 2h",
+        f"{name}: renewed (lease): it is in use",
+        f"{name}: warned (idle): idle for 2h (by alert and terminal)",
+        f"{name}: left, it is in use",
+        "1 machine; 1 ended, 1 renewed, 1 warned, 1 left in the end, 1 not proved (2.5 s)",
+    ]
+    assert wrong_text(found).splitlines() == [
+        f"{name} may still be billed: its stop was refused",
+        "us-east-1 did not answer: it did not answer",
+        "No policy is called 'mine'.",
+        "An alert was not taken: mailto-1a2b3c: did not answer.",
+    ]
+
+
+def test_the_gravest_code_counts():
+    assert a_pass().exit_code == 9
+    assert a_pass(unproved=()).exit_code == 8
+    assert a_pass(unproved=(), unanswered=()).exit_code == 8
+    assert a_pass(unproved=(), unanswered=(), faults=()).exit_code == 0
+
+
+def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
+    found = Pass(NOW)
+    assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
+    first, *asked = pass_text(found, loud=True).splitlines()
+    assert first == summary(found) == "0 machines (0.0 s)"
+    assert asked[0].startswith("No cloud was asked")
+    (_, said) = pass_text(Pass(NOW, asked=(Asked("lab", "aws"),)), loud=True).splitlines()
+    assert said == "Asked: lab (aws)."
+
+
+def test_what_would_be_done_is_said_with_the_use_of_what_runs():
+    runs, off = (
+        Decision("cg-1", "fox", Do.KEEP, Rule.HOLD, "held", activity="IDLE"),
+        Decision("cg-2", "owl", Do.KEEP, Rule.NONE, "it is stopped"),
+    )
+    told = Decision("cg-3", "elk", Do.WARN, Rule.NONE, "no answer")
+    found = Pass(NOW, dry_run=True, decisions=(runs, off, told))
+    assert pass_text(found, loud=True).splitlines()[:3] == [
+        "fox: would be kept (hold): IDLE, held",
+        "owl: would be kept: it is stopped",
+        "elk: would be warned: UNKNOWN, no answer",
+    ]
