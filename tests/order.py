@@ -23,7 +23,7 @@ LONGEST = (
     "test_ctrl_c_aws.py",
 )
 WAIT = {"access", "agent", "cli", "docs", "faults", "local", "machine", "ssh"}  # rooms that wait for real processes
-SHORT = {"catalog", "config", "core", "report"}  # rooms that start nothing
+SHORT = {"catalog", "config", "core", "views"}  # rooms that start nothing
 BY = 0.8  # of the others, all that wait have begun
 
 
@@ -34,10 +34,9 @@ def order(root: Path) -> Callable[[pytest.Item], Any]:
     files come last, so that no worker waits for another one's long one. The order in which files are read says nothing.
     """
     files = sorted(path for path in root.rglob("test_*.py"))
-    waiting = [path for path in files if path.parent.name in WAIT]
-    others = sorted(
-        (path for path in files if path.parent.name not in WAIT), key=lambda path: path.parent.name in SHORT
-    )
+    waiting = [path for path in files if _room(path, root) in WAIT]
+    others = [path for path in files if _room(path, root) not in WAIT]
+    others.sort(key=lambda path: _room(path, root) in SHORT)
     place = {path: BY * number / len(waiting) for number, path in enumerate(waiting)}
     place |= {path: number / len(others) for number, path in enumerate(others)}
 
@@ -48,3 +47,9 @@ def order(root: Path) -> Callable[[pytest.Item], Any]:
         return 0, number, 0.0, str(item.path)
 
     return key
+
+
+def _room(path: Path, root: Path) -> str:
+    """Return the room that a test belongs to: a provider's own, or the first folder below the tests."""
+    rooms = path.relative_to(root).parts[:-1]
+    return rooms[1] if rooms[:1] == ("providers",) and len(rooms) > 1 else (rooms or ("",))[0]

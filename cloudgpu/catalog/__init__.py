@@ -61,7 +61,6 @@ __all__ = [
     "types",
 ]
 _HOMES = {
-    **dict.fromkeys(("driver_for", "public_images"), "cloudgpu.catalog.read"),
     **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.history"),
     **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "cloudgpu.catalog.storage"),
 }

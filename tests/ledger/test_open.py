@@ -106,8 +106,8 @@ def test_reading_imports_nothing_that_only_writing_needs(tmp_path: Path) -> None
         "import sys; from pathlib import Path; from cloudgpu.ledger.open import open_ledger\n"
         "ledger = open_ledger(None, Path(sys.argv[1]), actor='a', clock=None)\n"
         "assert ledger.machines() == [] and ledger.last('scope:fake/main').seq == 2\n"
-        "print(*sorted({'hashlib', 'cloudgpu.core.events.projection', 'cloudgpu.core.values.money', 'cloudgpu.ledger.log.chain', 'decimal',"
-        " 'random', 'subprocess'} & set(sys.modules)))"
+        "print(*sorted({'hashlib', 'cloudgpu.core.events.projection', 'cloudgpu.core.values.money',"
+        " 'cloudgpu.ledger.log.chain', 'decimal', 'random', 'subprocess'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", program, str(tmp_path)], capture_output=True, text=True, check=False

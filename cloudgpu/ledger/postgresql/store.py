@@ -37,7 +37,9 @@ _PAUSE = 0.2  # seconds between two tries to reach a server that went away
 
 
 class PostgresStore:
-    """`cloudgpu.ledger.log.store.Store` in the database at `address`. `patience` is how many seconds a lock is waited for.
+    """`cloudgpu.ledger.log.store.Store` in the database at `address`.
+
+    A lock is waited for so many seconds as `patience` says.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
     schema that is not known, and for lines whose commit was not heard of.

@@ -209,7 +209,8 @@ def test_a_failed_handshake_prints_nothing(server):
     server.host_key = new_host_key()
     server.start()
     script = (
-        "import sys, pickle; from cloudgpu.access.ssh.connection import connect; from cloudgpu.errors import WrongHostKey\n"
+        "import sys, pickle; from cloudgpu.access.ssh.connection import connect\n"
+        "from cloudgpu.errors import WrongHostKey\n"
         "from tests.access.sshserver import Server; from pathlib import Path\n"
         "server = Server(Path(sys.argv[1])); server.port = int(sys.argv[2])\n"
         "try: connect(server.target, timeout=5)\n"
@@ -223,7 +224,8 @@ def test_a_failed_handshake_prints_nothing(server):
 def test_the_modules_that_every_command_imports_do_not_import_paramiko():
     script = (
         "import sys, cloudgpu.access.ssh.connection, cloudgpu.access.known_hosts, cloudgpu.access.ssh.ssh_config\n"
-        "import cloudgpu.access.keys, cloudgpu.access.tunnel.tunnel, cloudgpu.access.copy.copy, cloudgpu.access.ssh.execute\n"
+        "import cloudgpu.access.keys, cloudgpu.access.tunnel.tunnel\n"
+        "import cloudgpu.access.copy.copy, cloudgpu.access.ssh.execute\n"
         "assert not {'paramiko', 'cryptography'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": str(ROOT)})
