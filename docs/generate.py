@@ -1,7 +1,8 @@
-"""What is made from the code: reference/cli.md, reference/errors.md, and the table of rules in policies.md."""
+"""What is made from the code: reference/cli.md and errors.md, the rules in policies.md, the tree in design.md."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 from typer.main import get_command
 
+import cloudgpu
 from cloudgpu import errors
 from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
@@ -41,24 +43,46 @@ _OTHER_CODES = {
     255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
+_TREE, _TREE_END = f"<!-- tree -->\n{_MADE}\n", "\n<!-- end of tree -->\n"
 
 
 def generated(root: Path) -> dict[str, str]:
     """Return the text of every page that is generated, or has a part that is, by its path from the root."""
-    policies = (root / "docs/policies.md").read_text(encoding="utf-8")
+    policies, design = ((root / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("policies", "design"))
     return {
         "docs/reference/cli.md": cli_page(),
         "docs/reference/errors.md": errors_page(),
         "docs/policies.md": with_rules(policies),
+        "docs/design.md": with_tree(design),
     }
 
 
 def with_rules(page: str) -> str:
     """Return a page with the reaper's rules between its two marks, as a table in the order in which they are tried."""
-    before, _, rest = page.partition(_RULES)
     rows = [[f"`{one.rule}`", ", ".join(one.stages), one.says, "yes" if one.waits else "no"] for one in RULES]
     table = _table(["rule", "tried on", "what it does", "waits for a hold"], rows)
-    return f"{before}{_RULES}{table}{_RULES_END}{rest.partition(_RULES_END)[2]}"
+    return _between(page, _RULES, table, _RULES_END)
+
+
+def with_tree(page: str) -> str:
+    """Return a page with the packages of cloudgpu between its two marks, each with the first sentence of its docstring.
+
+    A package stands below the one that it lies in, in the order of their names.
+    """
+    package = Path(cloudgpu.__path__[0])
+    found = sorted(file.parent.relative_to(package) for file in package.rglob("*/__init__.py"))
+    lines = [f"{'  ' * (len(one.parts) - 1)}- `{one.name}/`: {_clause(package / one)}\n" for one in found]
+    return _between(page, _TREE, "".join(lines), _TREE_END)
+
+
+def _clause(package: Path) -> str:
+    said = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return re.split(r"\.(?:\s|$)", said, maxsplit=1)[0]
+
+
+def _between(page: str, begin: str, text: str, end: str) -> str:
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
 
 
 def commands() -> dict[str, Any]:

@@ -108,8 +108,9 @@ def read_page(root: Path, path: Path) -> Page:
 
 
 def find_pages(root: Path) -> list[Page]:
-    """Return every page there is: README, CHANGELOG, docs, examples."""
-    paths = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
+    """Return every page there is: README, CONTRIBUTING, CHANGELOG, docs, examples."""
+    tops = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    paths = [*(root / name for name in tops), *sorted((root / "docs").rglob("*.md"))]
     paths += sorted((root / "examples").glob("*.sh"))
     return [read_page(root, path) for path in paths if path.exists()]
 

@@ -1,1 +1,1 @@
-"""The only rooms with a cloud SDK; each provider is found by its entry point."""
+"""The only packages that use a cloud's SDK; each provider is found by its entry point."""

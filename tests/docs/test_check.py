@@ -28,7 +28,7 @@ def copy(tmp_path):
     """The pages, to be broken."""
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "CHANGELOG.md", "LICENSE"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
@@ -92,6 +92,7 @@ def test_what_is_right_passes(copy, text):
     [
         ("docs/reference/cli.md", "Only this region.", "Only that region."),
         ("docs/policies.md", "ends a machine at its renew-until", "ends no machine at its renew-until"),
+        ("docs/design.md", "Forwards local ports to a machine", "Forwards ports"),
     ],
 )
 def test_a_generated_page_or_part_that_was_edited_is_noticed_and_written_anew(copy, name, old, new):

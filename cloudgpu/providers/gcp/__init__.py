@@ -1,1 +1,1 @@
-"""Google Cloud. So far its price list; machines are not launched there yet."""
+"""Google Cloud: machines of Compute Engine with GPUs, and the price list."""
