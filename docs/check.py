@@ -1,7 +1,8 @@
 """Checks that README, CONTRIBUTING, CHANGELOG, docs and examples say what the code does.
 
-`--write` makes the generated pages anew. Generated pages are compared; links, anchors, verbs, options, exit codes, kinds of errors, settings, environment
-variables and make targets have to exist; a path or an address that only one machine has is refused.
+`--write` makes the generated pages anew. Generated pages are compared; links, anchors, verbs, options, exit codes,
+kinds of errors, settings, environment variables and make targets have to exist; a path or an address that only one
+machine has is refused.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ class Settings:
 
     `lease` and `renew_until` are None where `policy` says them.
     `account` is the one to use where a provider has several (None: it has to be named each time). `market` is the
-    text of a `core.stock.Market`, `tz` the IANA name of the zone in which days begin. `address_services` are asked in
-    turn for this client's public address. `accounts` always holds one of `local` and one of `provider`, which may be
-    `any`: every cloud account. `templates` is what each template's own settings are set to.
+    text of a `core.model.offers.Market`, `tz` the IANA name of the zone in which days begin. `address_services` are
+    asked in turn for this client's public address. `accounts` always holds one of `local` and one of `provider`, which
+    may be `any`: every cloud account. `templates` is what each template's own settings are set to.
     """
 
     owner: str

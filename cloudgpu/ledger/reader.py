@@ -234,7 +234,7 @@ class Reader:
         return self._read(judged, missing_ok=True)
 
     def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
-        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.locks.hold` here."""
+        """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.locks.hold` here."""
         return self._store.hold(name, wait)
 
     def held(self, name: str) -> bool:

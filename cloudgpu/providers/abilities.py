@@ -277,7 +277,7 @@ class Resolved:
 
     `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
     `remarks` are sentences for the plan: what is bound, lost or could not be checked. `licence` is that of the image's
-    system where it changes how the machine is billed (`core.billing_rules`: `suse`, `rhel`), else empty. `agent` is
+    system where it changes how the machine is billed (`core.billing.rules`: `suse`, `rhel`), else empty. `agent` is
     what the agent can do on this machine, where that is less than `Provider.guards` says.
     """
 

@@ -74,7 +74,7 @@ class Machine:
         return self
 
     def lab(self, *words: str) -> dict[str, object]:
-        """Run what `access.jupyter` sends, by the same door."""
+        """Run what `access.jupyter.client` sends, by the same door."""
         command = [str(self.dir / "agent"), "python", "-", *words]
         done = subprocess.run(
             command, input=jupyter.program(), env=self.environ, cwd=self.home, stdout=subprocess.PIPE, check=False

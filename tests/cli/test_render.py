@@ -37,7 +37,7 @@ def imports(path):
 
 
 def test_the_address_of_jupyter_is_a_line_of_its_own(capsys):
-    url = f"http://127.0.0.1:65535/lab?token={'x' * 26}"  # as long as cloudgpu ever makes it: access/lab.py
+    url = f"http://127.0.0.1:65535/lab?token={'x' * 26}"  # the longest that access/jupyter makes
     _show({"name": "first", "url": url}, Format.TEXT)
     assert capsys.readouterr().out == f"Jupyter on first:\n{url}\n"
     assert len(url) < 60

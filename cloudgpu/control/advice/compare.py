@@ -58,7 +58,7 @@ NO_TIME = timedelta(minutes=1)  # two clocks that differ by less agree
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What the ledger and the samples say: rows, the uses that ended, and each machine's hours (`control.worked`).
+    """What the ledger and the samples say: rows, ended uses, each machine's hours (`control.activity.utilization`).
 
     `cost` is what all of these rows cost by day, for whoever has added that up already.
     """

@@ -38,7 +38,8 @@ LAST = "default"  # the shipped policy that counts where nobody knows better
 class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
-    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it (`control.terms`).
+    `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
+    (`control.team.terms`).
     """
 
     policy: Policy

@@ -130,9 +130,9 @@ def observed(
 ) -> Draft:
     """Return the line that says how the provider reports this machine now.
 
-    `known` is what else is known: of the time before its end (`alive.before_its_end`), of a resize (`control.seen`).
-    `row` is what is known of it: the line is about that one, though somebody may have taken the machine's tags away,
-    and its word of its use stays where an answer has none.
+    `known` is what else is known: of the time before its end (`last_seen.before_its_end`), of a resize
+    (`control.records.changes`). `row` is what is known of it: the line is about that one, though somebody may have
+    taken the machine's tags away, and its word of its use stays where an answer has none.
     """
     body = _said(instance)
     if row is not None:

@@ -225,7 +225,7 @@ _BY = {
 def stops_of(
     law: Law, standings: Sequence[Standing], rows: Sequence[Mapping[str, Any]], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
-    """Return what passed budgets do with machines, as `core.budget_stops.stops`.
+    """Return what passed budgets do with machines, as `core.budgets.enforcement.stops`.
 
     For a member, a budget in a file of their home stops their own machines alone.
     """

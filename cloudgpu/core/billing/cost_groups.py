@@ -26,7 +26,7 @@ _NO_NOTE = aside.empty()
 
 @dataclass(slots=True)
 class Tally:
-    """Sums in exact parts of a nano-dollar (`core.billing.EXACT`) and microseconds.
+    """Sums in exact parts of a nano-dollar (`core.billing.granularity.EXACT`) and microseconds.
 
     `micros` is how long machines were billed, `all_micros` how long anything was. `on_demand` is what the runs with a
     known on-demand price would have cost at it, `compared` what they did cost; `uncompared` counts the runs without.

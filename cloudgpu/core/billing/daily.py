@@ -27,7 +27,7 @@ _FOREVER = 2**62
 
 
 class Sums(NamedTuple):
-    """What something cost, in exact parts of a nano-dollar (`core.billing.EXACT`); the three differ where in doubt."""
+    """What something cost, in exact parts (`core.billing.granularity.EXACT`); the three differ where in doubt."""
 
     low: int
     amount: int
@@ -49,7 +49,7 @@ class Daily:
 
     @property
     def total(self) -> Sums:
-        """All of it: what `core.cost.costs` says of the same period."""
+        """All of it: what `core.billing.cost_groups.costs` says of the same period."""
         return added(sums for day in self.days.values() for sums in day.values())
 
 
@@ -111,7 +111,7 @@ def daily_of(
 
 
 def laid_out(use: Mapping[str, Any], now: int) -> Course:
-    """Return what a use (as JSON) costs in time, as `core.billing.course` does: for most uses much faster."""
+    """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
     segments, resource, market = use["segments"], use["resource"], use["market"]
     odd = not segments or resource == "traffic" or use["maybe_until"] or use["reason"] == "interrupted"
     if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):

@@ -50,7 +50,7 @@ class Item:
 def itemised(
     bill: Iterable[Billed], now: datetime, *, since: datetime | None = None, until: datetime | None = None
 ) -> Iterator[Item]:
-    """Yield the lines of a bill (`core.bill.billed` of the same period): the sum of their amounts is its total.
+    """Yield the lines of a bill (`core.billing.totals.billed` of the same period): their amounts add up to its total.
 
     What rounding leaves over of a line is carried to the next, so that a line is off by a nano-dollar at most.
     """

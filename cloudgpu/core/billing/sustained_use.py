@@ -40,7 +40,7 @@ class Discount:
 
 
 def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
-    """Return the discounts of the month of UTC in which `month` lies, from its bill (`core.bill.billed`, cut to it).
+    """Return the discounts of the month of UTC in which `month` lies, from its bill (`totals.billed`, cut to it).
 
     A pure estimate: the provider pools vCPUs, memory and each kind of GPU by themselves over a billing account, and
     its months begin at midnight of its own zone; here machines with the same GPU are pooled by what they cost per

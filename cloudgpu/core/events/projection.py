@@ -98,8 +98,8 @@ def machine_row(events: Iterable[Line]) -> Row | None:
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
     `uses` are the uses that are still billed, `totals` the sums of those that ended, by resource: [low, amount, high,
-    on_demand, micros, unpriced, not_on_demand] as `core.billing.Sum` has them; `aside` is what those do not say
-    (`core.aside`).
+    on_demand, micros, unpriced, not_on_demand] as `core.billing.charges.Sum` has them; `aside` is what those do not say
+    (`core.billing.charge_notes`).
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
     `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
     that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of

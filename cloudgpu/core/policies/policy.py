@@ -151,7 +151,7 @@ class Policy:
 
 
 def thresholds(policy: Policy) -> Thresholds:
-    """Return what counts as use under this policy, as `core.idle.judge` takes it: spans in seconds."""
+    """Return what counts as use under this policy, as `core.activity.idle.judge` takes it: spans in seconds."""
     idle = policy.idle
     return Thresholds(
         after=idle.after.total_seconds(),

@@ -31,9 +31,9 @@ def decide(
 ) -> list[Decision]:
     """Return one decision per machine, in their order; "keep" has its reason, too.
 
-    `stops` are what budgets that are passed do (`core.budget_stops`), `interval` is how often passes come. The rules
-    are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops` machines
-    in a pass, those that are idle longest.
+    `stops` are what budgets that are passed do (`core.budgets.enforcement`), `interval` is how often passes come. The
+    rules are tried in the order of RULES. Idle time, with a label missing or without, ends at most `max_idle_stops`
+    machines in a pass, those that are idle longest.
     """
     over = {stop.machine: stop for stop in stops}
     found = [_decided(one, over.get(one.row["id"]), now, interval) for one in seen]

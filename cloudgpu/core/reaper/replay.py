@@ -1,8 +1,9 @@
 """Replays what was recorded of one machine under a policy: at which passes it would have been ended. Pure.
 
-Judged and decided is by the very functions of a pass (`core.idle.judge`, `core.decide.decide`); what is made up here is
-only what follows from an end that did not happen. A machine that was ended is off until somebody used it in truth:
-then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are over all machines.
+Judged and decided is by the very functions of a pass (`core.activity.idle.judge`, `core.reaper.decide.decide`); what
+is made up here is only what follows from an end that did not happen. A machine that was ended is off until somebody
+used it in truth: then it is taken as started again, under a new lease. Budgets of the lab are not replayed: they are
+over all machines.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Life:
         return made
 
     def take(self, decision: Decision, row: Row, now: datetime) -> None:
-        """Take what was decided: warnings given and lifted, a lease renewed; as `core.told` folds their lines."""
+        """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds its lines."""
         for lifted in decision.lifted:
             self.warnings.pop(str(lifted.rule), None)
         for one in decision.warnings:

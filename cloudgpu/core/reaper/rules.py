@@ -2,7 +2,7 @@
 
 The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
 
-Each rule says what it finds of one machine; `core.decide` makes one decision of all that was found.
+Each rule says what it finds of one machine; `core.reaper.decide` makes one decision of all that was found.
 """
 
 from __future__ import annotations

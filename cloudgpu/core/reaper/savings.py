@@ -54,7 +54,7 @@ _QUIET = timedelta(minutes=15)  # a person who shuts a machine down has used it 
 class Stop:
     """An end by a rule, and until when the machine would have gone on at most; `exact` is what that would have cost.
 
-    `exact` is in exact parts (`core.billing.EXACT`); None where its price is not known.
+    `exact` is in exact parts (`core.billing.granularity.EXACT`); None where its price is not known.
     """
 
     machine: str

@@ -56,7 +56,7 @@ class View(Protocol):
         ...
 
     def machines(self) -> list[Row]:
-        """Return every machine's current row (`core.fold.machine_row`), living and ended, oldest first."""
+        """Return every machine's current row (`core.events.projection.machine_row`), living and ended, oldest first."""
         ...
 
     def machine(self, id: str) -> Row | None:  # noqa: A002
@@ -70,7 +70,7 @@ class View(Protocol):
     def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
-        What is billed still stands in the rows. A use is `core.uses.use_to_json`'s.
+        What is billed still stands in the rows. A use is `core.billing.usage.use_to_json`'s.
         """
         ...
 
@@ -180,7 +180,7 @@ class Ledger(View, Protocol):
     def hold(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, while this process lives.
 
-        Among those of one home, `ledger.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
+        Among those of one home, `ledger.log.locks` does that: whoever wants both takes both, as `Session.hold`. Waits
         for ever (True), not at all, or so many seconds; raises ProviderUnavailable when another holds it to the end.
         """
         ...

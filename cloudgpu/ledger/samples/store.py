@@ -2,7 +2,8 @@
 
 Samples are many and prove nothing about money: losing them loses no amount. The day that runs is a file of JSON lines,
 appended to; the days before it are packed. A line that was torn by a crash is left out. How long a machine worked on
-each day stays when its samples go (`ledger.workdays`): it is written when a day is packed, and before one is dropped.
+each day stays when its samples go (`ledger.samples.packing`): it is written when a day is packed, and before one is
+dropped.
 """
 
 from __future__ import annotations

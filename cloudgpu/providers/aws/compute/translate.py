@@ -25,7 +25,7 @@ _STATES = {
     "terminated": State.TERMINATED,
 }
 # AWS bills from `running` on ("Billing by instance state", EC2 user guide). What is pending is about to be billed: it
-# counts for what ends machines, and the bill leaves it out (`from_running` in core.billing_rules).
+# counts for what ends machines, and the bill leaves it out (`from_running` in core.billing.rules).
 _BILLED = (State.PENDING, State.RUNNING)
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
 _BY_USER = "Client.UserInitiated"
