@@ -1,6 +1,6 @@
-"""Offers that were refused while a launch looks for one, and the further ones that need not be tried for it.
+"""Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
 
-Finds what satisfies a wish: what providers have, priced and ranked, and what is exact enough to be launched.
+`Refused` keeps the offers that were refused, and says which further ones need not be tried.
 """
 
 from __future__ import annotations

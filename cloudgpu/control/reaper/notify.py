@@ -1,8 +1,8 @@
-"""Renews the leases that a pass has decided to renew: of machines in use whose agent cannot do that itself.
+"""What a pass says and renews: leases of machines in use, warnings, alerts.
 
-Gives warnings and takes them back: at the machine's terminals, then as ledger lines that a later pass acts on.
-
-Tells people at the end of a pass: alerts of warnings, budgets and what is wrong, and the dead-man's address.
+It renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, by whose lines a
+later pass acts. At the end people are told of warnings, budgets and what is wrong, and the dead-man's
+address is called.
 """
 
 from __future__ import annotations

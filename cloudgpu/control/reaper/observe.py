@@ -1,6 +1,6 @@
-"""The look of a pass at all accounts, and the look of a rehearsal, which writes nothing.
+"""Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle.
 
-Gathers what a pass decides by: each machine's row, its policy, and what its agent says where it could be idle.
+A pass looks at all accounts and writes what is news; a rehearsal looks and writes nothing.
 """
 
 from __future__ import annotations

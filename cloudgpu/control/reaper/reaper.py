@@ -1,7 +1,4 @@
-"""Lets Python look for unreachable cycles less often while thousands of machines are in memory.
-
-One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it.
-"""
+"""One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What is carried out at the end of a pass: one machine with its decision, what came of it, and the locks it takes.
+"""Looks again at what is to be ended: what its provider says now, and its samples of now.
 
-Looks again at what is to be ended: what its provider says now, and its samples of now.
+What is to be ended is an `Item`: one machine with its decision. An `Outcome` says what came of some. The
+locks are taken here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a nightly pass says of leftovers: how many things, and what they go on costing.
+"""Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
 
-Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
+A nightly pass also says how many things are left over, and what they go on costing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the cloud has cost beside a desktop doing the same work, day by day and in three cases. Pure.
 
-What the user's own machines did and took, and what the same work would have cost on a cloud. Pure.
+Of the user's own machines: what they did and took, and what the same work would have cost on a cloud.
 """
 
 from __future__ import annotations

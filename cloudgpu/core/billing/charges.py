@@ -28,7 +28,7 @@ from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
-__all__ = (  # the exact parts of time and money are part of this room's face
+__all__ = (  # the exact parts of time and money are part of the face of `core`
     "EXACT", "Charge", "Course", "Sum", "billed_span", "billed_units", "billed_until", "charge", "course", "micros_of",
     "money", "rated", "stamp", "total",
 )  # fmt: skip

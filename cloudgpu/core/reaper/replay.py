@@ -116,7 +116,7 @@ class _Life:
         return made
 
     def take(self, decision: Decision, row: Row, now: datetime) -> None:
-        """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds its lines."""
+        """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
         for lifted in decision.lifted:
             self.warnings.pop(str(lifted.rule), None)
         for one in decision.warnings:

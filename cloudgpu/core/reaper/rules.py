@@ -1,6 +1,4 @@
-"""The rules of what is not running and costs all the same: machines long stopped, images long kept. Pure.
-
-The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
+"""The rules by which a pass decides about a machine: `RULES`, in the order in which they are tried. Pure.
 
 Each rule says what it finds of one machine; `core.reaper.decide` makes one decision of all that was found.
 """

@@ -1,6 +1,6 @@
 """Lays the cloud's bill beside ours: which of its rows are of which resource, what the gap is and why. Pure.
 
-Why the cloud's bill and ours differ: the gap of a resource, cut into reasons that add up to it. Pure.
+The gap of a resource is cut into reasons that add up to it.
 """
 
 from __future__ import annotations
