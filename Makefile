@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
-CHECKED := tests/test_imports.py tests/docs
+CHECKED := tests/test_imports.py tests/test_house.py tests/docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lowest soak check bench clean

@@ -240,7 +240,7 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        from cloudgpu.access.tunnel.listener_ import Relay
+        from cloudgpu.access.tunnel.relay import Relay
 
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
