@@ -227,6 +227,38 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user, tmp
     assert unused(judge, "aws-launch") == ([], [])
 
 
+# What launching needs beyond what reaping does.
+LAUNCHING_ALONE = set(
+    """
+    ec2:AttachVolume
+    ec2:AuthorizeSecurityGroupIngress
+    ec2:CreateImage
+    ec2:CreateSecurityGroup
+    ec2:CreateVolume
+    ec2:DescribeAvailabilityZones
+    ec2:DescribeInstanceTypeOfferings
+    ec2:DescribeInstanceTypes
+    ec2:DescribeSubnets
+    ec2:DescribeVpcs
+    ec2:ImportKeyPair
+    ec2:RevokeSecurityGroupIngress
+    ec2:RunInstances
+    ec2:StartInstances
+    ec2:UpdateSecurityGroupRuleDescriptionsIngress
+    iam:CreateServiceLinkedRole
+    pricing:GetProducts
+    servicequotas:GetServiceQuota
+    servicequotas:ListServiceQuotas
+    servicequotas:RequestServiceQuotaIncrease
+    ssm:GetParameters
+    """.split()
+)
+
+
+def test_the_document_of_reaping_lacks_nothing_but_what_launches_alone_need():
+    assert actions(document("aws-launch")) - actions(document("aws-reap")) == LAUNCHING_ALONE
+
+
 @pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "fox", "--gpu", "t4")

@@ -244,6 +244,46 @@ def test_init_needs_its_document_and_no_more(user):
     assert used | user.used() == allowed("azure-init")
 
 
+# What launching needs beyond what reaping does.
+LAUNCHING_ALONE = set(
+    """
+    Microsoft.Compute/disks/write
+    Microsoft.Compute/galleries/images/versions/write
+    Microsoft.Compute/galleries/images/write
+    Microsoft.Compute/galleries/read
+    Microsoft.Compute/galleries/write
+    Microsoft.Compute/images/write
+    Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read
+    Microsoft.Compute/locations/usages/read
+    Microsoft.Compute/skus/read
+    Microsoft.Compute/snapshots/write
+    Microsoft.Compute/virtualMachines/attachDetachDataDisks/action
+    Microsoft.Compute/virtualMachines/extensions/write
+    Microsoft.Compute/virtualMachines/simulateEviction/action
+    Microsoft.Compute/virtualMachines/start/action
+    Microsoft.Compute/virtualMachines/write
+    Microsoft.Network/networkInterfaces/join/action
+    Microsoft.Network/networkInterfaces/write
+    Microsoft.Network/networkSecurityGroups/join/action
+    Microsoft.Network/networkSecurityGroups/securityRules/delete
+    Microsoft.Network/networkSecurityGroups/securityRules/write
+    Microsoft.Network/networkSecurityGroups/write
+    Microsoft.Network/publicIPAddresses/join/action
+    Microsoft.Network/publicIPAddresses/write
+    Microsoft.Network/virtualNetworks/read
+    Microsoft.Network/virtualNetworks/subnets/join/action
+    Microsoft.Network/virtualNetworks/write
+    Microsoft.Quota/quotas/write
+    Microsoft.Resources/subscriptions/locations/read
+    Microsoft.Resources/subscriptions/resourceGroups/write
+    """.split()
+)
+
+
+def test_the_document_of_reaping_lacks_nothing_but_what_launches_alone_need():
+    assert allowed("azure-launch") - allowed("azure-reap") == LAUNCHING_ALONE
+
+
 @pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.prepared()

@@ -136,6 +136,48 @@ def test_reading_needs_its_document_and_no_more(user):
     assert granted("gcp-read") - user.used() == set()
 
 
+# What launching needs beyond what reaping does.
+LAUNCHING_ALONE = set(
+    """
+    compute.acceleratorTypes.list
+    compute.disks.create
+    compute.disks.get
+    compute.disks.setLabels
+    compute.disks.use
+    compute.disks.useReadOnly
+    compute.firewalls.create
+    compute.firewalls.get
+    compute.firewalls.update
+    compute.images.create
+    compute.images.get
+    compute.images.getFromFamily
+    compute.images.setLabels
+    compute.images.useReadOnly
+    compute.instances.attachDisk
+    compute.instances.create
+    compute.instances.setScheduling
+    compute.instances.setServiceAccount
+    compute.instances.setTags
+    compute.instances.start
+    compute.machineTypes.get
+    compute.networks.get
+    compute.projects.get
+    compute.regions.get
+    compute.regions.list
+    compute.subnetworks.get
+    compute.subnetworks.list
+    compute.subnetworks.use
+    compute.subnetworks.useExternalIp
+    compute.zones.list
+    iam.serviceAccounts.actAs
+    """.split()
+)
+
+
+def test_the_document_of_reaping_lacks_nothing_but_what_launches_alone_need():
+    assert granted("gcp-launch") - granted("gcp-reap") == LAUNCHING_ALONE
+
+
 @pytest.mark.soak
 def test_reaping_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "fox", "--gpu", "t4")

@@ -12,7 +12,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.setup.ledger_admin import settle_ledger
-from cloudgpu.core.model.instances import TAG_LEDGER, TAG_SEQ
+from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_SEQ
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -55,10 +55,27 @@ def test_no_ledger_line_holds_the_hosts_private_key(lab):
 
 
 def test_a_machine_bears_its_tags_and_the_ledgers_head(lab):
-    lab.up()
+    lab.up(owner="bea", project="moles")
     tags = lab.machines()[0].tags
     assert tags[TAG_LEDGER] == lab.session.ledger.id
+    assert (tags[TAG_OWNER], tags[TAG_PROJECT]) == ("bea", "moles")
     assert int(tags[TAG_SEQ]) >= 1
+
+
+def test_who_is_stopped_when_the_intent_is_written_has_the_call_saved(lab, monkeypatch):
+    decide = lab.session.ledger.decide
+
+    def written_and_stopped(*args, **more):
+        decide(*args, **more)
+        if lab.rows():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab.session.ledger, "decide", written_and_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        lab.up()
+    (row,) = lab.rows()
+    assert (row["attempt"], lab.machines()) == ("open", [])
+    assert saved.load(lab.session.home.attempts, row["token"]).machine == row["id"]
 
 
 def test_a_lost_reply_never_launches_twice(lab):
