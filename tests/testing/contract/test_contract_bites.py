@@ -29,7 +29,8 @@ from cloudgpu.core.model.instances import Listing, State
 from cloudgpu.core.model.resources import Kind, Leftovers
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.providers.base import Bound, ProviderSettings
+from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import *
 """
 
