@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloudgpu.catalog.history import history, parts
+    from cloudgpu.catalog.price_history import history, parts
     from cloudgpu.catalog.read import (
         check_region,
         compiled_on,
@@ -61,7 +61,7 @@ __all__ = [
     "types",
 ]
 _HOMES = {
-    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.history"),
+    **dict.fromkeys(("history", "parts"), "cloudgpu.catalog.price_history"),
     **dict.fromkeys(("counted_price", "disk_price", "storage_kinds"), "cloudgpu.catalog.storage"),
 }
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu import catalog
-from cloudgpu.catalog.history import ages
 from cloudgpu.catalog.place import use
+from cloudgpu.catalog.price_history import ages
 from cloudgpu.catalog.refreshed import Stored, StoredPart, write
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market

@@ -229,7 +229,7 @@ def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:
 
 def _ages(rows: list[Row], now: datetime) -> list[Document]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
-    from cloudgpu.catalog.history import ages
+    from cloudgpu.catalog.price_history import ages
 
     found = [ages(kind, now) for kind in CLOUDS if any(row["provider"] == kind for row in rows)]
     return [

@@ -254,7 +254,7 @@ def test_bad_input_is_named_with_the_way_out(gpus, case):
 def test_gpus_imports_no_sdk_no_ledger_and_no_access(tmp_path):
     _, told = seen(tmp_path / "home", "gpus", "--gpu", "t4")
     rooms = {name.split(".")[1] for name in told["modules"] if name.startswith("cloudgpu.")}
-    assert rooms == {"catalog", "cli", "config", "control", "core", "errors", "report"}  # config: where the home is
+    assert rooms == {"catalog", "cli", "config", "control", "core", "errors", "views"}  # config: where the home is
     assert not {"boto3", "paramiko", "yaml", "sqlite3"} & {name.partition(".")[0] for name in told["modules"]}
     assert told["statements"] == []
 

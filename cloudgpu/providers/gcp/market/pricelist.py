@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import listed_price, types
-from cloudgpu.catalog.history import part_of
+from cloudgpu.catalog.price_history import part_of
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Basis, Market
