@@ -57,7 +57,7 @@ class Book(Reader):
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        from cloudgpu.ledger.integrity import undoubted_id
+        from cloudgpu.ledger.suspect import undoubted_id
 
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
@@ -187,7 +187,7 @@ class Book(Reader):
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
-        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks
 
         with self._writing(marked=True) as (connection, held, record, start):

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines, marks
-from cloudgpu.ledger.log.chain import walk
 from cloudgpu.ledger.log.head import Head
 from cloudgpu.ledger.log.projections import rebuild, refresh
+from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite.backup import INSERT, pour
 
 if TYPE_CHECKING:

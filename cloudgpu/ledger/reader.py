@@ -85,8 +85,8 @@ class Reader:
 
     def is_of(self, outbox: Outbox) -> bool:
         """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
-        from cloudgpu.ledger.integrity import of_past
         from cloudgpu.ledger.log.head import Head, read_head
+        from cloudgpu.ledger.suspect import of_past
 
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, Head):
@@ -155,7 +155,7 @@ class Reader:
 
     def suspect(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger import suspect as doubt
 
         record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
 
@@ -193,7 +193,7 @@ class Reader:
 
         A head record that contradicts the lines is left, unless `even_in_doubt`.
         """
-        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks
 
         def learned(connection: Connection | None) -> None:
@@ -219,7 +219,7 @@ class Reader:
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        from cloudgpu.ledger import integrity as doubt
+        from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log.base import Verification
 
         record = self._told_record()
@@ -334,8 +334,8 @@ class Reader:
         return read_head(self._head_path, self._patience)
 
     def _miss(self, record: Record) -> None:
-        from cloudgpu.ledger.integrity import of_missing
         from cloudgpu.ledger.log.marks import left, mark_of
+        from cloudgpu.ledger.suspect import of_missing
 
         mark = mark_of(record)
         if mark is not None:

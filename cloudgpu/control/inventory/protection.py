@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.inventory.termination import is_stopped, prove
+from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.records.observations import asked, end_refused, not_before
 from cloudgpu.control.team.law import by

@@ -12,8 +12,8 @@ from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import tidy
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import covers
+from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, asked
-from cloudgpu.control.inventory.termination import got
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.records.changes import news_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
 from cloudgpu.control.inventory.sync import close_request
-from cloudgpu.control.inventory.termination import PAUSES, pauses_of
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.records.observations import not_before, too_fresh, vanished
 from cloudgpu.control.session.ended import gone

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.protection import stop_anyway
-from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.records.retention import leftovers_at, things_of
 from cloudgpu.control.session.accounts import may_go_on
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State

@@ -10,7 +10,7 @@ from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import ask_budgets, look_first, row_until
 from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.settle import settle
-from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.launch.budget_preview import check_asking
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_or_known

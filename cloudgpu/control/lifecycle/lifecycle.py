@@ -14,8 +14,8 @@ from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.local_files import tidy
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.termination import PROVED_WITHIN, is_stopped, prove
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_unrecorded
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.protection import stopped_instead
+from cloudgpu.control.inventory.stop_proof import prove
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.termination import prove
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end

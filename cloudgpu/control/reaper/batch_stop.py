@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.inventory.protection import note, with_way
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import look_again
-from cloudgpu.control.inventory.termination import PROVED_WITHIN
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Item, Judge, Outcome, each_alone, still_to_end
 from cloudgpu.control.records.observations import asked, not_before

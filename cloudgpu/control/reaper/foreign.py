@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import with_way
-from cloudgpu.control.inventory.termination import PROVED_WITHIN
+from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK, Outcome
 from cloudgpu.control.session.underway import changing, unproved

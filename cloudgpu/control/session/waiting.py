@@ -1,6 +1,7 @@
-"""Keeps launches apart from the removal of what they share: a key pair, a security group, whatever bears no machine.
+"""Waits for others, and not for ever.
 
-When whoever waits for a proof gives up: a cloud that takes each question and answers none is not waited for long.
+Launches are kept apart from the removal of what they share (a key pair, a security group, whatever bears no machine).
+Whoever waits for a proof gives up on a cloud that takes each question and answers none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Machines that are stopped and go on costing: of this ledger, and of others. Pure.
-
-What is left over without a running machine: things and stopped machines, as they were asked for. Pure.
-"""
+"""What goes on costing without a running machine: left resources, stopped machines, whosever they are. Pure."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.core.values.times import iso
-from cloudgpu.ledger.log.chain import canonical, line_hash
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
+from cloudgpu.ledger.log.verify import canonical, line_hash
 
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft, Said

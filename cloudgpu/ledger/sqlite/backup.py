@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.base import Copy
-from cloudgpu.ledger.log.chain import walk
 from cloudgpu.ledger.log.files import make_empty_file
 from cloudgpu.ledger.log.storage_errors import told
+from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""What a cloud says of a machine to those who write its boot data, and where on the machine they put things.
+"""The files that a machine in a cloud gets below HERE: the agent with its settings, and the programs beside it. Pure.
 
-A template's Jupyter command as it runs on a machine: by the environment that the first start makes. Pure.
-
-The files that a machine gets below HERE: the agent with its settings, and the programs beside it. Pure.
+Also what a cloud says of a machine to those who write its boot data, where on the machine they put things, and a
+template's Jupyter command as it runs there: by the environment that the first start makes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Asks many parts of a cloud side by side; what did not answer is named, and a silent part keeps no other one's answer.
+"""How clouds are asked: parts side by side, many resources in one call, each call counted, the clock checked.
 
-A part that says nothing for too long is waited for no more: its thread is left alone, and sends nothing after that.
-
-Counts what this process sends to clouds, by provider and operation: retries count, for the clouds count them.
-
-Whether this machine's clock is wrong, by the time that an answer of a cloud's bears: credentials fail by it.
-
-Asks for many things in one call, and halves a call that is refused until the one at fault is alone.
+A part that says nothing for too long is waited for no more: its thread is left alone, and sends nothing after that. It
+is named, and keeps no other part's answer. Retries count as calls, for the clouds count them.
 
 A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at
 most 2 x ceil(log2 n) calls more, and the others are stopped.
 
-Tells whoever waits what is waited for: at once or after some seconds, then ever more seldom.
+Credentials fail by a wrong clock, which the time in a cloud's answer shows. Whoever waits is told what for: at once or
+after some seconds, then ever more seldom.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""Who may open SSH at a launch, by the labels that every provider uses. Pure.
+"""What is judged alike on every cloud: who may open SSH, images and drivers, types, layers that end a machine. Pure.
 
-Which public image a GPU wants, and how a plain one gets NVIDIA's driver: the same on every cloud. Pure.
-
-Which types of the catalogue a wish means: the same on every cloud. Pure.
-
-The layers that end a machine, in the words of the plan: the same for every cloud whose machines boot our data.
-
-Rules by which everybody gets in, and that are not cloudgpu's: what a plan and `doctor` say of them. Pure.
-
-What of a wish is judged the same on every cloud: how large the system disk is, and in which region it lies. Pure.
+Which types of the catalogue a request means; how large the system disk is, and in which region it lies; in what words
+the plan names the layers that end a machine; which rules that are not cloudgpu's let everybody in.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How an image boots, as a tag that a system disk bears: a disk outlives the image that it was made from. Pure.
+"""From an attempt to the parameters of RunInstances: pure, so that a replay in another process sends the same call.
 
-From an attempt to the parameters of RunInstances: pure, so that a replay in another process sends the same call.
-
-The user data of an EC2 machine: its boot data, as small as EC2 wants them. Pure.
+With the user data of an EC2 machine, as small as EC2 wants it, and the tag on a system disk that says how its image
+boots: a disk outlives the image that it was made from.
 """
 
 from __future__ import annotations

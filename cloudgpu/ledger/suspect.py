@@ -61,10 +61,10 @@ def undoubted_id(connection: Connection, place: str, record: Record, end: lines.
 def verification(connection: Connection, place: str, record: Record, missing_guards: list[str]) -> Verification:
     """Recompute the chain; compare guards, projection and head record, all in the caller's one snapshot."""
     from cloudgpu.ledger.log.base import Verification
-    from cloudgpu.ledger.log.chain import walk
     from cloudgpu.ledger.log.projections import (
         differences,  # `cloudgpu ls` judges a ledger, too, and recomputes nothing
     )
+    from cloudgpu.ledger.log.verify import walk
 
     count, last, broken = walk(lines.stored_lines(connection))
     beside = [] if broken else differences(connection)

@@ -1,6 +1,6 @@
-"""The hash chain: one canonical text per body, one hash per line that covers every field and the line before.
+"""Verifies the whole ledger by its hash chain, and says which line was changed, removed or does not follow.
 
-Walks the whole chain and says what does not follow from what.
+One canonical text per body, one hash per line that covers every field and the line before.
 """
 
 from __future__ import annotations
