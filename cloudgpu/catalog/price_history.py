@@ -1,6 +1,6 @@
-"""How old the prices of the catalogue are, provider by provider.
+"""Gives the age of each provider's prices, the prices of the past, and those of GPUs sold apart from their machine.
 
-Prices that price nothing by themselves: those of the past, and those of GPUs sold apart from their machine.
+Prices of the past and of GPUs alone price nothing by themselves.
 """
 
 from __future__ import annotations

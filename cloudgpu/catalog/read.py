@@ -1,6 +1,7 @@
-"""Reads catalog.json, once and when it is first asked, with refreshed prices over it; answers with typed values.
+"""Reads catalog.json with refreshed prices over it, and answers from it and the embedded facts with typed values.
 
-Answers which driver a GPU needs and which public images there are, from the embedded facts.
+The file is read once, at the first question. The embedded facts say which driver a GPU needs and which public images
+there are.
 """
 
 from __future__ import annotations

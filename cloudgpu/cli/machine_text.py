@@ -1,7 +1,4 @@
-"""When each layer would end a machine, as lines of `ls -v` and of `show`.
-
-What `show` says of one machine.
-"""
+"""Writes what `show` says of one machine, and when each layer would end it: those lines serve `ls -v` too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The ledger in one SQLite file.
+"""Opens the ledger that a URL names, in one SQLite file or in a database.
 
-Opens the ledger that a URL names, in a file or a database; makes no file and no connection.
+Opening makes no file and no connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Valid launch attempts for tests, with real host keys.
+"""Gives tests valid launch attempts, a clock that only they move, and providers that need no installation.
 
-A clock that only the test moves.
-
-Makes a provider known to cloudgpu without installing it: for tests, through the same door as any plugin.
+Attempts have real host keys. A provider becomes known to cloudgpu through the same door as any plugin.
 """
 
 from __future__ import annotations

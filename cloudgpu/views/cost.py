@@ -1,6 +1,7 @@
-"""The answer of `cost` as plain values and as CSV: groups that add up to the total, ranges, what is still to come.
+"""Gives the answer of `cost` as plain values and as CSV, with exact amounts and quantities as decimal text.
 
-Exact amounts and quantities as decimal text for files that other programs read.
+Groups add up to the total. Ranges and what is still to come are told too. Other programs read the decimal text in
+files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which layers would end a machine when, by what its row says: the agent on it, its timer, the reaper.
+"""Gives ledger rows and plans as plain values, and says which layers would end a machine when.
 
-Ledger rows and plans as the plain values that `-o json` prints and the library returns.
+`-o json` prints those values, and the library returns them. The layers go by what the machine's row says: the agent on
+it, its timer, the reaper.
 """
 
 from __future__ import annotations

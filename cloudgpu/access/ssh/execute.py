@@ -1,6 +1,6 @@
-"""Runs a command on a machine as if it ran here: its streams, its terminal, its exit status.
+"""Runs a command on a machine as if it ran here, and writes lines to the terminals of the machine's people.
 
-Writes a line to the terminals of a machine's people, over SSH.
+A command keeps its streams, its terminal and its exit status. Both work over SSH.
 """
 
 from __future__ import annotations

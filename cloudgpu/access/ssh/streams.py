@@ -1,12 +1,11 @@
-"""An SFTP session whose names are bytes, as on Unix. Importing this imports paramiko: do it inside functions.
+"""Carries the streams of an SSH session, and opens SFTP sessions whose names are bytes, as on Unix.
 
-SFTP 3 says nothing of how names are encoded, and OpenSSH hands them through. paramiko 5.1 takes them for UTF-8: a
-listing with one name that is not ends with UnicodeDecodeError. Here names are what `os.listdir` gives: bytes that are
-no text come as surrogates (PEP 383), and go back as the same bytes.
+Importing this imports paramiko: do it inside functions. Input, output and errors flow at once, and none holds back
+another.
 
-What flows through a session: input, output and errors at once, none of them ever held back by another.
-
-Importing this imports paramiko: do it inside functions.
+SFTP 3 does not say how names are encoded, and OpenSSH hands them through. paramiko 5.1 takes them for UTF-8: a listing
+with one name that is not ends with UnicodeDecodeError. Here names are what `os.listdir` gives: bytes that are no text
+come as surrogates (PEP 383), and go back as the same bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which machine to talk to, and with which keys.
+"""Says which machine to talk to and with which keys, and reads the host key that an unknown machine shows.
 
-The host key that a machine shows to somebody who does not know it yet: to be compared by a person, then pinned.
+A person compares that host key before it is pinned.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""An SSH channel whose last word is `close`. Importing this imports paramiko: do it inside functions.
+"""Adapts paramiko's SSH transport and channels to what we need of them.
 
-paramiko 5.1 decides under a lock whether a channel is open, and sends after letting go of it. Between the two another
-thread may have sent `close`; what then follows breaks the protocol, and the server ends the whole connection ("Channel
-not open", asyncssh; "Received data for nonexistent channel", OpenSSH). With fifty connections that are read, written
-and ended by threads of their own, this happened several times a minute. Here, checking and sending are one step.
+Importing this imports paramiko: do it inside functions. It adds two facts that paramiko does not tell: when the other
+side was last heard, and which signal ended a command.
 
-The SSH transport as we need it of paramiko. Importing this imports paramiko: do it inside functions.
-
-Two things paramiko does not tell are added: when the other side was last heard, and which signal ended a command.
+The last message of a channel is `close`. paramiko 5.1 decides under a lock whether a channel is open, and sends after
+letting go of it. Between the two another thread may have sent `close`; what then follows breaks the protocol, and the
+server ends the whole connection ("Channel not open", asyncssh; "Received data for nonexistent channel", OpenSSH). With
+fifty connections that are read, written and ended by threads of their own, this happened several times a minute. Here,
+checking and sending are one step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Host keys that the user has confirmed already: the user's own known_hosts, read and never written.
+"""Logs in to machines that are not cloudgpu's, as their user does: with the user's own keys and known_hosts.
 
-Logs in to a machine that is not cloudgpu's, as its user does: with the user's own keys, and no host key on faith.
+It takes no host key on faith. It reads the known_hosts file, where the user has confirmed keys already, and never
+writes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Finds the data that cloudgpu ships: templates and policies, packed in the wheel or beside the checkout.
+"""Finds the files that cloudgpu keeps, and the data that it ships.
 
-Where cloudgpu keeps its files: everything under CLOUDGPU_HOME.
+Its own files are all under CLOUDGPU_HOME. Templates and policies are packed in the wheel, or lie beside the checkout.
 """
 
 from __future__ import annotations

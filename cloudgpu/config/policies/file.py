@@ -1,6 +1,6 @@
-"""Makes a policy of a file's table, or names the line and field of what is wrong with it. Half a policy is none.
+"""Reads policies from a file's tables, and a lab's limits from limits.yaml of a project and of a home.
 
-Reads the lab's limits: limits.yaml beside the policies, of a project and of a home.
+It names the line and field of what is wrong. Half a policy is none. limits.yaml lies beside the policies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The table of all keys of policies and limits: what each means, its kind, its default. Reader and schema follow it.
+"""Defines all keys of policies and limits in one table, and makes their JSON Schemas from it for editors.
 
-The JSON Schemas of policies and limits, for editors: made from the table of their keys.
+The table says what each key means, its kind and its default. Reader and schemas follow it.
 """
 
 from __future__ import annotations

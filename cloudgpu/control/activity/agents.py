@@ -1,6 +1,7 @@
-"""Asks for machines' own word of when they were last in use, where a listing does not tell it: no SSH is needed.
+"""Asks machines when they were last in use: by their own word where there is one, and by their agents' samples.
 
-Asks many machines at once what their agents have seen: samples over SSH, each machine for itself.
+A machine's own word needs no SSH, and is asked for where a listing does not tell it. Samples are read over SSH from
+many machines at once, each for itself.
 """
 
 from __future__ import annotations

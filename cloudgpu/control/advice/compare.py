@@ -1,6 +1,6 @@
-"""Which of the ledger's rows were rented, and which are of machines that are the user's own.
+"""Compares what the cloud has cost, by this ledger, with a desktop that would have done the same work.
 
-What the cloud has cost, by this ledger, beside a desktop that would have done the same work.
+It tells the ledger's rented machines from those that are the user's own.
 """
 
 from __future__ import annotations

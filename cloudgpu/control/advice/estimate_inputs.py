@@ -1,8 +1,7 @@
-"""What stands beside a machine in an estimate: its disk by the cloud's own kinds, its address, each with its rate.
+"""Gathers what an estimate needs: the offers that it is about, what stands beside a machine, and past runs as work.
 
-Reads a past run from the ledger, as work that another machine could do: its hours of use, and its GPUs.
-
-Which offers of the catalogue an estimate is about, and which wish is in the way where there are none.
+Beside a machine stand its disk, by the cloud's own kinds, and its address, each with its rate. A past run is read from
+the ledger as its hours of use and its GPUs. Where no offer fits, it says which part of the request is in the way.
 """
 
 from __future__ import annotations

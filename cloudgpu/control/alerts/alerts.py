@@ -1,11 +1,8 @@
-"""Keeps apart what this home alone can find wrong: another home on the same ledger must not clear it.
+"""Gathers what is wrong with machines and price lists, raises it in the ledger, and delivers it once per crossing.
 
-Gathers what is wrong with machines by the ledger (no lease, no proof, no price, a leap), and with price lists.
-
-Raises what was found in the ledger, and delivers what is not delivered yet: once per crossing, kept until taken.
-
-An alert stands in the ledger before it is sent, and what a receiver has taken is written after it: a crash in between
-sends it twice, and loses nothing.
+An alert stands in the ledger before it is sent, and is retained until taken. What a receiver has taken is written after
+it: a crash in between sends it twice, and loses nothing. What this home alone can find wrong is told apart: another
+home on the same ledger must not clear it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What `doctor` says of alerts: who is told, what could not be delivered, and whether somebody watches the watcher.
+"""Says what `doctor` tells of alerts, and calls a dead-man's address outside at the end of each pass.
 
-Calls a dead-man's address outside at the end of each pass: who hears nothing from it, raises the alarm.
-
-A service of the kind of healthchecks: a plain request says `alive`, one with `/fail` behind the path says that the
-pass failed (https://healthchecks.io/docs/signaling_failures/).
+`doctor` tells who gets alerts, what could not be delivered, and whether somebody watches the watcher. Whoever hears
+nothing from the dead-man's address raises the alarm. It is a service of the kind of healthchecks: a plain request says
+`alive`, one with `/fail` behind the path says that the pass failed (https://healthchecks.io/docs/signaling_failures/).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A comparison with a desktop in either way: by the ledger, or by a price and a use.
+"""Offers the verbs that compare and advise as methods of the library's face.
 
-The verbs that compare and advise, as methods of the library's face.
+A comparison with a desktop goes either by the ledger, or by a price and a use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The account's limits on machines with GPUs, what is used of each, and what a GPU counts against which.
+"""Reads the account's limits on machines with GPUs and what is used of each, and asks for higher ones.
 
-Asks a provider for a higher limit: what will be asked is a value first, and never less than the limit is now.
+It also says what a GPU counts against which limit. What will be asked is a value first, and never less than the limit
+is now.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How far regions are: the round trip of a TCP connection to each one's public endpoint, side by side.
+"""Lists the regions of an account: what a GPU costs in each now, and how far each is.
 
-The regions of an account: what a GPU costs in each now, and how far each is.
+Distance is the round trip of a TCP connection to a region's public endpoint. All are measured side by side.
 """
 
 from __future__ import annotations

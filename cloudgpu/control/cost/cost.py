@@ -1,6 +1,6 @@
-"""What `cost` says beside its amounts: credits, sustained use discounts, and how long each budget lasts.
+"""Answers `cost`: what this ledger's machines, disks and retained resources have cost and go on costing.
 
-What this ledger's machines, disks and kept things have cost, and what they go on costing.
+Beside the amounts it says credits, sustained use discounts, and how long each budget lasts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the bill of a period for other programs: as FOCUS, as plain CSV, as JSON.
 
-The period that --since, --until and --tz name.
+--since, --until and --tz name the period.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads what `report` was asked for, typed or passed by a program: a period, a currency, a desktop to compare with.
+"""Makes the report: all that this ledger knows of what was spent, in one document, of which the pages are made.
 
-The report: all that this ledger knows of what was spent, in one document, of which the pages are made.
+It reads the request, typed or passed by a program: a period, a currency, a desktop to compare with.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a user wishes, word by word, checked before anything is asked of a provider.
+"""Reads what a launch request asks for, and checks it word by word before a provider is asked anything.
 
-Reads what was asked for, typed or passed by a program: the words of `up`, durations, moments.
+The request is typed or passed by a program: the words of `up`, durations, moments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Reads what `cost` was asked for, typed or passed by a program: groups, a period in a time zone, a currency.
+"""Reads what `cost` was asked for, typed or passed by a program, and which calendar month is meant.
 
-Reads which calendar month is meant: 2026-10, or the last one that is over.
+`cost` takes groups, a period in a time zone and a currency. A month is written as 2026-10, or as `last`: the last one
+that is over.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Proves that a machine is stopped or gone: asks for that, and reads its state back until it is so.
+"""Proves what was asked of a machine: asks, and reads its state back until it is so.
 
-A machine is believed to be gone only when more than one look says so.
+It believes that a machine is gone only when more than one request says so.
 """
 
 from __future__ import annotations

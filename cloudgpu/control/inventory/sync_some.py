@@ -1,6 +1,6 @@
-"""Asks for a machine before a verb acts on it, so that none acts on what was known of one that is gone by now.
+"""Syncs some machines with their providers in as few calls as these can do with, and writes what is news.
 
-Asks again about some machines, in as few calls as their providers can do with, and writes what is news.
+A verb syncs a machine before it acts on it, so that none acts on what was known of one that is gone by now.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A GPU that is in the price list and launched nowhere any more: said so, with the nearest that can be launched.
+"""Says why nothing that fits can be bought, with the nearest GPU where one is listed and launched nowhere any more.
 
-Says why nothing that fits can be bought.
-
-Exit code 2 is a wish that cannot be met however often it is repeated: a word that is misspelt, words that contradict
+Exit code 2 is a request that cannot be met however often it is repeated: a word that is misspelt, words that contradict
 each other, a market on which it is not sold. Exit code 4 is one that time, another place or more money may meet.
 """
 

@@ -1,6 +1,7 @@
-"""Says what ends a held machine all the same: its renew-until, a schedule, a budget. Said when a hold is set.
+"""Moves a lease's end, sets or releases a hold, and says what ends a held machine all the same.
 
-Moves a lease's end and sets or releases a hold. A later renew-until is admitted by the budgets before it is set.
+Budgets admit a later renew-until before it is set. What ends a held machine is said when the hold is set: its
+renew-until, a schedule, a budget.
 """
 
 from __future__ import annotations

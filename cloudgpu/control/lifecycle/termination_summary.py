@@ -1,6 +1,6 @@
-"""Says what an end takes away, machine by machine, before anybody is asked whether to end them.
+"""Says, before anybody confirms the end of machines, what it takes away and what still runs on them.
 
-What still runs on machines that are to be ended, where their computer goes on without them.
+What still runs is told where a machine's computer goes on without it.
 """
 
 from __future__ import annotations

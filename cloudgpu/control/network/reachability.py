@@ -1,6 +1,7 @@
-"""Finds the address from which this client reaches the internet, for the one SSH rule that a machine has.
+"""Says whether SSH on a machine is open to this client, and finds the address by which it reaches the internet.
 
-Whether SSH on a machine is open to this client: its address beside the networks that its provider lets in.
+That address is for the one SSH rule that a machine has. It is laid beside the networks that the machine's provider lets
+in.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Prices what a launch costs beside the machine: disks, addresses, what is kept. From the catalogue's dated list.
+"""Prices what a launch costs beside the machine, and what machines really cost this user.
 
-What machines really cost this user: the provider's price, less what config.toml says was agreed on.
+Disks, addresses and retained resources are priced from the catalogue's dated list. A machine costs the provider's
+price, less what config.toml says was agreed on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes what a pass decided, where that is news, and that it has ended; raises what owners have to hear of.
 
-A nightly pass also says how many things are left over, and what they go on costing.
+A nightly pass also says how many resources are left over, and what they go on costing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Turns what a provider said into ledger lines.
+"""Turns what a provider said, and a start that never began, into ledger lines.
 
-A start that was recorded and never begun: budgets count it until a line says that it has not.
+Budgets count a recorded start until a line says that it has not begun.
 """
 
 from __future__ import annotations

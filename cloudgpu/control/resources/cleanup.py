@@ -1,6 +1,6 @@
-"""An image of a disk that is left over, kept by name, before the disk is removed.
+"""Removes what is left over, one resource after the other, and can keep an image of a disk by name first.
 
-Removes what is left over, one thing after the other: looked at again under its lock, recorded, proved gone.
+Each is synced again under its lock, recorded, and proved gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Machines whose account or host the settings do not name any more: why they cannot be asked, and the ways out.
+"""Finds faults in config.toml's tables of accounts, and machines whose account or host it does not name any more.
 
-Asks nobody, and imports next to nothing: `ls` uses it.
-
-Faults in the tables of accounts in config.toml, found without a provider. Imports next to nothing: `ls` uses it.
+It says why such machines cannot be asked, and the ways out. It asks no provider. Imports next to nothing: `ls` uses it.
 """
 
 from __future__ import annotations

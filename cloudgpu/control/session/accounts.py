@@ -1,6 +1,7 @@
-"""Which account is meant: the one that was named, the only one of a provider, the one that has what is asked about.
+"""Says which account is meant, and which accounts an answer is about.
 
-Who was asked: the accounts that an answer is about, and those that a credential here names and does not open.
+The account meant is the one that was named, the only one of a provider, or the one that has what is asked about. An
+answer also names accounts that a credential here names and does not open.
 """
 
 from __future__ import annotations

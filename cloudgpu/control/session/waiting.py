@@ -1,7 +1,7 @@
-"""Waits for others, and not for ever.
+"""Makes launches wait for the removal of what they share, and says when to stop waiting for a proof.
 
-Launches are kept apart from the removal of what they share (a key pair, a security group, whatever bears no machine).
-Whoever waits for a proof gives up on a cloud that takes each question and answers none.
+Launches share what bears no machine: a key pair, a security group. A cloud that takes each question and answers none is
+not waited for long.
 """
 
 from __future__ import annotations

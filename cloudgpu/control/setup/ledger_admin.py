@@ -1,6 +1,7 @@
-"""Backups of the ledger, and their return: the answers of `ledger backup` and `ledger restore`.
+"""Backs up, restores, checks and settles a ledger.
 
-Checks a ledger; settles one that misses a part of its past: every account is asked, and what is there taken up.
+It answers `ledger backup` and `ledger restore`. To settle a ledger that misses a part of its past, it asks every
+account and takes up what is there.
 """
 
 from __future__ import annotations

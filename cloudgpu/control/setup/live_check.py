@@ -1,8 +1,8 @@
-"""A trial: one machine launched, reached, stopped, started, ended and proved gone, each stage timed, with its cost.
+"""Plans and runs the live check: one machine launched, reached, stopped, started, ended and proved gone.
 
-Plans of the live check: a small machine, and one with a GPU where it is asked for; what they cost at most.
-
-Nothing of any one provider's is used but the names of small machines: the same check serves all of them.
+Each stage is timed, and the trial's cost is told. A plan is for a small machine, and for one with a GPU where it is
+asked for; it says what they cost at most. Nothing of any one provider's is used but the names of small machines: the
+same check serves all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the cloud has cost beside a desktop doing the same work, day by day and in three cases. Pure.
+"""Compares machines with what the same work would have cost: the cloud with a desktop, own machines with a cloud.
 
-Of the user's own machines: what they did and took, and what the same work would have cost on a cloud.
+The cloud is laid beside a desktop day by day and in three cases. Of the user's own machines it also says what they did
+and took.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What is known of prices for who commits to use a machine for years. Little is, and none is guessed.
+"""Says what owning a desktop costs, and what is known of prices for who commits to use a machine for years.
 
-A desktop that could be bought, and what owning it costs: what is paid for it, less what it is still worth.
+Owning costs what is paid for the desktop, less what it is still worth. Little is known of committed prices, and none is
+guessed.
 """
 
 from __future__ import annotations

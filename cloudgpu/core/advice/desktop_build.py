@@ -1,6 +1,6 @@
-"""Desktops that could be built around a card, and from when on one is cheaper than renting.
+"""Plans desktops that could be built around a card, and says from when on one is cheaper than renting.
 
-What several cards in one desktop ask of its power supply and of the wall.
+It also says what several cards in one desktop ask of its power supply and of the wall.
 """
 
 from __future__ import annotations

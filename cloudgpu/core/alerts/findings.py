@@ -1,8 +1,7 @@
-"""Finds in the machines' rows what somebody has to hear of: no lease, no proof of a stop, no price, a price that leapt.
+"""Finds what somebody has to hear of: what is wrong by machines' rows, and which month's report is due.
 
-Each is judged from what the ledger says. How old that is, stands in the text.
-
-The report of each month that is over: which month is due, and who has it by the ledger's lines.
+In rows it finds no lease, no proof of a stop, no price, a price that leapt. Each is judged from what the ledger says;
+how old that is stands in the text. A report is due for each month that is over; the ledger's lines say who has it.
 """
 
 from __future__ import annotations

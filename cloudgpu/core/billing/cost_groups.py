@@ -1,6 +1,7 @@
-"""What charges, and the totals that a row keeps of its ended uses, add up to for one group.
+"""Groups what the ledger's rows and uses cost, and adds up each group's charges.
 
-Groups what the ledger's rows and uses cost: by machine, by whose it is, by place, by kind, by calendar period.
+Groups are by machine, by whose it is, by place, by kind, by calendar period. The totals that a row retains of its ended
+uses count too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What would fit where a budget refuses: how long the same machine may live, or what an hour may cost. Pure.
+"""Decides what a passed budget does with machines, and what would fit where a budget refuses.
 
-What a budget that is passed does with machines: which it ends or warns, how, in which order. Decides only.
+A passed budget ends or warns machines: it is decided which, how, in which order, and nothing is done here. What would
+fit is how long the same machine may live, or what an hour may cost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which driver drives a GPU, and which public images there are: facts, as values.
+"""Compares GPUs by speed, finds the nearest to one that cannot be launched, and holds facts of drivers and images.
 
-The nearest to a GPU that cannot be launched: by memory and training speed, then by price. Pure.
-
-How fast one GPU is beside another: measured where both were, else by the figure that both have.
+Speed is as measured where both GPUs were, else by the figure that both have. The nearest is found by memory and
+training speed, then by price. The facts say which driver drives a GPU and which public images there are.
 """
 
 from __future__ import annotations

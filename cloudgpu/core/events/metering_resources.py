@@ -1,6 +1,6 @@
-"""Uses as the meter keeps them, as plain JSON values: how one is made, opened and ended.
+"""Meters what is billed without a machine that runs: retained resources, volumes and images by name, and bytes out.
 
-Meters what is billed without a machine that runs: what is kept of it, volumes and images by name; and bytes out.
+The meter holds uses as plain JSON values: here is how one is made, opened and ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which policy a machine is under: the one named at its launch, its project's, its tag's, or the usual one.
+"""Says which policy a machine is under, and what a policy means, in sentences.
 
-What a policy means, in sentences: its rules in their order of precedence, in general and for one machine now.
+The policy is the one named at its launch, its project's, its tag's, or the usual one. Its rules are told in their order
+of precedence, in general and for one machine now.
 """
 
 from __future__ import annotations

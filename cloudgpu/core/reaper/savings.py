@@ -1,10 +1,11 @@
-"""What the ends that rules made have saved at most: what ran would have gone on costing, until somebody ended it. Pure.
+"""Says what the ends that rules made have saved at most, and what machines cost while nobody used them. Pure.
 
-An end that a person asked for saves nothing here, whoever was thrifty then. What counts is an end by a rule: one that a
-pass decided, and asked for right after; or one that the machine's own agent made, where its provider's word, its lease
-or a rule's warning says so. What nobody asked for and nothing explains is left out.
+What ran would have gone on costing until somebody ended it. An end that a person asked for saves nothing here. What
+counts is an end by a rule: one that a pass decided, and asked for right after; or one that the machine's own agent
+made, where its provider's word, its lease or a rule's warning says so. What nobody asked for and nothing explains is
+left out.
 
-What machines cost while nobody used them: the idle part of each billed hour, at what that hour cost. Pure.
+Idle cost is the idle part of each billed hour, at what that hour cost.
 """
 
 from __future__ import annotations

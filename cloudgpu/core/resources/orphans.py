@@ -1,4 +1,7 @@
-"""What goes on costing without a running machine: left resources, stopped machines, whosever they are. Pure."""
+"""Says what is left over without a running machine: resources, and stopped machines that go on costing. Pure.
+
+Stopped machines are of this ledger and of others. What is left over is told as it was asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a lab's payers have published in the ledger: policies and limits, as text, with who and when.
+"""Says who may do what in a lab: write which lines of a shared ledger, act on whose machine, publish policies.
 
-Who may write what in a ledger that a team shares: its members, its payers, and the lines that only payers write.
-
-Who may do what with whose machine in a lab, and by which right. Who is alone with a ledger may do everything.
+A team has members and payers, and only payers write certain lines. They publish policies and limits in the ledger, as
+text, with who and when. Who is alone with a ledger may do everything.
 """
 
 from __future__ import annotations

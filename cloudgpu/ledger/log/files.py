@@ -1,6 +1,7 @@
-"""Private files: a directory that only its owner enters, a file that only its owner reads.
+"""Makes directories and files private to their owner, and says whether a path lies on a network file system.
 
-Says whether a path lies on a network file system, where SQLite's locks and its shared memory cannot be trusted.
+Only its owner enters such a directory or reads such a file. On a network file system, SQLite's locks and its shared
+memory cannot be trusted.
 """
 
 from __future__ import annotations

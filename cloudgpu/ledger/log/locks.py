@@ -1,8 +1,8 @@
-"""Locks that a living process holds: a killed one lets go by itself, and none is left behind as a file.
+"""Takes locks that a living process holds, and says how long one is waited for.
 
-How long a lock is waited for: one that was not to be had in time is not waited for as long again by this process.
-
-Its holder may be suspended. A command that ends a machine asks for the lock several times, and the bill goes on.
+A killed process lets go by itself, and no lock is left behind as a file. A process does not wait as long again for a
+lock that was not to be had in time: its holder may be suspended, a command that ends a machine asks for the lock
+several times, and the bill goes on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Appends lines to the chain inside the caller's transaction.
+"""Appends lines to the chain, and maintains the machines' current rows and ended uses.
 
-Keeps the machines' current rows and ended uses: folded in the transaction that writes their lines, or all anew.
+Lines are appended inside the caller's transaction. Rows and uses are folded in the transaction that writes their lines,
+or all anew.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Verifies the whole ledger by its hash chain, and says which line was changed, removed or does not follow.
+"""Makes and checks the hash chain: one canonical text per body, one hash per line.
 
-One canonical text per body, one hash per line that covers every field and the line before.
+A hash covers every field and the line before. A check walks the whole chain and says what does not follow from what.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Connects to the database of a PostgreSQL ledger, in the first schema of its search path.
+"""Connects to the database of a PostgreSQL ledger, and lets it be spoken to as sqlite3's connection is.
 
-A connection to PostgreSQL that is spoken to as sqlite3's is.
+It uses the first schema of the search path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One PostgreSQL database as the ledger's store: connected, locked, committed, found again when the way to it broke.
-
-The ledger in one PostgreSQL database.
-"""
+"""Stores the ledger in one PostgreSQL database: connected, locked, committed, found again when the way to it broke."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Packs a day of one machine's samples: column by column, stamps and ages as steps, then LZMA; a tenth of the lines.
+"""Packs a day of one machine's samples, and retains for ever how long the machine worked on each day that is over.
 
-How long one machine worked on each day that is over: a line a day, beside its samples, kept for ever.
+Samples are packed column by column, stamps and ages as steps, then LZMA: a tenth of the lines.
 
-Some hundred bytes a day. What is here can be made again from the samples while those are there. Lines are appended; the
-last one of a day counts, and one that was torn by a crash is as if it were not there.
+Days worked are a line a day beside the samples, some hundred bytes each. They can be made again from the samples while
+those are there. Lines are appended; the last one of a day counts, and one that was torn by a crash is as if it were not
+there.
 """
 
 from __future__ import annotations

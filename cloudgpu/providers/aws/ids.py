@@ -1,6 +1,6 @@
-"""Ids of ours on AWS: the region and AWS's own id, `us-east-1/i-0123456789abcdef0`, so that no look has to search.
+"""Makes and reads our ids on AWS, and defines the table of an aws account in config.toml.
 
-The table of an aws account in config.toml.
+An id is the region and AWS's own id, `us-east-1/i-0123456789abcdef0`, so that no request has to search.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One call to Azure: its error in our words, and what is not there told from all other errors.
+"""Makes one call to Azure with its error in our words, and waits for long-running operations.
 
-Waits for a long-running operation by the clock that is given to us, until it has ended or a deadline has passed.
-
-The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself: Azure's page "Track asynchronous
-Azure operations"); here is said how long. A failed one is an error with the operation's own code.
+What is not there is told from all other errors. A wait goes by the clock that is given to us, until the operation has
+ended or a deadline has passed. The SDK follows the operation (Azure-AsyncOperation, Location, or the resource itself:
+Azure's page "Track asynchronous Azure operations"); here is said how long. A failed one is an error with the
+operation's own code.
 """
 
 from __future__ import annotations

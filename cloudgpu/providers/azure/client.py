@@ -1,6 +1,7 @@
-"""Talks to Azure Resource Manager: one client per service, errors in our own words, waits by the clock given to us.
+"""Talks to Azure Resource Manager through its SDKs, and in plain JSON where no SDK has the call.
 
-Calls to Azure Resource Manager that none of its SDKs has: plain JSON, through the same client as all others.
+There is one client per service. Errors are in our own words, and waits go by the clock given to us. Plain JSON calls go
+through the same client as all others.
 """
 
 from __future__ import annotations

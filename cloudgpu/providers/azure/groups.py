@@ -1,6 +1,7 @@
-"""Resource groups: those of launches, each with all that one has made, and the one of volumes and images.
+"""Manages resource groups, and the Azure services that a subscription has to switch on before they answer.
 
-Azure's services (resource providers) that a subscription has to switch on before they answer.
+Each launch has a group with all that it has made; volumes and images have one together. Azure calls such services
+resource providers.
 """
 
 from __future__ import annotations

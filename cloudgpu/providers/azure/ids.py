@@ -1,8 +1,7 @@
-"""Ids of ours on Azure: the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`.
+"""Makes and reads our ids on Azure, and defines the table of an azure account in config.toml.
 
-The machine is called as its group, so that an id names all that a launch has made, and no look has to search.
-
-The table of an azure account in config.toml.
+An id is the region and the resource group of a launch, `eastus/cloudgpu-3f9a...`. The machine is called as its group,
+so that an id names all that a launch has made, and no request has to search.
 """
 
 from __future__ import annotations

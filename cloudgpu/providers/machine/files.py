@@ -1,7 +1,7 @@
-"""The files that a machine in a cloud gets below HERE: the agent with its settings, and the programs beside it. Pure.
+"""Lists the files that a machine gets, and what a cloud says of it to those who write its boot data.
 
-Also what a cloud says of a machine to those who write its boot data, where on the machine they put things, and a
-template's Jupyter command as it runs there: by the environment that the first start makes.
+Below HERE are the agent with its settings, and the programs beside it. A template's Jupyter command runs by the
+environment that the first start makes.
 """
 
 from __future__ import annotations

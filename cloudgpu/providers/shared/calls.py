@@ -1,13 +1,12 @@
-"""How clouds are asked: parts side by side, many resources in one call, each call counted, the clock checked.
+"""Makes calls to clouds side by side, in bulk and in waits, counts them, and checks the clock by their answers.
 
-A part that says nothing for too long is waited for no more: its thread is left alone, and sends nothing after that. It
-is named, and keeps no other part's answer. Retries count as calls, for the clouds count them.
+Side by side, what did not answer is named, and a silent part keeps no other one's answer. A part that says nothing for
+too long is waited for no more: its thread is left alone, and sends nothing after that. Retries count, for the clouds
+count them. Credentials fail by a wrong clock. A wait tells what it waits for at once or after some seconds, then ever
+more seldom.
 
-A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at
-most 2 x ceil(log2 n) calls more, and the others are stopped.
-
-Credentials fail by a wrong clock, which the time in a cloud's answer shows. Whoever waits is told what for: at once or
-after some seconds, then ever more seldom.
+A cloud refuses a call about forty machines whole when one of them cannot be stopped. Halved, one at fault costs at most
+2 x ceil(log2 n) calls more, and the others are stopped.
 """
 
 from __future__ import annotations

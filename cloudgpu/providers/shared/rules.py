@@ -1,7 +1,7 @@
-"""What is judged alike on every cloud: who may open SSH, images and drivers, types, layers that end a machine. Pure.
+"""Judges what is the same on every cloud: who may open SSH, which types, images, disks and regions a request means.
 
-Which types of the catalogue a request means; how large the system disk is, and in which region it lies; in what words
-the plan names the layers that end a machine; which rules that are not cloudgpu's let everybody in.
+It also says how a plain image gets NVIDIA's driver, which layers end a machine that boots our data, in the words of the
+plan, and what a plan and `doctor` say of rules that let everybody in and are not cloudgpu's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The error for a login that was refused: it says nothing about what stands on the host.
+"""Asks a host over SSH: one connection per call, the program and its request on standard input, one answer.
 
-Asks a host over SSH: one connection per call, the program and its request on standard input, one answer.
+The error for a login that was refused says nothing about what stands on the host.
 """
 
 from __future__ import annotations

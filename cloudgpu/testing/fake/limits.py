@@ -1,6 +1,7 @@
-"""The fake cloud's limits: how many GPUs an account may run, and what its credential may not do.
+"""Sets the fake cloud's limits and the prices of its spot machines.
 
-What spot machines of the fake cloud cost, and have cost: as a test tells it, else always the same.
+Limits are how many GPUs an account may run, and what its credential may not do. Spot prices, now and in the past, are
+as a test tells them, else always the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What the fake cloud looks up before a launch: where image and volume lie, and whether the image can be used.
+"""Looks up in the fake cloud what a launch needs, and what launches leave beside machines and disks.
 
-What launches leave in the fake cloud beside machines and disks: a key pair per ledger and region, and what is left.
-
-An address, an interface, a group or a request is there only where a test has left it.
+A launch needs to know where image and volume lie, and whether the image can be used. Launches leave a key pair per
+ledger and region. An address, an interface, a group or a request is there only where a test has left it.
 """
 
 from __future__ import annotations

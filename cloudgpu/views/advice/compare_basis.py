@@ -1,6 +1,6 @@
-"""What a comparison rests on and leaves out, in sentences.
+"""Says in sentences what a comparison rests on and leaves out, and gives its desktop as plain values.
 
-A desktop as the plain values that `-o json` prints and the library returns.
+`-o json` prints those values, and the library returns them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where a recommendation's figures of GPUs, prices and the desktop come from, each with its day.
+"""Writes a recommendation in one sentence or two, and says where its figures come from, each with its day.
 
-A recommendation in one sentence or two, and the words that its steps share with it.
+Its figures are of GPUs, prices and the desktop. Its steps share some of its words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The clause that a sentence has where GPUs count as equal, and are known to be far from it.
+"""Gives the answer of `compare` without a ledger as plain values: each use, low, expected and high where speeds differ.
 
-The answer of `compare` without a ledger as plain values: each use, low, expected and high where speeds differ.
+A sentence has a clause of its own where GPUs count as equal, and are known to be far from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The report as one HTML file: no script, nothing fetched, dark and light; from its document alone.
+"""Writes the report as one HTML file and as a message, from its document alone.
 
-The report as a message: its subject, its summary as the text, and what the page beside it is called. Pure.
+The file has no script, fetches nothing, and is dark and light. The message has a subject, the summary as its text, and
+a name for the page beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From an attempt to the parameters of RunInstances: pure, so that a replay in another process sends the same call.
+"""Makes the parameters of RunInstances from an attempt, with user data and the tag that says how an image boots.
 
-With the user data of an EC2 machine, as small as EC2 wants it, and the tag on a system disk that says how its image
-boots: a disk outlives the image that it was made from.
+Pure, so that a replay in another process sends the same call. User data is the machine's boot data, as small as EC2
+wants it. A system disk bears the boot tag, for it outlives the image that it was made from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which regions a wish means: the one that it names, checked, or those of the account where it may be sold.
+"""Finds what could be launched on AWS now, and which regions a request means.
 
-What could be launched now: types that fit, and the zones in which AWS offers them. A price is no such proof.
+The regions are the one that it names, checked, or those of the account where it may be sold. What could be launched are
+types that fit, and the zones in which AWS offers them. A price is no such proof.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What offers cost now: spot asked per zone, on demand by the dated list, and asked for what that lacks.
+"""Prices AWS offers now, and spot machines since a moment.
 
-What spot machines cost since a moment: every price with the time from which it held.
+Spot is asked per zone. On demand goes by the dated list, and is asked for what that lacks. The past of spot is every
+price with the time from which it held.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""The rules of our own security group, and what to change in them. Pure: `access` does the talking.
+"""Lets addresses in to machines, and out, by changing the rules of our own security group.
+
+The new rule is added before the old is removed. All machines of one owner in a VPC share the group; it bears the tag
+cloudgpu-owner. A machine in somebody else's group is left alone.
 
 A rule's description is `cloudgpu caller`, or `cloudgpu caller, share cg-1f2e.k3d9`: EC2 keeps one rule per port and
 network, so labels that come from one network stand in one rule. Rules without our words are somebody else's.
-
-Lets addresses in to machines, and out: changes our own security group's rules, the new before the old.
-
-The group is shared by all machines of one owner in a VPC; it bears the tag cloudgpu-owner. A machine in somebody
-else's group is left alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Every action that cloudgpu uses at Azure, and what needs it.
+"""Lists every action that cloudgpu uses at Azure, and asks what a credential may do, without doing it.
 
 The documents in policies/permissions allow these and no others: a test compares them both ways. What the names mean is
-in "Azure permissions" (learn.microsoft.com/azure/role-based-access-control/resource-provider-operations).
-
-Asks Azure what a credential may do, without doing it: one call tells all, with wildcards, and is compared here.
+in "Azure permissions" (learn.microsoft.com/azure/role-based-access-control/resource-provider-operations). One call
+tells all that a credential may do, with wildcards, and is compared here.
 """
 
 from __future__ import annotations

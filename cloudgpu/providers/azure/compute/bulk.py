@@ -1,6 +1,6 @@
-"""Many machines at once: asked to stop side by side, and looked at by the two listings.
+"""Stops many machines side by side, reads them by the two listings, and rehearses an interruption.
 
-Rehearses an interruption: Azure's own simulation of an eviction, with its notice and its end.
+A rehearsal is Azure's own simulation of an eviction, with its notice and its end.
 """
 
 from __future__ import annotations

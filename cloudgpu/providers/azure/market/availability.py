@@ -1,9 +1,9 @@
-"""Which regions a wish means: the one that it names, checked, or those of the account where it may be sold.
+"""Finds what could be launched on Azure now, and which regions a request means.
 
-What could be launched now: sizes that fit, in the regions that sell them to this subscription.
-
-A machine is offered anywhere in its region (zone `eastus`), where Azure chooses: that has the best chance of capacity.
-In one zone alone (`eastus-1`) it is offered where `--zone` names that one.
+The regions are the one that it names, checked, or those of the account where it may be sold. What could be launched are
+sizes that fit, in the regions that sell them to this subscription. A machine is offered anywhere in its region (zone
+`eastus`), where Azure chooses: that has the best chance of capacity. In one zone alone (`eastus-1`) it is offered where
+`--zone` names that one.
 """
 
 from __future__ import annotations

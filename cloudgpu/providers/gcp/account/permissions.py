@@ -1,12 +1,11 @@
-"""Every permission that cloudgpu uses at Google Cloud, and what needs it.
+"""Lists every permission that cloudgpu uses at Google Cloud, and asks what a credential may do, without doing it.
 
 The documents in policies/permissions grant these and no others: a test compares them both ways. Which permissions a
 call needs: the section "IAM Permissions" of each method in the reference of the Compute Engine API.
 
-Asks Google what a credential may do, without doing it: one call tells of all permissions in the project.
-
-`projects.testIamPermissions` of the Cloud Resource Manager API, v3. It takes up to 100 permissions, and refuses all of
-a call in which it does not know one: such a call is halved until that one is alone.
+A credential is asked about by `projects.testIamPermissions` of the Cloud Resource Manager API, v3: one call tells of
+all permissions in the project. It takes up to 100 permissions, and refuses all of a call in which it does not know one:
+such a call is halved until that one is alone.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""What a machine of Google's has said of itself: its guest attributes, by one call. Neither a credential nor SSH.
+"""Reads what a Google machine says of itself in guest attributes: its last use and its host keys.
 
-A program on the machine puts them into its metadata server (Compute Engine's guide, "Set and query guest attributes").
-Where nothing was said yet Google answers with 404, as it does for a machine that there is not: its sentence alone
-tells which ("The resource 'hostkeys/' of type 'Guest Attribute' was not found"; from public logs, unverified).
+One call reads them, with neither a credential on the machine nor SSH. A program on the machine puts them into its
+metadata server (Compute Engine's guide, "Set and query guest attributes"). Where nothing was said yet Google answers
+with 404, as it does for a machine that there is not: its sentence alone tells which ("The resource 'hostkeys/' of type
+'Guest Attribute' was not found"; from public logs, unverified).
 
-When machines of Google's were last in use, by their own word: a guest attribute that each writes of itself.
-
-The host keys that a machine of Google's made at its boot, read through the API: before the first connection.
-
-The guest agent of Google's images writes them as guest attributes, `hostkeys/ssh-ed25519` and so on, where the
-machine's metadata has `enable-guest-attributes` (Compute Engine's guide, "Store host keys by enabling guest
-attributes").
+Host keys are made at boot and read before the first connection. The guest agent of Google's images writes them,
+`hostkeys/ssh-ed25519` and so on, where the machine's metadata has `enable-guest-attributes` (Compute Engine's guide,
+"Store host keys by enabling guest attributes").
 """
 
 from __future__ import annotations

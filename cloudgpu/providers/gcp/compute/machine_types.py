@@ -1,9 +1,8 @@
-"""What Google calls a type of the catalogue: its machine type, and the accelerators that are on it or attached. Pure.
+"""Translates the catalogue's types to Google's machine types and accelerators, and finds types that it lacks.
 
 GPUs of V100's time and before are attached to N1 machines: the catalogue calls such a machine `n1-standard-4+v100:1`.
-Newer ones come with machine types of their own ("GPU machine types", Compute Engine's guide).
-
-Machine types that the catalogue lacks, those without a GPU above all: found where they are named, by one call.
+Newer ones come with machine types of their own ("GPU machine types", Compute Engine's guide). Types that the catalogue
+lacks, those without a GPU above all, are found where they are named, by one call.
 """
 
 from __future__ import annotations

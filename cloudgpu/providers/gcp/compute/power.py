@@ -1,8 +1,8 @@
-"""Ends, stops and starts machines, so that nothing of them is billed but what is kept on purpose.
+"""Ends, stops and starts machines, and sets their labels and what they read of them in their metadata.
 
-Sets a machine's labels, and in its metadata what it reads of them: it cannot read its own labels from inside.
-
-Labels and metadata are replaced whole, under a fingerprint of what was read: who comes second has to read again.
+Nothing of a machine that is ended or stopped is billed but what is retained on purpose. A machine cannot read its own
+labels from inside. Labels and metadata are replaced whole, under a fingerprint of what was read: who comes second has
+to read again.
 """
 
 from __future__ import annotations

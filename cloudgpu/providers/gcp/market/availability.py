@@ -1,6 +1,7 @@
-"""Which regions and zones a wish means: those that it names, checked, or those of the account where it may be sold.
+"""Finds what could be launched on Google Cloud now, and which regions and zones a request means.
 
-What could be launched now: types that fit, and the zones in which Google has their GPUs. A price proves nothing.
+The regions and zones are those that it names, checked, or those of the account where it may be sold. What could be
+launched are types that fit, and the zones in which Google has their GPUs. A price proves nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The price list of Google Cloud: machines added up from their parts (CPU, memory, GPU, local SSD), disks, addresses.
+"""Prices Google Cloud's offers by a dated price list that adds machines up from their parts.
 
-Google prices parts, not machines; which parts a machine is of, its documentation says
-(https://cloud.google.com/compute/gpus-pricing, https://cloud.google.com/compute/vm-instance-pricing). Machines whose
-parts are not known for sure (A3 Mega and Ultra, A4, G4) are left to the embedded prices.
-
-What offers cost: by the dated list, embedded or refreshed from Google's Cloud Billing Catalog.
+The list is embedded, or refreshed from Google's Cloud Billing Catalog. Google prices parts (CPU, memory, GPU, local
+SSD), not machines; which parts a machine is of, its documentation says (https://cloud.google.com/compute/gpus-pricing,
+https://cloud.google.com/compute/vm-instance-pricing). Disks and addresses are priced too. Machines whose parts are not
+known for sure (A3 Mega and Ultra, A4, G4) are left to the embedded prices.
 """
 
 from __future__ import annotations
