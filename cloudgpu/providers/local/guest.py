@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cloudgpu.providers.local.layout import Layout
@@ -51,15 +52,22 @@ class Agent:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _begun(self, process: asyncio.subprocess.Process) -> None:
+    def _begun(self, layout: Layout, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        if layout != self._layout:  # moved while it was being started
+            process.kill()
 
     async def keep(self) -> None:
         """Start the agent, and again whenever it dies, for ever."""
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
-            command = [str(self._layout.agent / "agent"), "run"]
-            await _run(command, self._layout, self._layout.logs / "agent.log", dict(os.environ), self._begun)
+            here = self._layout
+            command, log, begun = (
+                [str(here.agent / "agent"), "run"],
+                here.logs / "agent.log",
+                partial(self._begun, here),
+            )
+            await _run(command, here, log, dict(os.environ), begun)
             lived = time.monotonic() - self._started_at
             self._started_at = None
             self._deaths = 1 if lived >= STEADY_S else self._deaths + 1

@@ -122,8 +122,7 @@ class Machine:
             self.agent.move(moved)
             if self._beside[0].done():
                 self._beside[0] = asyncio.create_task(self.agent.keep())
-            self.acceptor.close()  # sessions go on; new ones begin in the new directory
-            await self.acceptor.wait_closed()
+            self.acceptor.close()  # frees the port at once; sessions go on, so their end is not waited for
             self.before = self.said
             await self._listen()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +18,8 @@ from cloudgpu.access import computer
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
+from cloudgpu.providers.local.guest import Agent
+from cloudgpu.providers.local.layout import Layout
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, Cloud, processes_under
 
@@ -31,6 +35,11 @@ def at(cloud, home):
     other = Cloud(home)
     other.public, other.private = cloud.public, cloud.private
     return other
+
+
+def logs(layout):
+    """What a machine's processes wrote: why nothing is at work there."""
+    return {file.name: file.read_text() for file in [*layout.logs.iterdir(), layout.run]}
 
 
 @pytest.fixture
@@ -117,7 +126,7 @@ def test_a_moved_home_still_reaches_its_machines(moved):
     assert cloud.provider.timer(machine.id) == from_epoch(str(int(until)))
     sign = cloud.layout(machine.id).agent / "heartbeat.json"
     sign.unlink(missing_ok=True)
-    assert wait_for(sign.exists, PATIENCE_S), "no agent is at work in the new directory"
+    assert wait_for(sign.exists, PATIENCE_S), logs(cloud.layout(machine.id))
     cloud.provider.stop(machine.id)
     assert processes_under(cloud.home) == []
     cloud.provider.start(machine.id)
@@ -190,3 +199,34 @@ def test_a_machine_that_lives_out_of_sight_is_never_said_to_have_ended(cloud, mo
         with pytest.raises(StopUnproved, match="where this one cannot see it"):
             cloud.provider.terminate(machine.id)
     assert Path(cloud.layout(machine.id).record).exists()
+
+
+def test_an_agent_that_was_being_started_while_its_directory_moved_is_started_anew_there(tmp_path, monkeypatch):
+    old, new = Layout(tmp_path / "old"), Layout(tmp_path / "new")
+    for made in (old.agent, old.logs):
+        made.mkdir(parents=True)
+    (old.agent / "agent").write_text("#!/bin/sh\nexec sleep 600\n")
+    (old.agent / "agent").chmod(0o700)
+    agent, start, started, again = Agent(old), asyncio.create_subprocess_exec, [], asyncio.Event()
+
+    async def start_slowly(*command, **more):
+        started.append(await start(*command, **more))
+        if old.root.exists():
+            old.root.rename(new.root)
+            agent.move(new)
+        else:
+            again.set()
+        return started[-1]
+
+    async def keep_until_it_runs_there():
+        kept = asyncio.create_task(agent.keep())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(again.wait(), PATIENCE_S)
+        kept.cancel()
+        for one in started[1:]:
+            one.kill()
+        return [one.returncode for one in started[:1]]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
+    assert asyncio.run(keep_until_it_runs_there()) == [-9]
+    assert len(started) == 2
