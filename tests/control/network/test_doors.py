@@ -364,7 +364,7 @@ def test_doctor_says_for_each_running_machine_whether_it_is_open_to_us(street):
     street.move(CAFE)
     (check,) = checks(street.session, ["lab", "plain"])
     assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row['name']}")
-    assert check in examine({"CLOUDGPU_HOME": str(street.home), "USER": "ada"})
+    assert check in examine({"CLOUDGPU_HOME": str(street.home), "USER": "ada"}, clock=street.clock)
     street.move("no address")
     (check,) = checks(street.session, ["lab"])
     assert check.verdict is Verdict.WARN
