@@ -11,8 +11,8 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.backtest import Amount, Ended, Tested, added, off_seconds
 from cloudgpu.core.reaper.replay import Work
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import usd
 
 Value = dict[str, Any]
 LEFT_OUT = (

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
-from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money
+from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money, usd
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import Asked, Tally

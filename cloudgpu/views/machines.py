@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.policies.endings import is_spared
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of
-from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -301,13 +301,6 @@ def price_value(price: Price) -> dict[str, Any]:
         "as_of": iso(price.as_of),
         "basis": str(price.basis),
     }
-
-
-def usd(amount: Money) -> str:
-    """Return an exact amount as plain decimal text in USD, without exponent."""
-    whole, rest = divmod(abs(amount.nanos), NANO)
-    text = f"{'-' if amount.nanos < 0 else ''}{whole}"
-    return f"{text}.{rest:09d}".rstrip("0") if rest else text
 
 
 def _row_price(price: Row | None) -> dict[str, Any] | None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources.orphan import Do
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.reconciliation.reconcile import Gap, Ours, Side
-from cloudgpu.core.values.money import NANO, Money
-from cloudgpu.views.machines import usd
+from cloudgpu.core.values.money import NANO, Money, usd
 
 Row = Mapping[str, Any]
 AGREES = "agrees"

@@ -82,8 +82,8 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     from cloudgpu.control.launch.restore import start_stopped
     from cloudgpu.control.lifecycle.lifecycle import new_lease
     from cloudgpu.core.launch.plan import run_cost
-    from cloudgpu.core.values.money import Money
-    from cloudgpu.views.machines import machine_value, usd
+    from cloudgpu.core.values.money import Money, usd
+    from cloudgpu.views.machines import machine_value
 
     until = new_lease(session, row, asked.lease, asked.renew_until)
     if row["state"] in AWAKE:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.control.records.observations import has_moved_on, not_before, told_itself
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, Sample, heard, unheard
 from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.events.observations import has_moved_on, not_before, told_itself
 from cloudgpu.core.reaper.evidence import AHEAD
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.records.observations import NEWS_OF_ACTIVITY
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.core.activity.utilization import HOUR, Hour, Word, hours
 from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf

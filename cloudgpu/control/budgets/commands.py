@@ -22,11 +22,10 @@ from cloudgpu.core.budgets.enforcement import Stop, stops
 from cloudgpu.core.budgets.status import Standing
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

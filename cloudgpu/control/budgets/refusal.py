@@ -11,10 +11,9 @@ from cloudgpu.core.budgets.admission import Asking, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Offer

@@ -18,11 +18,10 @@ from cloudgpu.control.catalog.refresh import factor_of, move_value, refresh
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice, is_old
 from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceRow, RowKey, jumps
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.machines import usd
 
 Document = dict[str, Any]
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"

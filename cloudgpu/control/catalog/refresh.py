@@ -13,13 +13,12 @@ from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.pricelist import Move, PriceList, jumps
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
-from cloudgpu.views.machines import usd
 
 FACTOR = 2.0  # a price that moved further is reported and held back
 MOST_FACTOR = 1000.0

@@ -14,6 +14,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -26,7 +27,6 @@ from cloudgpu.views.cost import (
     total_value,
     with_fees,
 )
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,9 +13,9 @@ from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.core.advice.compare import busy
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.advice.compare_sentences import Shown, desktops
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

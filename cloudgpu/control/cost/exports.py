@@ -20,12 +20,11 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.exports import focus
 from cloudgpu.views.exports import plain as exports
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.pricing.attached_costs import address_kind, extra
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, pins
+from cloudgpu.control.records.intents import adopted
 from cloudgpu.control.records.named_resources import is_silent
-from cloudgpu.control.records.observations import adopted
 from cloudgpu.core.launch.attempt import price_to_json
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.offers import Market, Price

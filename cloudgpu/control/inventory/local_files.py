@@ -8,12 +8,12 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh import ssh_config
 from cloudgpu.control.network import tunnels
 from cloudgpu.control.network.authorized_keys import pin_all_shared
-from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.network import jump_of
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger import saved_calls as saved
 
 Row = dict[str, Any]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.records.observations import asked, end_refused, not_before
+from cloudgpu.control.records.intents import asked
 from cloudgpu.control.team.law import by
+from cloudgpu.core.events.observations import end_refused, not_before
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider

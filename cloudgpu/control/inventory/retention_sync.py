@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import is_silent
-from cloudgpu.control.records.observations import found_without_record, vanished
 from cloudgpu.control.session.accounts import gap_of
+from cloudgpu.core.events.observations import found_without_record, vanished
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers

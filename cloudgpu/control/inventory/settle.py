@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
-from cloudgpu.control.records import saved_calls as saved
-from cloudgpu.control.records.observations import observed, settled
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import wait_while_cleaned
+from cloudgpu.core.events.observations import observed, settled
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name
@@ -27,6 +26,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.ledger import saved_calls as saved
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -15,24 +15,15 @@ from cloudgpu.control.inventory.settle import covers
 from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, asked
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.records.changes import news_of
+from cloudgpu.control.records.intents import given_up
 from cloudgpu.control.records.named_resources import is_silent, news
-from cloudgpu.control.records.observations import (
-    given_up,
-    is_resized,
-    looked,
-    not_before,
-    observed,
-    settled,
-    too_fresh,
-    vanished,
-)
 from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
 from cloudgpu.control.session.identity import Whose, elsewhere, is_there, words_of
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observations import is_resized, looked, not_before, observed, settled, too_fresh, vanished
 from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.resources import Leftover
@@ -40,6 +31,7 @@ from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
+from cloudgpu.ledger import saved_calls as saved
 
 Row = dict[str, Any]
 

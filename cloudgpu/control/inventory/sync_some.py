@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
 from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.records.observations import not_before, too_fresh, vanished
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.core.events.observations import not_before, too_fresh, vanished
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool

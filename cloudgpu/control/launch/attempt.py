@@ -15,8 +15,7 @@ from cloudgpu.control.launch.templates import driver_parts, parts_at
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records import saved_calls as saved
-from cloudgpu.control.records.observations import intent
+from cloudgpu.control.records.intents import intent
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session, present
 from cloudgpu.core.launch.plan import stop_means
@@ -29,6 +28,7 @@ from cloudgpu.core.policies.policy import for_agent
 from cloudgpu.core.values.naming import derived_key, machine_id, made_name, tag_value, token
 from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guarding
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records.observations import beside_entry
+from cloudgpu.control.records.intents import beside_entry
 from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.machines import plan_value, usd
+from cloudgpu.views.machines import plan_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared

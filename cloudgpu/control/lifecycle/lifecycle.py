@@ -25,15 +25,15 @@ from cloudgpu.control.policies.resolve import check_renewable, limits_of, policy
 from cloudgpu.control.pricing.price_history import available, pin_to_the_end, price_again
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.records import saved_calls as saved
+from cloudgpu.control.records.intents import asked
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.records.observations import asked, not_before, not_begun_line
 from cloudgpu.control.session.accounts import and_billed
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.session.underway import changing, unproved
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observations import not_before, not_begun_line
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import stays
@@ -52,6 +52,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
 from cloudgpu.providers.base import Provider

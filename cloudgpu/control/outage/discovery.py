@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.outage.outage import going_on
-from cloudgpu.control.records.observations import adopted, intent, observed, settled
+from cloudgpu.control.records.intents import adopted, intent
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.control.team.roles import last_role
 from cloudgpu.core.events.log import Draft, Said
+from cloudgpu.core.events.observations import observed, settled
 from cloudgpu.core.events.projection import machine_row
 from cloudgpu.core.launch.attempt import attempt_from_json
 from cloudgpu.core.launch.plan import stop_means

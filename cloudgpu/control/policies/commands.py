@@ -24,10 +24,10 @@ from cloudgpu.core.policies.description import Says, holding, rules_of
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.policies.schedule import Schedule
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -15,12 +15,12 @@ from cloudgpu.control.activity.agents import Report, Word, heard_of, probe
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import look_again
-from cloudgpu.control.records.observations import is_news, observed
 from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
 from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.events.observations import is_news, observed
 from cloudgpu.core.events.projection import as_told
 from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State

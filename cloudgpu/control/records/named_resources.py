@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.records.observations import kept_entry
+from cloudgpu.control.records.intents import kept_entry
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.records.observations import asked, kept_entry, kept_line, not_before
+from cloudgpu.control.records.intents import asked, kept_entry
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.last_seen import kept_until
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by
+from cloudgpu.core.events.observations import kept_line, not_before
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import stays
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.records.intents import kept_entry
 from cloudgpu.control.records.named_resources import write, write_removed
-from cloudgpu.control.records.observations import kept_entry
 from cloudgpu.control.session.accounts import told_apart, used_accounts
 from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence

@@ -331,8 +331,8 @@ def names_of(session: SessionBase, row: Row) -> list[str]:
     named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
-    of_kind = (name for name, one in accounts.items() if one.provider == row["provider"])
-    return sorted(of_kind, key=lambda name: (name != named, name))
+    of_kind = sorted(name for name, one in accounts.items() if one.provider == row["provider"])
+    return [named] * (named in of_kind) + [name for name in of_kind if name != named]
 
 
 def name_now(session: SessionBase, row: Row) -> str:

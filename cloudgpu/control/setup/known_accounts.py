@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.reachable import BY_REGION, remembered
 from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.ledger import saved_calls as saved
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -27,12 +27,11 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.offers import Want
-from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
-from cloudgpu.views.machines import usd
 
 Row = dict[str, Any]
 LEASE = timedelta(minutes=30)

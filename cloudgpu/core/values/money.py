@@ -71,6 +71,13 @@ class Money:
 ZERO = Money(0)
 
 
+def usd(amount: Money) -> str:
+    """Return an exact amount as plain decimal text in USD, without exponent."""
+    whole, rest = divmod(abs(amount.nanos), NANO)
+    text = f"{'-' if amount.nanos < 0 else ''}{whole}"
+    return f"{text}.{rest:09d}".rstrip("0") if rest else text
+
+
 def charge(per_hour: Money, microseconds: int) -> Money:
     """Return what `microseconds` cost at `per_hour`, exact and rounded half-even once to a nano-dollar."""
     return charges([(per_hour, microseconds)])

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.advice.break_even import MICRO
 from cloudgpu.core.advice.compare import Case, Machine, Own, Side, work
 from cloudgpu.core.advice.desktop import owned
-from cloudgpu.core.values.money import HOUR, ZERO, Money
+from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, desktop_value, rate_value
 from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
-from cloudgpu.views.machines import price_value, usd
+from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,8 +13,8 @@ from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, work
 from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import Rests
+from cloudgpu.core.values.money import usd
 from cloudgpu.views.advice.compare_sentences import count, few, hours_text, pace_name
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import Machine

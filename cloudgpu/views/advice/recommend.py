@@ -13,11 +13,12 @@ from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import rate_value
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
 from cloudgpu.views.advice.recommend_steps import Step, remarks, steps
-from cloudgpu.views.machines import price_value, usd
+from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.advice.break_even import SOON
 from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
 from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
 from cloudgpu.views.advice.compare_basis import desktop_value, number, rate_value
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.break_even import Again

@@ -9,11 +9,10 @@ from typing import Any, TextIO
 
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.line_items import Item
-from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.money import NANO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.cost import decimal
 from cloudgpu.views.exports.focus import own_id
-from cloudgpu.views.machines import usd
 
 COLUMNS = (
     "begin end id name resource resource_id what provider account region zone market owner project seconds units per "

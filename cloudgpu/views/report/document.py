@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums, added
 from cloudgpu.core.reaper.savings import RULE
+from cloudgpu.core.values.money import usd
 from cloudgpu.views.cost import hours_text, shares
-from cloudgpu.views.machines import usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.utilization import Hour

@@ -8,10 +8,10 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.control.access.reach import find_way, reached, refresh, wait_until_ready
 from cloudgpu.control.network.host_keys import pin_given
-from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
+from cloudgpu.ledger import saved_calls as saved
 from tests.access.sshserver import USER, Server
 from tests.control.conftest import Lab
 

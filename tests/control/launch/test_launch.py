@@ -10,7 +10,6 @@ import pytest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end
-from cloudgpu.control.records import saved_calls as saved
 from cloudgpu.control.setup.ledger_admin import settle_ledger
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_SEQ
 from cloudgpu.errors import (
@@ -22,6 +21,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.testing import make_attempt
 from tests.address_service import AddressService
 

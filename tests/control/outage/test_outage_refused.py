@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.control.records.observations import asked, observed
+from cloudgpu.control.records.intents import asked
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observations import observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash
 from tests.control.team.test_law_postgres import team  # noqa: F401  (a fixture)

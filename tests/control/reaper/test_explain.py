@@ -10,8 +10,8 @@ from cloudgpu.control.api.show import shown
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.control.reaper.explain import why as ask_why
-from cloudgpu.control.records.observations import told_itself
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observations import told_itself
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf
