@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import signal
 import stat
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +16,7 @@ CODE = 130
 LEAVES_S = 1.4  # what the first KeyboardInterrupt has not ended by then is interrupted again
 AGAIN_S = 0.2
 ENDS_S = 0.3  # for threads that were left, in all
+WAKES_S = 0.05, 0.2, 1.0  # pauses after a signal, each followed by one more reason to look for it
 
 
 class Interrupted(Exception):
@@ -25,9 +28,10 @@ def heed() -> None:
 
     Again, for it may be lost: in a library that catches everything, or in a clean-up that hangs.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, _told}:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.signal(signal.SIGINT, _told)
+        _stay_awake()
 
 
 def take_time() -> None:
@@ -76,6 +80,32 @@ def _hang_up() -> None:
             if stat.S_ISSOCK(os.fstat(number).st_mode) and not os.get_inheritable(number):
                 with socket.socket(fileno=os.dup(number)) as one:
                     one.shutdown(socket.SHUT_RDWR)
+
+
+def _stay_awake() -> None:
+    """Have a thread wake this one after each signal.
+
+    A signal that comes as this thread is about to wait for a lock or a socket is noted by Python and handled after the
+    wait, which may be a minute. The next signal ends the wait.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGURG, _nothing)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # by then it may be another file's number
+    _thread.start_new_thread(_wake, (read, _thread.get_ident()))
+
+
+def _wake(read: int, thread: int) -> None:
+    while number := os.read(read, 1):
+        if number[0] != signal.SIGURG:
+            for pause in WAKES_S:
+                time.sleep(pause)
+                signal.pthread_kill(thread, signal.SIGURG)
+
+
+def _nothing(_number: int, _frame: Any) -> None:
+    pass
 
 
 def _told(number: int, frame: Any) -> None:

@@ -212,9 +212,24 @@ except KeyboardInterrupt:
     interrupt.over()
     sys.exit(interrupt.CODE)
 """
+# Signals come to the second thread, so that the first one's wait is not cut short: as if the wait had just begun.
+UNSEEN = """
+import os, signal, sys, threading
+from cloudgpu.cli import interrupt
+interrupt.heed()
+try:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Event().wait()
+except KeyboardInterrupt:
+    interrupt.over()
+    sys.exit(interrupt.CODE)
+"""
+WAYS = {"swallowed, then a clean-up that hangs": SWALLOWED, "in an exec": MARKED, "as a wait begins": UNSEEN}
 
 
-@pytest.mark.parametrize("script", [SWALLOWED, MARKED], ids=["swallowed, then a clean-up that hangs", "in an exec"])
+@pytest.mark.parametrize("script", WAYS.values(), ids=WAYS)
 def test_no_library_and_no_clean_up_keeps_the_process_from_its_end(script, tmp_path):
     (tmp_path / "left.py").write_text(script)
     command = [sys.executable, "-m", "left"]
