@@ -312,13 +312,14 @@ def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
     assert refused(lambda: gpu.gpus(provider="ssh")).field == "--provider"
 
 
-def test_a_pass_is_what_the_command_line_prints(gpu, program):
+def test_a_pass_is_what_the_command_line_prints(gpu, program, clock):
+    clock.now = datetime.now(UTC)
     launched(gpu, name="fox")
     printed = program("reap", "--dry-run", "-o", "json").json
     ours = gpu.reap(dry_run=True)
     assert ours.keys() == printed.keys()
     assert [one["name"] for one in ours["decisions"]] == [one["name"] for one in printed["decisions"]] == ["fox"]
-    assert (gpu.reap()["exit_code"], gpu.ls()["last_pass"]) == (0, "2026-11-20T12:00:00.000000Z")
+    assert (gpu.reap()["exit_code"], gpu.ls()["last_pass"]) == (0, f"{clock.now:%Y-%m-%dT%H:%M:%S.%fZ}")
     assert refused(lambda: gpu.reap(policy="nosuch")).field == "policy"
 
 
