@@ -52,7 +52,7 @@ def _timer(found: dict[str, Any]) -> str:
 
 def _has_no_cloud(value: dict[str, Any]) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     return is_owned(value) and value["guards"]["timer_is"] == "none"
 
@@ -75,7 +75,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
     """Return what `show` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     owned = is_owned(value)
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
@@ -112,7 +112,7 @@ def machine(value: dict[str, Any], now: datetime) -> str:
 
 def _market(value: dict[str, Any]) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.control.activity.agents import Report
 from cloudgpu.control.inputs.launch_request import Wish
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Want
 from cloudgpu.core.values.times import from_iso

@@ -108,7 +108,7 @@ def _check(session: Session, files: list[str], output: Format) -> None:
 
 
 def _publish(session: Session, name: str, output: Format) -> None:
-    from cloudgpu.control.policies.resolve import policy_paths
+    from cloudgpu.config.policies.find import policy_paths
     from cloudgpu.control.team.published import publish
 
     value = publish(session, name, policy_paths(session.home))

@@ -24,10 +24,10 @@ def command(
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment
     from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
-    from cloudgpu.control.policies.limits import check_held
     from cloudgpu.control.policies.resolve import limits_of
-    from cloudgpu.control.session.accounts import is_owned
     from cloudgpu.control.team.law import others_note
+    from cloudgpu.core.launch.limit_checks import check_held
+    from cloudgpu.core.model.machine import is_owned
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 

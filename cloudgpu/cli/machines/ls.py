@@ -84,7 +84,7 @@ def _text(
         if verbose:
             from cloudgpu.cli.machine_text import guard_lines
             from cloudgpu.cli.render import at_cloud, facts
-            from cloudgpu.control.session.accounts import is_owned
+            from cloudgpu.core.model.machine import is_owned
 
             rented = facts((one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one))
             lines += ["\nAt the cloud", rented] if rented else []

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
-from cloudgpu.control.session.accounts import is_owned
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 

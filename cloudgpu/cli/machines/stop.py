@@ -37,7 +37,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
 def _said(value: dict[str, Any]) -> str:
     from cloudgpu.cli.render import dollars, stays, steps, while_stopped
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     name = value["name"]
     if not stays(value):

@@ -98,7 +98,7 @@ def command(
 def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     if not wait:
         return on_start_of(session, row, template)
@@ -164,7 +164,7 @@ def _differs(one: dict[str, str]) -> str:
 def _at_cloud(machine: dict[str, Any]) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
     from cloudgpu.cli.render import at_cloud
-    from cloudgpu.control.session.accounts import is_owned
+    from cloudgpu.core.model.machine import is_owned
 
     found = None if is_owned(machine) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

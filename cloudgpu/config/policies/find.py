@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import shown
@@ -13,6 +14,9 @@ from cloudgpu.config.policies.file import policy_from
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.config.files.paths import Home
 
 LIMITS = "limits"  # a file of this name beside the policies is the lab's limits, and no policy
 
@@ -74,3 +78,8 @@ def policy_names(*, search: Sequence[Path] = ()) -> tuple[str, ...]:
 
 def _rule_of(name: str) -> str:
     return "limits.yaml holds the lab's limits" if name == LIMITS else NAME_RULE
+
+
+def policy_paths(home: Home) -> tuple[Path, ...]:
+    """Return where policies are looked for before the shipped ones: the project's, then the user's own."""
+    return (Path.cwd() / ".cloudgpu" / "policies", home.policies)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, Sample, heard, unheard
-from cloudgpu.core.activity.idle import UNKNOWN, Judged, Thresholds, judge
+from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, heard, unheard
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import has_moved_on, not_before, told_itself
 from cloudgpu.core.reaper.evidence import AHEAD
+from cloudgpu.core.reaper.seen import Word
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.ledger.samples.store import Shelf, sweep_daily
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 Row = dict[str, Any]
-Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
 
 
 def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Word]:
@@ -85,31 +84,6 @@ ASK = '"$HOME"/.cloudgpu/agent status --since {since}'
 AT_MOST = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
 MINUTE = 60.0
 USAGE = 2  # how argparse ends for words that it does not know
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one machine's agent said, or why nothing is known of it (`fault`, a clause; empty where it spoke).
-
-    `samples` are at most those of the last day by the machine's own clock, oldest first. `machine_now` and `up_since`
-    are epoch seconds of that clock; None where nothing is known. `scratch` are (path, bytes) of the disks that a stop
-    erases and that are not empty.
-    """
-
-    row_id: str
-    asked_at: datetime
-    answer: dict[str, Any] | None
-    fault: str = ""
-    samples: tuple[Sample, ...] = ()
-    machine_now: float | None = None
-    up_since: float | None = None
-    scratch: tuple[tuple[str, int], ...] = ()
-
-    def judged(self, thresholds: Thresholds) -> Judged:
-        """Return whether the machine was in use when it was asked; UNKNOWN, with the fault, where it said nothing."""
-        if self.machine_now is None or self.up_since is None:
-            return Judged(UNKNOWN, -1, self.fault, ())
-        return judge(self.samples, thresholds, self.machine_now, self.up_since)
 
 
 def probe(

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
-from cloudgpu.control.session.accounts import may_go_on
 from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.core.model.machine import may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
@@ -131,7 +131,7 @@ def _look_first(session: Session) -> Look:
 
 def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
-    from cloudgpu.control.session.identity import words_of
+    from cloudgpu.core.model.identity import words_of
 
     concerned = {words_of(row) for row in ours or ()}
     return [

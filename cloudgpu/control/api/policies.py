@@ -58,7 +58,7 @@ class Policies(Money):
 
         Raises InvalidRequest for a file that is not there or has a fault, RoleNeeded for a member of a team.
         """
-        from cloudgpu.control.policies.resolve import policy_paths
+        from cloudgpu.config.policies.find import policy_paths
         from cloudgpu.control.team.published import publish
 
         return publish(self._session, str(name_or_file), policy_paths(self._session.home))

@@ -90,7 +90,8 @@ def check_listed(provider: str | None) -> None:
     """
     if provider is None or provider in (ANY, *PROVIDERS):
         return
-    from cloudgpu.control.session.accounts import HERE, provider_kinds
+    from cloudgpu.control.session.accounts import provider_kinds
+    from cloudgpu.core.model.machine import HERE
 
     if provider not in provider_kinds():
         return

@@ -8,12 +8,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.pricing.attached_costs import address_kind, extra
-from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, pins
-from cloudgpu.control.records.intents import adopted
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
 from cloudgpu.control.records.named_resources import is_silent
-from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.events.price_lines import pins
+from cloudgpu.core.launch.intents import adopted
 from cloudgpu.core.model.instances import TAG_ID, Instance
-from cloudgpu.core.model.offers import Market, Price
+from cloudgpu.core.model.offers import Market, Price, price_to_json
 from cloudgpu.core.model.resources import Kind, Leftovers
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError

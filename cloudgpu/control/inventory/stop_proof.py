@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.session.accounts import may_go_on
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.core.events.observations import not_before, too_fresh, vanished
+from cloudgpu.core.model.machine import may_go_on
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,

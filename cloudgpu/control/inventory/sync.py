@@ -19,12 +19,13 @@ from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.records.intents import given_up
 from cloudgpu.control.records.named_resources import is_silent, news
 from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
-from cloudgpu.control.session.identity import Whose, elsewhere, is_there, words_of
+from cloudgpu.control.session.identity import Whose, elsewhere
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import is_resized, looked, not_before, observed, settled, too_fresh, vanished
-from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.events.price_lines import lines_of
+from cloudgpu.core.model.identity import Asked, Unanswered, is_there, words_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -182,7 +183,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     every = {row["id"]: row for row in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     rows = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
-    drafts: list[Draft] = pricing.lines_of(answer.priced, list(rows.values()), now)
+    drafts: list[Draft] = lines_of(answer.priced, list(rows.values()), now)
     ours: set[str] = set()
     mine = [one for one in mine if _is_ours(one, every, rows, answer, look)]
     for instance in _one_per_machine([one for one in mine if _is_of_this_life(rows, one)], rows, look):

@@ -13,6 +13,7 @@ from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.session.accounts import gap_of
 from cloudgpu.control.session.identity import Whose
+from cloudgpu.core.events.price_lines import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import Leftovers
@@ -38,7 +39,7 @@ class Answer:
     whose: Whose
     asked_at: datetime
     things: Leftovers | None = None
-    priced: pricing.Priced = pricing.NOTHING_ASKED
+    priced: Priced = pricing.NOTHING_ASKED
     silent: bool = False
 
 
@@ -137,18 +138,16 @@ def _things(account: str, found: Leftovers | Silent) -> Leftovers:
     return Leftovers((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _named_and_priced(
-    session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk
-) -> pricing.Priced:
+def _named_and_priced(session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk) -> Priced:
     """Ask an account who it is, and then what its machines cost: those of another are not its to price."""
     return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
 
 
-def _priced(session: Session, whose: Whose, found: pricing.Priced | Silent, to_price: pricing.ToAsk) -> pricing.Priced:
+def _priced(session: Session, whose: Whose, found: Priced | Silent, to_price: pricing.ToAsk) -> Priced:
     """Return what was said of prices. Where nothing was, and not who the account is either, that is unknown, too."""
     if not isinstance(found, Silent):
         return found
     if not whose.is_told:
         whose.be_silent(found)
     may_cost = to_price.may_be_of(_kind(session, whose.account))
-    return pricing.Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED
+    return Priced(gap=found.message) if may_cost else pricing.NOTHING_ASKED

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.records.retention import leftovers_at, things_of
-from cloudgpu.control.session.accounts import may_go_on
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
+from cloudgpu.core.model.machine import may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,

@@ -15,9 +15,9 @@ from cloudgpu.control.launch.templates import driver_parts, parts_at
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records.intents import intent
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session, present
+from cloudgpu.core.launch.intents import intent
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest

@@ -10,8 +10,9 @@ from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.control.records.intents import beside_entry
-from cloudgpu.core.launch.attempt import price_to_json, setup_to_json
+from cloudgpu.core.launch.attempt import setup_to_json
+from cloudgpu.core.launch.intents import beside_entry
+from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import plan_value

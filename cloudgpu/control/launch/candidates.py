@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.setup import check_setup
-from cloudgpu.control.policies.resolve import Agreed, agreed, keeps_disk
+from cloudgpu.control.policies.resolve import Agreed, agreed
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_anywhere
+from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.policy import Policy, Said, Spans

@@ -26,13 +26,13 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, relet
 from cloudgpu.control.lifecycle.lifecycle import remove_unfit
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.session.accounts import and_billed, is_forgotten
+from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.machine import and_billed, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.network.reachability import caller_cidr
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.catalog.matching import fits, join, ranked
-from cloudgpu.core.launch.attempt import price_from_json
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want, price_from_json
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

@@ -23,11 +23,11 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
-from cloudgpu.core.launch.attempt import price_to_json, setup_from_json
+from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import comes_back, stays
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Want, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Origin, Spans
 from cloudgpu.core.resources import retention as keeping

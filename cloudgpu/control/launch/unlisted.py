@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudgpu import catalog
-from cloudgpu.control.session.accounts import HERE
 from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.matching import same_gpu
+from cloudgpu.core.model.machine import HERE
 from cloudgpu.core.model.offers import Available, Want
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import CloudgpuError, InvalidRequest

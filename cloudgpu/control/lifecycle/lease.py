@@ -20,7 +20,6 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
-from cloudgpu.control.policies.limits import check_extended, check_held
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.session.underway import changing
@@ -28,6 +27,7 @@ from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.policy import Act, Do, Policy

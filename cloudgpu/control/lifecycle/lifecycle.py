@@ -20,23 +20,22 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
-from cloudgpu.control.policies.limits import start_within
 from cloudgpu.control.policies.resolve import check_renewable, limits_of, policy_of, spans_of_start
 from cloudgpu.control.pricing.price_history import available, pin_to_the_end, price_again
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.session.accounts import and_billed
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import not_before, not_begun_line
+from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import and_billed, stays, unproved
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do

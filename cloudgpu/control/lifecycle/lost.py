@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.identity import is_on_computer
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.events.observations import not_before, settled, vanished
+from cloudgpu.core.model.identity import is_on_computer
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved

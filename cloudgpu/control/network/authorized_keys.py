@@ -14,8 +14,8 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import Barred, LoginRefused
-from cloudgpu.control.session.identity import words_of
 from cloudgpu.control.team.law import law_of
+from cloudgpu.core.model.identity import words_of
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.network import is_behind, is_told

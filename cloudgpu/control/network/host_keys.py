@@ -13,7 +13,7 @@ from cloudgpu.access import known_hosts
 from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_in, pin_shared
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
-from cloudgpu.control.session.reachable import BY_REGION
+from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.outage.outage import going_on
-from cloudgpu.control.records.intents import adopted, intent
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.control.team.roles import last_role
@@ -18,6 +17,7 @@ from cloudgpu.core.events.log import Draft, Said
 from cloudgpu.core.events.observations import observed, settled
 from cloudgpu.core.events.projection import machine_row
 from cloudgpu.core.launch.attempt import attempt_from_json
+from cloudgpu.core.launch.intents import adopted, intent
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.model.identity import Elsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
+from cloudgpu.config.policies.find import policy_paths
 from cloudgpu.config.policies.kinds import DAYS
-from cloudgpu.control.policies.resolve import (
-    limits_of,
-    policies_known,
-    policy_named,
-    policy_of,
-    policy_paths,
-    unused_file,
-)
+from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
 from cloudgpu.control.team.published import published
 from cloudgpu.core.policies.description import Says, holding, rules_of
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
-from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names
-from cloudgpu.control.policies.limits import check_allowed, check_typed
+from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names, policy_paths
+from cloudgpu.config.policies.held import Held, with_why
+from cloudgpu.config.policies.terms import Terms, is_from, limits_in, policy_in
 from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.published import lab_limits, published, published_policy
-from cloudgpu.control.team.terms import Terms, home_id, is_from, limits_in, policy_in, terms_now, terms_of
+from cloudgpu.control.team.terms import home_id, terms_now, terms_of
+from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_spans, joined
-from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, Unpausable, spans
+from cloudgpu.core.policies.limits import Limits, cut, cut_spans, joined
+from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, spans
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from cloudgpu.config.files.paths import Home
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.launch import Setup
-    from cloudgpu.core.model.offers import Market
 
 Row = Mapping[str, Any]
 _NOTHING = Said()
@@ -47,32 +46,6 @@ class Agreed:
     by: str
     remarks: tuple[str, ...]
     terms: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The policy that holds for a machine, inside the limits, and why it is that one.
-
-    `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
-    the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
-    in a sentence each what the limits changed; `place` is the policy's file, `origin` who published it in the ledger.
-    `limits` are those of the ledger and of the home that launched it.
-    """
-
-    name: str
-    policy: Policy | None
-    why: str
-    fault: str = ""
-    broken: InvalidRequest | None = None
-    cuts: tuple[str, ...] = ()
-    place: Path | None = None
-    origin: str = ""
-    limits: Limits = NO_LIMITS
-
-
-def policy_paths(home: Home) -> tuple[Path, ...]:
-    """Return where policies are looked for before the shipped ones: the project's, then the user's own."""
-    return (Path.cwd() / ".cloudgpu" / "policies", home.policies)
 
 
 def find_policy(session: Session, name: str | None) -> Policy:
@@ -167,7 +140,8 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    law, limits = law_of(session), {True: limits_of(session), False: lab_limits(session)}
+    law, lab = law_of(session), lab_limits(session)
+    limits = {True: joined((lab, load_limits(policy_paths(session.home)))), False: lab}
     home = home_id(session)
     known: dict[tuple[str, bool], Held] = {}
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
@@ -185,7 +159,7 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
                 if (chosen.name, ours) not in known:
                     known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
                 held = known[chosen.name, ours]
-            alike[words] = _with_why(held, chosen.why)
+            alike[words] = with_why(held, chosen.why)
         found[row["id"]] = alike[words]
     return found
 
@@ -242,12 +216,6 @@ def _within(found: Found, limits: Limits) -> Held:
     return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
 
 
-def _with_why(held: Held, why: str) -> Held:
-    if held.policy is None:
-        why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
-    return replace(held, why=why)
-
-
 def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Spans:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
@@ -290,17 +258,6 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
             value=duration_text(renew_until),
             next="Make --renew-until at least as long as --lease.",
         )
-
-
-def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) -> bool:
-    """Say whether the system disk of such a machine is to stay when it ends: always, where it can be stopped.
-
-    `pausable`: its provider can stop machines at all.
-    """
-    from cloudgpu.core.model.offers import Market
-
-    stoppable = pausable and (market is not Market.SPOT or setup.persistent)
-    return stoppable or policy.unpausable is not Unpausable.TERMINATE
 
 
 def _contradiction(policy: Policy, found: Spans) -> InvalidRequest:

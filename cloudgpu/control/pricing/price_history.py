@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.pricing.attached_costs import paid_prices
-from cloudgpu.control.session.last_seen import scopes_of
 from cloudgpu.core.billing.discounts import agreed
-from cloudgpu.core.events.log import OWN, PROVIDER, Draft
-from cloudgpu.core.launch.attempt import price_to_json
+from cloudgpu.core.events.log import OWN, Draft
+from cloudgpu.core.events.price_lines import Priced, pins, price_line
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.core.model.machine import scope_of_row
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price
+from cloudgpu.core.model.machine import scope_of_row, scopes_of
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price, price_to_json
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
@@ -27,21 +26,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """What an account answered about prices: of each machine by its id, oldest first.
-
-    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did. `metered`
-    are prices that replace those in force from now on: by a machine's own meter, or by settings in place of one.
-    """
-
-    since: str | None = None
-    history: Mapping[str, Sequence[Price]] = field(default_factory=dict)
-    now: Mapping[str, Price] = field(default_factory=dict)
-    gap: str = ""
-    metered: Mapping[str, Price] = field(default_factory=dict)
 
 
 NOTHING_ASKED = Priced()
@@ -223,55 +207,6 @@ def _metered(session: Session, account: str, rows: Sequence[Row], now: Mapping[s
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
-    """Return the lines of the prices that are news of these machines."""
-    drafts: list[Draft] = []
-    for row in rows:
-        drafts += pins(row, priced.history.get(row["id"], ()))
-        price, metered = priced.now.get(row["id"]), priced.metered.get(row["id"])
-        if metered is not None:
-            drafts.append(_changed(row, metered, None, now))
-        elif price is not None and _is_another(row, price):
-            drafts.append(_changed(row, price, max(filter(None, (priced.since, row["intended_at"]))), now))
-    return drafts
-
-
-def pins(row: Row, history: Sequence[Price]) -> list[Draft]:
-    """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
-    last = row["price"] or {}
-    nanos, known, drafts = last.get("nanos_per_hour"), last.get("as_of", ""), []
-    for price in history:
-        at = max(iso(price.as_of), row["intended_at"])
-        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row["ended"] and at > row["ended"]):
-            continue
-        nanos = price.per_hour.nanos
-        drafts.append(_line(row["id"], {"price": price_to_json(price)}, from_iso(at), PROVIDER))
-    return drafts
-
-
-def _is_another(row: Row, price: Price) -> bool:
-    """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
-    last = row["price"]
-    if last is None:
-        return True
-    if Basis.MEASURED in (last["basis"], price.basis) or iso(price.as_of) < last["as_of"]:
-        return False  # a list that is older than the price of the launch says nothing of today
-    return bool(price.per_hour.nanos != last["nanos_per_hour"])
-
-
-def _changed(row: Row, price: Price, since: str | None, now: datetime) -> Draft:
-    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
-    body: dict[str, Any] = {"price": price_to_json(price), "maybe_from": since}
-    if row["market"] == Market.ON_DEMAND:
-        body["on_demand"] = body["price"]
-    return _line(row["id"], body, now, OWN)
-
-
-def _line(machine: str, body: Mapping[str, Any], at: datetime, clock: str) -> Draft:
-    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
-    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)
-
-
 def price_again(session: Session, row: Row, price: Price, now: datetime) -> list[Draft]:
     """Return the line of the price of a start, where it is not the one of the launch any more."""
     if row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]:
@@ -280,7 +215,7 @@ def price_again(session: Session, row: Row, price: Price, now: datetime) -> list
     on_demand = price if row["market"] == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
     if on_demand is not None:
         body["on_demand"] = price_to_json(on_demand)
-    return [_line(row["id"], body, now, OWN)]
+    return [price_line(row["id"], body, now, OWN)]
 
 
 def pin_to_the_end(session: Session, row: Row) -> None:

@@ -10,14 +10,16 @@ from cloudgpu.control.inventory.protection import note, with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.reaper.recheck import Item, Judge, Outcome, each_alone, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import unproved
+from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable, StopsMany

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.local_files import tidy
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
-from cloudgpu.control.reaper.recheck import LOCK, Item, Judge, Outcome, is_stale, judged_again
+from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, judged_again
 from cloudgpu.control.reaper.single_end import end_each
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.activity.agents import heard_of, probe
-from cloudgpu.control.reaper.observe import with_silence, with_word
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
@@ -16,6 +15,7 @@ from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
 from cloudgpu.core.reaper.evidence import because, up_since
+from cloudgpu.core.reaper.seen import with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
-from cloudgpu.control.reaper.recheck import LOCK, Outcome
-from cloudgpu.control.session.underway import changing, unproved
+from cloudgpu.control.reaper.recheck import LOCK
+from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
+from cloudgpu.core.model.machine import unproved
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.outcome import Outcome
 from cloudgpu.core.reaper.result import Done, Left
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_epoch, iso

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.alerts.alerts import budget_findings, deliver
 from cloudgpu.control.alerts.health import ping
 from cloudgpu.control.lifecycle.lease import latest_of, relet
-from cloudgpu.control.reaper.recheck import Item, each_alone
+from cloudgpu.control.reaper.recheck import each_alone
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
@@ -24,6 +24,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
+from cloudgpu.core.reaper.outcome import Item
 from cloudgpu.core.reaper.result import Done, Left, Told
 from cloudgpu.core.values.times import from_iso, iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent

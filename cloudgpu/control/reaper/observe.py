@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.activity.agents import Report, Word, heard_of, probe
+from cloudgpu.control.activity.agents import heard_of, probe
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import look_again
@@ -19,23 +19,21 @@ from cloudgpu.control.session.accounts import asked_of, told_apart, used_account
 from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
-from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import is_news, observed
 from cloudgpu.core.events.projection import as_told
 from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import stays
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.guards import has_no_agent
-from cloudgpu.core.policies.policy import Act, Policy, Rule, thresholds
+from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import Seen
-from cloudgpu.core.reaper.evidence import up_since
+from cloudgpu.core.reaper.seen import is_to_ask, with_report, with_silence, with_word
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
-    from cloudgpu.control.policies.resolve import Held
+    from cloudgpu.config.policies.held import Held
     from cloudgpu.control.session.session import Session
 
 Row = dict[str, Any]
@@ -163,31 +161,7 @@ def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
 
 
-SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 ASKED_WITHIN_S = 10.0  # over SSH
-NAMED = 5  # machines in a sentence
-
-
-def check_whole(held: Mapping[str, Held]) -> None:
-    """Raise InvalidRequest for a policy that is there and has a fault: no pass runs with half a policy."""
-    for one in held.values():
-        if one.broken is not None:
-            raise one.broken
-
-
-def unresolved(held: Mapping[str, Held], rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
-    fault = {one.name: one.fault for one in held.values() if one.policy is None}
-    names: dict[str, list[str]] = {name: [] for name in fault}
-    for row in rows:
-        if held[row["id"]].policy is None:
-            names[held[row["id"]].name].append(row["name"])
-    return tuple(f"{fault[name]}: only the lease counts for {_named(those)}" for name, those in names.items())
-
-
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def seen_of(
@@ -206,19 +180,6 @@ def seen_of(
     reports = probe_twice(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
     found = [with_report(one, reports.get(one.row["id"])) for one in bare]
     return [with_silence(one, words.get(one.row["id"])) for one in found], reports
-
-
-def with_word(seen: Seen, word: Word) -> Seen:
-    """Return it with the machine's own word, where it has just said one."""
-    return replace(seen, last_active=word) if isinstance(word, datetime) else seen
-
-
-def with_silence(seen: Seen, word: Word) -> Seen:
-    """Return it with why its provider did not tell its word either, where it was not reached."""
-    if not isinstance(word, CloudgpuError) or not seen.judged_fault:
-        return seen
-    fault = f"{seen.judged_fault}; {seen.row['provider']} does not tell its word: {word.message.removesuffix('.')}"
-    return replace(seen, judged_fault=fault)
 
 
 def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:
@@ -246,51 +207,3 @@ def gather(session: Session, rows: Sequence[Row]) -> int:
     """
     running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
     return sum(one.machine_now is not None for one in probe(session, running).values())
-
-
-def with_report(seen: Seen, report: Report | None) -> Seen:
-    """Return it with what its agent has just said; as it is where that was not asked."""
-    if report is None:
-        return seen
-    if report.machine_now is None:
-        return replace(seen, judged=None, judged_fault=report.fault or "its agent said nothing")
-    found = report.judged(_limits(seen.policy))
-    return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
-
-
-def is_to_ask(seen: Seen, now: datetime) -> bool:
-    """Say whether what this machine does can change what is decided, and only it can tell."""
-    row, policy = seen.row, seen.policy
-    runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
-    if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
-        return False
-    window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
-    if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
-        return False
-    return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
-
-
-def _is_settled(row: Mapping[str, Any], now: datetime) -> bool:
-    """Say whether what it does changes nothing: it is held, or past its renew-until."""
-    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
-    return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
-
-
-def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:
-    if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
-        return False
-    return now - up_since(row) >= max(window, policy.idle.uptime)
-
-
-def _ends_soon(row: Mapping[str, Any], now: datetime) -> bool:
-    return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
-
-
-def _limits(policy: Policy | None) -> Thresholds:
-    return Thresholds() if policy is None else thresholds(policy)
-
-
-def warned_by_budget(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how often each machine was warned that a budget is passed."""
-    given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
-    return {machine: int(one["count"]) for machine, one in given.items() if one}

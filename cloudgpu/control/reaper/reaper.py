@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cloudgpu.config.policies.held import check_whole, unresolved
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
@@ -17,17 +18,8 @@ from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import carry_out
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, renew, warn
-from cloudgpu.control.reaper.observe import (
-    Sight,
-    check_whole,
-    gather,
-    look,
-    rehearse,
-    seen_of,
-    unresolved,
-    warned_by_budget,
-)
-from cloudgpu.control.reaper.recheck import LOCK, Judge, Outcome
+from cloudgpu.control.reaper.observe import Sight, gather, look, rehearse, seen_of
+from cloudgpu.control.reaper.recheck import LOCK, Judge
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
@@ -37,15 +29,17 @@ from cloudgpu.control.team.terms import changed_terms
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.evidence import warned_by_budget
+from cloudgpu.core.reaper.outcome import Outcome
 from cloudgpu.core.reaper.result import Done, Left, Pass
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
-    from cloudgpu.control.activity.agents import Report
-    from cloudgpu.control.policies.resolve import Held
+    from cloudgpu.config.policies.held import Held
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.activity.report import Report
     from cloudgpu.core.budgets.status import Standing
 
 THRESHOLDS = (200_000, 10, 10)  # objects made since the last look; the usual 700 made it a third of a pass's CPU time

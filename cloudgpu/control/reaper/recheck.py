@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.activity.agents import Report
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.traffic import record
-from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice, with_report
+from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice
+from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.reaper.decisions import Decision, Seen
-from cloudgpu.core.reaper.result import Done, Left
-from cloudgpu.core.values.naming import lock_name
+from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
+from cloudgpu.core.reaper.result import Left
+from cloudgpu.core.reaper.seen import with_report
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 
@@ -30,53 +31,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 LOCK = "reaper"
 Judge = Callable[[Sequence[Seen]], list[Decision]]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
-
-    seen: Seen
-    decision: Decision
-    looked_at: datetime | None = None
-
-    @property
-    def row(self) -> Row:
-        """Its row."""
-        return dict(self.seen.row)
-
-    @property
-    def id(self) -> str:
-        """Its cloudgpu-id."""
-        return self.decision.machine
-
-    def done(self, now: str) -> Done:
-        """Return that it was carried out; `now` is what the machine is since."""
-        one = self.decision
-        return Done(one.machine, one.name, one.do, one.rule, one.why, now)
-
-    def left(self, why: str) -> Left:
-        """Return that it was not carried out, and why."""
-        return Left(self.decision.machine, self.decision.name, self.decision.do, why)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of the decisions of a pass; `again` are the decisions that a second look has changed."""
-
-    ended: list[Done] = field(default_factory=list)
-    spared: list[Left] = field(default_factory=list)
-    unproved: list[Left] = field(default_factory=list)
-    unanswered: list[Unanswered] = field(default_factory=list)
-    again: list[Decision] = field(default_factory=list)
-
-    def add(self, other: Outcome) -> None:
-        """Take what came of others along."""
-        self.ended += other.ended
-        self.spared += other.spared
-        self.unproved += other.unproved
-        self.unanswered += other.unanswered
-        self.again += other.again
 
 
 @contextmanager
@@ -93,16 +47,6 @@ def each_alone(session: Session, items: Sequence[Item]) -> Iterator[tuple[list[I
                 free[name] = _is_taken(session, name, locks)
         mine = [item for item in items if free[lock_of(item.row)]]
         yield mine, [busy(item) for item in items if not free[lock_of(item.row)]]
-
-
-def lock_of(row: Row) -> str:
-    """Return the lock that keeps every other process from this machine."""
-    return lock_name(row["key"] or row["id"])
-
-
-def busy(item: Item) -> Left:
-    """Return that somebody else is at work on it."""
-    return item.left("another command is at work on it; the next pass looks again")
 
 
 def _is_taken(session: Session, name: str, locks: ExitStack) -> bool:

@@ -9,9 +9,10 @@ from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
-from cloudgpu.control.reaper.recheck import Item, Judge, Outcome, busy, is_stale, judged_again, lock_of, still_to_end
+from cloudgpu.control.reaper.recheck import Judge, is_stale, judged_again, still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.core.policies.policy import Do, Rule
+from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 

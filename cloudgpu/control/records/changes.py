@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
 from cloudgpu.control.session.last_seen import alive_at, before_its_end
 from cloudgpu.core.events.observations import is_news, is_resized, observed
-from cloudgpu.core.launch.attempt import price_to_json
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 

@@ -12,8 +12,8 @@ from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.pricing.attached_costs import rate_of_thing
 from cloudgpu.control.resources.named import complete
 from cloudgpu.control.session.accounts import gap_of, told_apart, used_accounts
-from cloudgpu.control.session.identity import by_account, is_there
-from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish

@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
-from cloudgpu.control.session.reachable import BY_REGION, reachable
+from cloudgpu.control.session.reachable import reachable
 from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import stays
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import InvalidRequest

@@ -7,7 +7,6 @@ answer also names accounts that a credential here names and does not open.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, retired_at
 from cloudgpu.core.model.identity import Asked, Unanswered
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import HERE, stays
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LOOKED_BACK = timedelta(days=30)
-HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
-
-
-def is_owned(machine: Mapping[str, Any]) -> bool:
-    """Say whether a machine stands on a computer of the user's: no cloud bills it, and none has a name for it."""
-    return machine["provider"] in HERE
-
-
-def and_billed(machine: Mapping[str, Any], words: str) -> str:
-    """Return `words` for a machine that is rented; nothing for one that its user owns."""
-    return "" if is_owned(machine) else words
-
-
-def may_go_on(machine: Mapping[str, Any]) -> str:
-    """Return what may still be the case with a machine whose end is not proved."""
-    return "may still run" if is_owned(machine) else "may still be billed"
 
 
 def used_accounts(session: Session) -> list[str]:

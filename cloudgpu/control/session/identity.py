@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.session.account_settings import absence
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import TOO_LONG
-from cloudgpu.control.session.reachable import BY_REGION, remember, said_another
-from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
-from cloudgpu.core.model.machine import scope_of_row, stays
+from cloudgpu.control.session.reachable import remember, said_another
+from cloudgpu.core.model.identity import (
+    NOT_HERE,
+    Elsewhere,
+    Unanswered,
+    is_of_a_region,
+    is_on_computer,
+    place_of,
+    place_of_row,
+    words_of,
+)
+from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.shared.calls import heard
@@ -24,7 +33,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
-COMPUTERS = ("computer", "ssh host")  # kinds of identities that are one computer
 NAMED = 3  # machines in a sentence
 
 
@@ -105,7 +113,7 @@ class Whose:
 
     def scope(self, row: Row) -> str:
         """Return what is not known where a machine's account is not: a host has a name of its own."""
-        return f"{self.account}/{row['region']}" if _is_of_a_region(row) else self.account
+        return f"{self.account}/{row['region']}" if is_of_a_region(row) else self.account
 
     @property
     def _kind(self) -> str:
@@ -116,7 +124,8 @@ class Whose:
 def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
     """Return what this account says it is; it is remembered for those who may not ask."""
     found = session.provider(account).identity(region)
-    remember(session, account, region, found)
+    if session.identified.get((account, place_of(region, found.kind))) != found:
+        remember(session, account, region, found)
     return found
 
 
@@ -137,9 +146,9 @@ def account_here(session: SessionBase, row: Row, said: Said | None = None) -> st
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
-    named = name_now(session, row)
+    named, known = name_now(session, row), said or {}
     for account in names_of(session, row):
-        found = _known(said, account, row) or _tried(session, account, row["region"])
+        found = known.get(place_of_row(account, row)) or _tried(session, account, row["region"])
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, row, fault):
@@ -173,7 +182,7 @@ def by_account(session: SessionBase, rows: Sequence[Row]) -> tuple[dict[str, lis
 
 def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    wanted = {_place(account, row): row["region"] for row in rows for account in _likely(session, row)}
+    wanted = {place_of_row(account, row): row["region"] for row in rows for account in _likely(session, row)}
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
@@ -186,19 +195,6 @@ def _likely(session: SessionBase, row: Row) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
     found, named = names_of(session, row), name_now(session, row)
     return [named] if named in found else found
-
-
-def _known(said: Said | None, account: str, row: Row) -> AccountIdentity | CloudgpuError | None:
-    return (said or {}).get(_place(account, row))
-
-
-def _place(account: str, row: Row) -> tuple[str, str | None]:
-    """Return of what an identity is one: of a host, or of an account as a whole."""
-    return account, row["region"] if _is_of_a_region(row) else None
-
-
-def _is_of_a_region(row: Row) -> bool:
-    return row["identity"] is None or row["identity"]["kind"] == BY_REGION
 
 
 def reachable(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
@@ -241,7 +237,7 @@ def _not_reachable(session: SessionBase, row: Row, here: AccountIdentity | None)
 def _own_way(row: Row, there: str) -> str:
     """Return what the owner of a machine can do whose account, or computer, is another one here."""
     way = f"Run this {there}."
-    if _is_of_a_region(row):
+    if is_of_a_region(row):
         way = f"If {row['region']} has another name in config.toml now, give it back the one of the launch."
     what = "computer was installed anew, or is gone" if is_on_computer(row) else "account is closed"
     return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
@@ -252,16 +248,6 @@ def _not_configured(session: SessionBase, row: Row, absent: NotReachableHere) ->
     way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
     message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
     return NotReachableHere(message, field="name", value=row["name"], next=way)
-
-
-def is_on_computer(row: Row) -> bool:
-    """Say whether the account of a machine is one computer, not a cloud."""
-    return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
-
-
-def words_of(row: Row) -> str:
-    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
-    return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
 
 
 def elsewhere(session: SessionBase, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
@@ -319,11 +305,6 @@ def _named_here(session: SessionBase, row: Row) -> str:
 
 def _but(account: str, here: AccountIdentity) -> str:
     return f"`{account}` here is {here.words}"
-
-
-def is_there(row: Row) -> bool:
-    """Say whether something of this machine may cost money now, so that a look has to judge it."""
-    return row["ended"] is None or stays(row)
 
 
 def names_of(session: SessionBase, row: Row) -> list[str]:

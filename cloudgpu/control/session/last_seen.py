@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.machine import scopes_of
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _ENDINGS = ("stop", "park", "end")
-
-
-def scopes_of(row: Row) -> tuple[str, str]:
-    """Return the subjects under which looks at a machine's account are written: those wholly answered, and others."""
-    scope = scope_of_row(row)
-    return scope, f"gap:{scope}"
 
 
 def alive_at(ledger: Ledger, row: Row) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.model.identity import BY_REGION, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
-BY_REGION = "ssh host"  # the only kind of which an account is several
 _lock = Lock()
 
 
 def remember(session: SessionBase, account: str, region: str | None, found: AccountIdentity) -> None:
     """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
-    place = _place(region, found.kind)
+    place = place_of(region, found.kind)
     if session.identified.get((account, place)) == found or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
@@ -79,10 +79,6 @@ def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str
     """
     names = hosts_in(session.settings.accounts[account].options)
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
-
-
-def _place(region: str | None, kind: str) -> str:
-    return (region or "") if kind == BY_REGION else ""
 
 
 def _is_here(session: SessionBase, row: Row, known: Said) -> bool | None:

@@ -13,6 +13,7 @@ from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import stays
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
+from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.ledger.open import open_ledger
 
@@ -161,7 +162,7 @@ class Session(SessionBase):
         knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own)
         if named == "CLOUDGPU_HOME" and knows_another:
             named = "ledger"
-        is_file = "://" not in self.ledger.place  # a database that was mistyped is not there, and says so itself
+        is_file = is_a_file(self.ledger)  # a database that was mistyped is not there, and says so itself
         if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
             where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(

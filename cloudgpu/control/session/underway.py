@@ -27,11 +27,6 @@ def changing(left: str) -> Iterator[None]:
     _ended(mark)
 
 
-def unproved(what: str, name: str) -> str:
-    """Return what is said of a stop or an end that is not proved yet."""
-    return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
-
-
 def settled(said: str) -> None:
     """Have `left` return this sentence: whatever was interrupted was put right since."""
     _now.clear()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.reachable import BY_REGION
 from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 

@@ -22,7 +22,6 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_words
 from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.accounts import (
-    HERE,
     account_of,
     accounts_here,
     cloud_accounts,
@@ -33,13 +32,14 @@ from cloudgpu.control.session.accounts import (
     used_accounts,
 )
 from cloudgpu.control.session.base import is_mine, utc_now
-from cloudgpu.control.session.identity import by_account, is_there, words_of
+from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
-from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.identity import gap_text, is_there, words_of
+from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
 FREE_BYTES = 500_000_000

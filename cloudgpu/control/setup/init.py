@@ -17,9 +17,9 @@ from cloudgpu.access.ssh.user_hosts import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.files.text import read_text, shown
-from cloudgpu.config.policies.find import load_policy
+from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
-from cloudgpu.control.policies.resolve import policy_paths, spans_of
+from cloudgpu.control.policies.resolve import spans_of
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.doctor import SDKS
 from cloudgpu.core.values.naming import NAME, NAME_RULE

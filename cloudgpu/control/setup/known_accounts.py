@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import identity_of
-from cloudgpu.control.session.reachable import BY_REGION, remembered
-from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.control.session.reachable import remembered
+from cloudgpu.core.model.identity import BY_REGION, Asked, Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger import saved_calls as saved
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.sync import Look, look_at_all
 from cloudgpu.control.session.accounts import used_rows
-from cloudgpu.control.session.identity import by_account, words_of
+from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.setup.known_accounts import known_here, not_asked
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, words_of
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere

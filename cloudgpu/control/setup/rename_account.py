@@ -9,11 +9,12 @@ from typing import Any
 
 from cloudgpu.config.edit import renamed_table, value_at, with_value
 from cloudgpu.control.budgets.store import pass_budgets
-from cloudgpu.control.session.identity import identity_of, is_on_computer, is_there, words_of
+from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.account_names import renaming
+from cloudgpu.core.model.identity import is_on_computer, is_there, words_of
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest, NotReachableHere
 

@@ -11,12 +11,12 @@ from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.lifecycle.lost import check_lost, lose
 from cloudgpu.control.session.accounts import found_here
-from cloudgpu.control.session.identity import Whose, is_on_computer, words_of
+from cloudgpu.control.session.identity import Whose
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
-from cloudgpu.core.model.identity import Elsewhere
+from cloudgpu.core.model.identity import Elsewhere, is_on_computer, words_of
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, Leftovers
 from cloudgpu.core.values.times import iso

@@ -13,6 +13,7 @@ from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, assigned_line, claimed_line, people_of
 from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
+from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def law_of(session: Session) -> Law:
     role = session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
     law = Law(role, person_of(session), people, session.settings.owner, session.for_lab)
-    if not session.apart:
+    if not (session.apart or is_a_file(session.ledger)):
         remember(session, law)
     return law
 

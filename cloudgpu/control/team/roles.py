@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.files import open_to_write, read_own
 
 if TYPE_CHECKING:
@@ -63,12 +64,10 @@ def payers_only(session: Session, what: str) -> None:
 
 
 def remember(session: Session, law: Law) -> None:
-    """Keep what this says of the user, where it is news today and a team may share the ledger: not one in a file.
+    """Keep what this says of the user, where it is news today; of use where a team may share the ledger.
 
     A full disk keeps nobody from their work.
     """
-    if _is_a_file(session):
-        return
     path = _path(session)
     usual, people = session.settings.owner, law.people
     names = {usual} if law.role is Role.ALONE or people.owns(law.person, usual) or law.takes(usual) else set()
@@ -87,17 +86,13 @@ def remember(session: Session, law: Law) -> None:
 def last_role(session: Session) -> LastRole:
     """Return what was kept. Raises nothing."""
     usual = (session.settings.owner,)
-    if _is_a_file(session):
+    if is_a_file(session.ledger):
         return LastRole(Role.ALONE, usual)
     try:
         said = json.loads(read_own(_path(session), MOST))
         return LastRole(Role(said["role"]), tuple(map(str, said["names"])), str(said["day"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRole(None, usual)
-
-
-def _is_a_file(session: Session) -> bool:
-    return "://" not in session.ledger.place
 
 
 def _path(session: Session) -> Path:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.access.computer import computer
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import read_text
-from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.file import FILE, limits_from, policy_from
+from cloudgpu.config.policies.file import FILE
 from cloudgpu.config.policies.find import Found
+from cloudgpu.config.policies.terms import Terms, is_from
 from cloudgpu.control.team.published import published
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.policies.limits import Limits, joined
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import iso
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 Row = Mapping[str, Any]
-Terms = Mapping[str, Any]
-_AT_LAUNCH = "the ledger, as the home that launched it last read it"
 
 
 def terms_of(session: Session, found: Found, places: Sequence[Path]) -> dict[str, Any]:
@@ -59,12 +56,6 @@ def _policy_text(session: Session, found: Found) -> dict[str, Any] | None:
 def home_id(session: Session) -> str:
     """Return what tells this home from every other: the computer and the directory."""
     return f"{computer()}{os.path.realpath(session.home.root)}"
-
-
-def is_from(home: str, row: Row) -> bool:
-    """Say whether this home has launched a machine: its files are the ones that count. `home` is its `home_id`."""
-    terms = row.get("terms")
-    return terms is not None and bool(terms["home"] == home)
 
 
 def terms_now(session: Session, row: Row, home: str) -> Terms:
@@ -100,21 +91,6 @@ def _policy_now(session: Session, row: Row) -> dict[str, Any] | None:
 def _text_at(place: Path) -> dict[str, Any] | None:
     text = read_text(place, place.name)
     return None if text is None else {"place": str(place), "text": text}
-
-
-def policy_in(terms: Terms, name: str, *, here: bool) -> Found | None:
-    """Return the policy that stands in a machine's terms, None for a shipped one; raise InvalidRequest for a fault."""
-    one = terms["policy"]
-    if one is None:
-        return None
-    is_there = here and one["place"] is not None and Path(one["place"]).is_file()
-    file = Path(one["place"]) if is_there else Path("ledger") / f"{name}.yaml"
-    return Found(policy_from(parse_yaml(one["text"], file), name, tz=one["tz"]), file, "" if is_there else _AT_LAUNCH)
-
-
-def limits_in(terms: Terms) -> Limits:
-    """Return the narrowest of the limits that stand in a machine's terms; raise InvalidRequest for a fault."""
-    return joined(limits_from(parse_yaml(one["text"], Path(one["place"]))) for one in terms["limits"])
 
 
 def changed_terms(session: Session, rows: Sequence[Row]) -> Iterator[Draft]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Want, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -55,22 +55,6 @@ def setup_from_json(data: Mapping[str, Any]) -> Setup:
     """Return the setup that `setup_to_json` wrote."""
     network = {**data["network"], "ssh_from": tuple(data["network"]["ssh_from"])}
     return Setup(**{**data, "volume": data["volume"] and Volume(**data["volume"]), "network": Network(**network)})
-
-
-def price_to_json(price: Price) -> dict[str, Any]:
-    """Return a price as a ledger line carries it."""
-    return {
-        "nanos_per_hour": price.per_hour.nanos,
-        "source": price.source,
-        "as_of": iso(price.as_of),
-        "basis": str(price.basis),
-    }
-
-
-def price_from_json(data: Mapping[str, Any]) -> Price:
-    """Return the price that `price_to_json` or `attempt_to_json` wrote."""
-    nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
-    return Price(Money(nanos), data["source"], from_iso(data["as_of"]), Basis(data["basis"]))
 
 
 def _plain(value: Any) -> Any:

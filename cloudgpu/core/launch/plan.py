@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.launch.plan_cost import Extra, RunCost, cost_between, paid_meanwhile
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
@@ -14,9 +15,13 @@ from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, lease_ends
-from cloudgpu.core.policies.policy import Do, Origin, Policy
+from cloudgpu.core.policies.policy import Do, Origin, Policy, Unpausable
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Market
 
 HOUR = timedelta(hours=1)
 ALL_GUARDS = Guards(Agent.ENDS, Timer.CLOUD)
@@ -203,3 +208,14 @@ def extended(expires: datetime, renew_until: datetime, by: timedelta, now: datet
 def hold_tags(until: datetime | None) -> dict[str, str]:
     """Return the tag of a hold; an ended or released one is `0`."""
     return {TAG_HOLD_UNTIL: epoch(until) if until else "0"}
+
+
+def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) -> bool:
+    """Say whether the system disk of such a machine is to stay when it ends: always, where it can be stopped.
+
+    `pausable`: its provider can stop machines at all.
+    """
+    from cloudgpu.core.model.offers import Market
+
+    stoppable = pausable and (market is not Market.SPOT or setup.persistent)
+    return stoppable or policy.unpausable is not Unpausable.TERMINATE

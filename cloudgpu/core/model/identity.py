@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from cloudgpu.core.model.machine import stays
+
+Row = dict[str, Any]
+BY_REGION = "ssh host"  # the only kind of which an account is several
+COMPUTERS = ("computer", BY_REGION)  # kinds of identities that are one computer
 NOT_HERE = "not reachable from here"
 
 
@@ -63,3 +69,33 @@ def gap_text(scope: str, why: str) -> str:
 def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
     """Say whether what lies in a region may be missing for these scopes: a silent zone (`REGION-a`) is enough."""
     return any(scope in (account, region) or scope.startswith(f"{region}-") for scope in silent)
+
+
+def is_of_a_region(row: Row) -> bool:
+    """Say whether the account of a machine is one region of what the settings call an account, or may be."""
+    return row["identity"] is None or row["identity"]["kind"] == BY_REGION
+
+
+def is_on_computer(row: Row) -> bool:
+    """Say whether the account of a machine is one computer, not a cloud."""
+    return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
+
+
+def words_of(row: Row) -> str:
+    """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
+    return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
+
+
+def is_there(row: Row) -> bool:
+    """Say whether something of this machine may cost money now, so that a look has to judge it."""
+    return row["ended"] is None or stays(row)
+
+
+def place_of(region: str | None, kind: str) -> str:
+    """Return where an account of this kind is one: a region of hosts, "" for an account as a whole."""
+    return (region or "") if kind == BY_REGION else ""
+
+
+def place_of_row(account: str, row: Row) -> tuple[str, str | None]:
+    """Return of what an identity is one: of a host, or of an account as a whole."""
+    return account, row["region"] if is_of_a_region(row) else None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import from_iso, iso
 
 
 class Market(StrEnum):
@@ -102,3 +105,19 @@ class Stock:
 
     items: tuple[Available, ...]
     unanswered: tuple[Unanswered, ...] = ()
+
+
+def price_to_json(price: Price) -> dict[str, Any]:
+    """Return a price as a ledger line carries it."""
+    return {
+        "nanos_per_hour": price.per_hour.nanos,
+        "source": price.source,
+        "as_of": iso(price.as_of),
+        "basis": str(price.basis),
+    }
+
+
+def price_from_json(data: Mapping[str, Any]) -> Price:
+    """Return the price that `price_to_json` or `attempt_to_json` wrote."""
+    nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
+    return Price(Money(nanos), data["source"], from_iso(data["as_of"]), Basis(data["basis"]))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Row, Seen
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged
+
 
 USUAL_AFTER = timedelta(hours=1)  # where no policy says for how long a sign of life counts
 AHEAD = timedelta(minutes=10)  # of ours, a machine's clock may be; what is later than that says nothing
@@ -110,3 +113,9 @@ def _silence(seen: Seen) -> str:
     if has_no_agent(seen.row):
         return "no agent runs on it, so nobody can tell whether it is used"
     return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"
+
+
+def warned_by_budget(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how often each machine was warned that a budget is passed."""
+    given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
+    return {machine: int(one["count"]) for machine, one in given.items() if one}

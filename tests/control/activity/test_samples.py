@@ -8,10 +8,11 @@ import pytest
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.control.activity.agents import AT_MOST, Report, probe
+from cloudgpu.control.activity.agents import AT_MOST, probe
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.observe import gather
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
+from cloudgpu.core.activity.report import Report
 from cloudgpu.ledger.samples.store import Shelf
 from tests.access.sshserver import USER, Server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgpu.control.lifecycle.termination_summary import end_words
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.session.accounts import and_billed, may_go_on
+from cloudgpu.core.model.machine import and_billed, may_go_on
 from cloudgpu.providers.ssh.translate import END_MEANS
 
 CONFIG = """provider = "ssh"

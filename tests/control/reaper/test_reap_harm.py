@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.reaper import single_end as reap_single
-from cloudgpu.control.reaper.recheck import lock_of
+from cloudgpu.core.reaper.outcome import lock_of
 from cloudgpu.errors import AuthFailed, InstanceNotFound, ProviderUnavailable
 
 

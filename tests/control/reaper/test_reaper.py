@@ -161,7 +161,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     agents.says(fleet.clock())
-    from cloudgpu.control.reaper.recheck import lock_of
+    from cloudgpu.core.reaper.outcome import lock_of
 
     with locks.hold(fleet.session.home.locks, lock_of(fleet.row()), wait=False):
         found = fleet.pass_()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json, price_from_json, price_to_json
+from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.launch import Attempt, Part
-from cloudgpu.core.model.offers import Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Basis, Market, Price, Want, price_from_json, price_to_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, new_host_key
 from cloudgpu.testing.fake.market import offered

@@ -1,0 +1,79 @@
+"""Ledger lines of what a machine's price is since when, as a provider says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.events.log import OWN, PROVIDER, Draft
+from cloudgpu.core.model.offers import Basis, Market, Price, price_to_json
+from cloudgpu.core.values.times import from_iso, iso
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What an account answered about prices: of each machine by its id, oldest first.
+
+    `since` is when it was last asked, None for never; `gap` is why it did not answer now, empty where it did. `metered`
+    are prices that replace those in force from now on: by a machine's own meter, or by settings in place of one.
+    """
+
+    since: str | None = None
+    history: Mapping[str, Sequence[Price]] = field(default_factory=dict)
+    now: Mapping[str, Price] = field(default_factory=dict)
+    gap: str = ""
+    metered: Mapping[str, Price] = field(default_factory=dict)
+
+
+def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
+    """Return the lines of the prices that are news of these machines."""
+    drafts: list[Draft] = []
+    for row in rows:
+        drafts += pins(row, priced.history.get(row["id"], ()))
+        price, metered = priced.now.get(row["id"]), priced.metered.get(row["id"])
+        if metered is not None:
+            drafts.append(_changed(row, metered, None, now))
+        elif price is not None and _is_another(row, price):
+            drafts.append(_changed(row, price, max(filter(None, (priced.since, row["intended_at"]))), now))
+    return drafts
+
+
+def pins(row: Row, history: Sequence[Price]) -> list[Draft]:
+    """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
+    last = row["price"] or {}
+    nanos, known, drafts = last.get("nanos_per_hour"), last.get("as_of", ""), []
+    for price in history:
+        at = max(iso(price.as_of), row["intended_at"])
+        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row["ended"] and at > row["ended"]):
+            continue
+        nanos = price.per_hour.nanos
+        drafts.append(price_line(row["id"], {"price": price_to_json(price)}, from_iso(at), PROVIDER))
+    return drafts
+
+
+def _is_another(row: Row, price: Price) -> bool:
+    """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
+    last = row["price"]
+    if last is None:
+        return True
+    if Basis.MEASURED in (last["basis"], price.basis) or iso(price.as_of) < last["as_of"]:
+        return False  # a list that is older than the price of the launch says nothing of today
+    return bool(price.per_hour.nanos != last["nanos_per_hour"])
+
+
+def _changed(row: Row, price: Price, since: str | None, now: datetime) -> Draft:
+    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
+    body: dict[str, Any] = {"price": price_to_json(price), "maybe_from": since}
+    if row["market"] == Market.ON_DEMAND:
+        body["on_demand"] = body["price"]
+    return price_line(row["id"], body, now, OWN)
+
+
+def price_line(machine: str, body: Mapping[str, Any], at: datetime, clock: str) -> Draft:
+    """Return the line of one price of a machine, as the body has it, from `at` on by this clock."""
+    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
+    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)

@@ -1,0 +1,71 @@
+"""What a pass ends: one machine with its decision, and what came of some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.reaper.decisions import Decision, Seen
+from cloudgpu.core.reaper.result import Done, Left
+from cloudgpu.core.values.naming import lock_name
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A machine that is to be ended, as it was seen last, and why; `looked_at` is when the second look at it began."""
+
+    seen: Seen
+    decision: Decision
+    looked_at: datetime | None = None
+
+    @property
+    def row(self) -> Row:
+        """Its row."""
+        return dict(self.seen.row)
+
+    @property
+    def id(self) -> str:
+        """Its cloudgpu-id."""
+        return self.decision.machine
+
+    def done(self, now: str) -> Done:
+        """Return that it was carried out; `now` is what the machine is since."""
+        one = self.decision
+        return Done(one.machine, one.name, one.do, one.rule, one.why, now)
+
+    def left(self, why: str) -> Left:
+        """Return that it was not carried out, and why."""
+        return Left(self.decision.machine, self.decision.name, self.decision.do, why)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of the decisions of a pass; `again` are the decisions that a second look has changed."""
+
+    ended: list[Done] = field(default_factory=list)
+    spared: list[Left] = field(default_factory=list)
+    unproved: list[Left] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    again: list[Decision] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Take what came of others along."""
+        self.ended += other.ended
+        self.spared += other.spared
+        self.unproved += other.unproved
+        self.unanswered += other.unanswered
+        self.again += other.again
+
+
+def lock_of(row: Row) -> str:
+    """Return the lock that keeps every other process from this machine."""
+    return lock_name(row["key"] or row["id"])
+
+
+def busy(item: Item) -> Left:
+    """Return that somebody else is at work on it."""
+    return item.left("another command is at work on it; the next pass looks again")

@@ -1,0 +1,78 @@
+"""What is known of a machine before it is judged: its own word, and what its agent said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from cloudgpu.core.activity.idle import Thresholds
+from cloudgpu.core.activity.report import Report
+from cloudgpu.core.model.instances import State
+from cloudgpu.core.policies.guards import has_no_agent
+from cloudgpu.core.policies.policy import Act, Policy, thresholds
+from cloudgpu.core.reaper.decisions import Seen
+from cloudgpu.core.reaper.evidence import up_since
+from cloudgpu.core.values.times import from_iso
+from cloudgpu.errors import CloudgpuError
+
+SOON = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
+
+
+Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
+
+
+def with_word(seen: Seen, word: Word) -> Seen:
+    """Return it with the machine's own word, where it has just said one."""
+    return replace(seen, last_active=word) if isinstance(word, datetime) else seen
+
+
+def with_silence(seen: Seen, word: Word) -> Seen:
+    """Return it with why its provider did not tell its word either, where it was not reached."""
+    if not isinstance(word, CloudgpuError) or not seen.judged_fault:
+        return seen
+    fault = f"{seen.judged_fault}; {seen.row['provider']} does not tell its word: {word.message.removesuffix('.')}"
+    return replace(seen, judged_fault=fault)
+
+
+def with_report(seen: Seen, report: Report | None) -> Seen:
+    """Return it with what its agent has just said; as it is where that was not asked."""
+    if report is None:
+        return seen
+    if report.machine_now is None:
+        return replace(seen, judged=None, judged_fault=report.fault or "its agent said nothing")
+    found = report.judged(_limits(seen.policy))
+    return replace(seen, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+
+
+def is_to_ask(seen: Seen, now: datetime) -> bool:
+    """Say whether what this machine does can change what is decided, and only it can tell."""
+    row, policy = seen.row, seen.policy
+    runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
+    if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
+        return False
+    window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
+    if seen.last_active is not None and timedelta(0) <= now - seen.last_active < window:
+        return False
+    return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
+
+
+def _is_settled(row: Mapping[str, Any], now: datetime) -> bool:
+    """Say whether what it does changes nothing: it is held, or past its renew-until."""
+    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
+
+
+def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:
+    if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
+        return False
+    return now - up_since(row) >= max(window, policy.idle.uptime)
+
+
+def _ends_soon(row: Mapping[str, Any], now: datetime) -> bool:
+    return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
+
+
+def _limits(policy: Policy | None) -> Thresholds:
+    return Thresholds() if policy is None else thresholds(policy)
