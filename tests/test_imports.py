@@ -20,6 +20,7 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "__main__": {"cli"},  # `python -m cloudgpu`
     "errors": set(),
     "parallel": set(),
+    "underway": set(),
     "core": {"errors"},  # values may refuse in the words of the error tree
     "config": BASE,
     "ledger": BASE,
@@ -35,8 +36,9 @@ MAY_IMPORT = {  # a room -> the rooms of ours that it may import, besides itself
     "providers.aws": CLOUD,
     "providers.gcp": CLOUD,
     "providers.azure": CLOUD,
-    "control": ASKING | {"config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},
-    "cli": ASKING | {"control", "config", "access", "views"},
+    "control": ASKING
+    | {"underway", "config", "providers", "providers.shared", "ledger", "access", "catalog", "views", "agent"},
+    "cli": ASKING | {"underway", "control", "config", "access", "views"},
     "testing": ASKING | {"providers"},
 }
 HOMES = {  # a library -> the only rooms that may import it

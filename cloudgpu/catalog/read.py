@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.refreshed import Index, index
 from cloudgpu.catalog.rules import PROVIDERS, day, families
@@ -25,11 +25,17 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     meant_by,
 )
-from cloudgpu.core.catalog.gpus import GpuDriver, PublicImage
+from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Work, faster
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.core.advice.desktop import Desktop
+
+Row = Mapping[str, Any]
+
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
 
@@ -300,3 +306,41 @@ def public_images(provider: str, use: str, machine: str) -> tuple[PublicImage, .
     """Return the images of a provider for `use` (`cuda` or `plain`) on a kind of processor, the preferred one first."""
     images = (PublicImage(**row) for row in catalogue()["images"])
     return tuple(one for one in images if (one.provider, one.use, one.machine) == (provider, use, machine))
+
+
+def gpu_named(name: str) -> GpuSpec | None:
+    """Return what the catalogue knows of the one GPU that a desktop's file means; None where it knows none."""
+    try:
+        return gpu(name)
+    except InvalidRequest:
+        return None
+
+
+def gpu_of(row: Row) -> Accelerator | None:
+    """Return the GPUs of a machine, None for none, or where nobody knows; `knows_gpus` tells which."""
+    if row["accelerators"]:
+        return Accelerator(**row["accelerators"][0])
+    if row["accelerators"] is not None:
+        return None
+    try:
+        return instance_type(row["provider"], row["instance_type"] or "").gpu
+    except InvalidRequest:
+        return None
+
+
+def knows_gpus(row: Row) -> bool:
+    """Say whether it is known what GPUs a machine has."""
+    return row["accelerators"] is not None or gpu_of(row) is not None
+
+
+def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
+    """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
+    its = gpu_named(desktop.gpu)
+
+    @cache
+    def speed(name: str, memory_gib: float | None) -> Faster:
+        other = spec_of(name, memory_gib)
+        found = faster(its, other, work) if its and other else None
+        return found or EQUAL
+
+    return lambda gpu: speed(gpu.name, gpu.memory_gib)

@@ -51,7 +51,7 @@ def over() -> None:
 
 def say() -> None:
     """Say on stderr what may be left of what was under way."""
-    from cloudgpu.control.session import underway
+    from cloudgpu import underway
 
     with suppress(OSError):  # a terminal that is gone
         sys.stderr.write(f"\n{underway.left()}\n")

@@ -220,8 +220,8 @@ def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], Non
 
 def _clean(session: Session, root: Path) -> None:
     """End whatever a demo that failed or was interrupted has left running, and remove its home."""
+    from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import end
-    from cloudgpu.control.session import underway
     from cloudgpu.control.session.session import living
 
     interrupt.take_time()

@@ -9,11 +9,11 @@ from cloudgpu.control.inventory.sync_some import told_if_gone
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.values.network import ANYWHERE, cidr_wish, is_behind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

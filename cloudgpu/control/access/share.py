@@ -12,12 +12,12 @@ from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import told_if_gone
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import by, check_may
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.network import cidr_wish, is_behind
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session.last_seen import alive_at
-from cloudgpu.core.activity.utilization import HOUR, Hour, Word, hours
+from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.values.times import from_iso
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Run = tuple[float, float]
-OWN = "ssh"  # the provider whose machines are the user's; `local` plays on this very computer and owns nothing
 JOULES_OF_A_KWH = 3_600_000
 
 

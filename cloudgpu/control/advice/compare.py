@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import use as use_prices
-from cloudgpu.control.activity.utilization import OWN, own_machines, worked
-from cloudgpu.control.advice.compare_gpus import gpu_of, knows_gpus, own, speeds
-from cloudgpu.control.advice.desktop_choice import gpu_named
+from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
+from cloudgpu.control.activity.utilization import own_machines, worked
+from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import Case, History, Machine, by_day
+from cloudgpu.core.advice.compare import HERE, Case, History, Machine, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
 from cloudgpu.core.advice.desktop import Depreciation, counted_by, owned
 from cloudgpu.core.billing.charges import money
@@ -41,14 +41,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
 
 Row = dict[str, Any]
-HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
-
-
-def clouds_of(rows: Sequence[Row]) -> tuple[list[Row], bool]:
-    """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
-    clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
-    here = [row for row in rows if row["provider"] == HERE]
-    return (clouds, False) if clouds or not here else (here, True)
 
 
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read

@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.control.advice.desktop_choice import gpu_named
+from cloudgpu.catalog.read import gpu_of
 from cloudgpu.core.advice.compare import Own
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import EQUAL, Faster, Work, faster
-from cloudgpu.core.model.offers import Accelerator, Basis, Market
+from cloudgpu.core.catalog.gpus import Work, faster
+from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.units import Energy
-from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.activity.utilization import OwnMachine
-    from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.core.values.money import Money
 
 Row = Mapping[str, Any]
 _KWH = 3_600_000  # joules
-
-
-def gpu_of(row: Row) -> Accelerator | None:
-    """Return the GPUs of a machine, None for none, or where nobody knows; `knows_gpus` tells which."""
-    if row["accelerators"]:
-        return Accelerator(**row["accelerators"][0])
-    if row["accelerators"] is not None:
-        return None
-    try:
-        return catalog.instance_type(row["provider"], row["instance_type"] or "").gpu
-    except InvalidRequest:
-        return None
-
-
-def knows_gpus(row: Row) -> bool:
-    """Say whether it is known what GPUs a machine has."""
-    return row["accelerators"] is not None or gpu_of(row) is not None
-
-
-def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:
-    """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
-    its = gpu_named(desktop.gpu)
-
-    @cache
-    def speed(name: str, memory_gib: float | None) -> Faster:
-        other = catalog.spec_of(name, memory_gib)
-        found = faster(its, other, work) if its and other else None
-        return found or EQUAL
-
-    return lambda gpu: speed(gpu.name, gpu.memory_gib)
 
 
 def own(row: Row, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:

@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu import catalog
+from cloudgpu.catalog.read import gpu_named
 from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.inputs.periods import currency_wish
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
-from cloudgpu.core.catalog.catalog import GpuSpec
 from cloudgpu.core.values.currency import check_code
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.units import Power, Tariff
@@ -74,14 +73,6 @@ def all_desktops(session: Session) -> list[Desktop]:
 def desktops_listed(session: Session) -> dict[str, Any]:
     """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
     return {"desktops": [desktop_value(one) for one in all_desktops(session)]}
-
-
-def gpu_named(name: str) -> GpuSpec | None:
-    """Return what the catalogue knows of the one GPU that a desktop's file means; None where it knows none."""
-    try:
-        return catalog.gpu(name)
-    except InvalidRequest:
-        return None
 
 
 def _board_power(name: str) -> Power | None:

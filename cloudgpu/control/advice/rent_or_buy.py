@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
-from cloudgpu.control.advice.desktop_choice import gpu_named
+from cloudgpu.catalog.read import gpu_named
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.gpus import EQUAL, Work, faster

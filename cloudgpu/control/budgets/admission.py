@@ -14,7 +14,6 @@ from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import Asking, asking
 from cloudgpu.core.budgets.budget import Budget, overridden_line
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import machine_row
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
@@ -127,16 +126,3 @@ def ask_budgets(session: Session, view: View, wanted: Row, rows: Sequence[Row] |
         return view.uses("" if since is None else iso(since))
 
     return asking(covering, wanted, view.bills() if rows is None else rows, ended, counted_prices(session), now)
-
-
-def row_of(draft: Draft, before: Row | None = None) -> Row:
-    """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
-    at = iso(draft.occurred_at)
-    line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
-    row = machine_row([line]) or {}
-    return row | {"kept": before["kept"] if before else []}
-
-
-def row_until(row: Row, renew_until: datetime) -> Row:
-    """Return a machine's row as it is once it runs under this renew-until."""
-    return row | {"renew_until": iso(renew_until), "state": "running", "billed": True, "asked": "start"}

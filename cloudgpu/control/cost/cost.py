@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.cost.desktop_line import desktop_line
 from cloudgpu.control.inputs.periods import cost_wish
-from cloudgpu.control.pricing.traffic import gaps_within
+from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.advice.compare import clouds_of
-from cloudgpu.control.advice.compare_gpus import gpu_of, speeds
+from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
-from cloudgpu.core.advice.compare import busy
+from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import usd

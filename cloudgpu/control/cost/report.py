@@ -19,7 +19,7 @@ from cloudgpu.control.cost.cost import budgets_left, rate_value, to_come
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import month_asked
 from cloudgpu.control.inventory.listing import age_of_view
-from cloudgpu.control.pricing.traffic import gaps_within
+from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
 from cloudgpu.core.billing.cost_groups import Asked, By, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import wait_while_cleaned
 from cloudgpu.core.events.observations import observed, settled
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
@@ -27,6 +26,7 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from datetime import datetime

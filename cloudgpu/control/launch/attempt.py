@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
 from cloudgpu.control.access.reach import client_key
-from cloudgpu.control.budgets.admission import carried, decided, row_of
+from cloudgpu.control.budgets.admission import carried, decided
 from cloudgpu.control.launch.budget_preview import way_of
 from cloudgpu.control.launch.templates import driver_parts, parts_at
 from cloudgpu.control.network.host_keys import makes_its_own
@@ -17,7 +17,7 @@ from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session, present
-from cloudgpu.core.launch.intents import intent
+from cloudgpu.core.launch.intents import intent, row_of
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest

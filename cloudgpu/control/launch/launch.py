@@ -28,7 +28,6 @@ from cloudgpu.control.lifecycle.lifecycle import remove_unfit
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
@@ -43,6 +42,7 @@ from cloudgpu.errors import (
     Unreachable,
 )
 from cloudgpu.providers.abilities import Resolved, Taggable
+from cloudgpu.underway import changing
 from cloudgpu.views.machines import plan_value
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.access.reach import wait_until_ready
-from cloudgpu.control.budgets.admission import ask_budgets, look_first, row_until
+from cloudgpu.control.budgets.admission import ask_budgets, look_first
 from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
@@ -24,6 +24,7 @@ from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
 from cloudgpu.core.launch.attempt import setup_from_json
+from cloudgpu.core.launch.intents import row_until
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import comes_back, stays

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import check_may
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import CanRehearseInterruption
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from datetime import datetime

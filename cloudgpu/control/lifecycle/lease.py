@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.budgets.admission import carried, decided, look_first, row_until
+from cloudgpu.control.budgets.admission import carried, decided, look_first
 from cloudgpu.control.budgets.refusal import Way, span_text
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
@@ -22,11 +22,11 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.intents import row_until
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
@@ -36,6 +36,7 @@ from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import SetsTimer, Taggable
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View

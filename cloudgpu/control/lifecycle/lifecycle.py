@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.budgets.admission import carried, decided, look_first, row_until
+from cloudgpu.control.budgets.admission import carried, decided, look_first
 from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.local_files import tidy
 from cloudgpu.control.inventory.protection import note, stopped_instead
@@ -28,10 +28,10 @@ from cloudgpu.control.records.intents import asked
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import not_before, not_begun_line
+from cloudgpu.core.launch.intents import row_until
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
@@ -55,6 +55,7 @@ from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
 from cloudgpu.providers.base import Provider
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,10 +12,10 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.session.underway import changing
 from cloudgpu.core.model.machine import unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

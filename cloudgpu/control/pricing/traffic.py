@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.billing.rules import RULES
-from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.events.log import MACHINE, Draft
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso, iso
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 Row = dict[str, Any]
-CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 ASK = '"$HOME"/.cloudgpu/agent status'
 MOST_SAID = 1_000_000  # bytes of an answer
 MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
@@ -29,53 +25,11 @@ COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
-
-    machine: str
-    name: str
-    since: str
-    until: str | None
-
-    def value(self) -> dict[str, Any]:
-        """Return it as a part of a JSON document."""
-        return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
-
-    def __str__(self) -> str:
-        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
-        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
-
-
 def is_charged(row: Mapping[str, Any]) -> bool:
     """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
     return egress_rate(row["provider"] or "", row["region"] or "", 0) is not None
-
-
-def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[Gap]:
-    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
-
-    Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
-    machine has sent since the last count is read when it runs again, and is a gap only if it never does.
-    """
-    ran = (row for row in rows if not row["thing"] and row["provider_id"] and row["provider"] in CHARGING)
-    waiting = (row for row in ran if row["billed"] or row["ended"] or not row.get("traffic"))
-    found = [Gap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in waiting]
-    return [gap for gap in found if gap.until is None or gap.until > gap.since]
-
-
-def gaps_within(rows: Iterable[Mapping[str, Any]], since: datetime | None, until: datetime | None) -> list[Gap]:
-    """Return the gaps that reach into a period; None: without that end."""
-    begin, end = (None if moment is None else iso(moment) for moment in (since, until))
-    found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
-    return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
-
-
-def _counted_until(row: Mapping[str, Any]) -> str:
-    last = row.get("traffic")
-    return str(last["until"] if last else row["launched_at"] or row["intended_at"])
 
 
 def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.observations import not_before
@@ -24,6 +23,7 @@ from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, Provide
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable, StopsMany
 from cloudgpu.providers.shared.calls import Waiting
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,7 +14,6 @@ from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.log import Draft
@@ -30,6 +29,7 @@ from cloudgpu.core.values.times import duration_text, from_epoch, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -19,7 +19,6 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, there
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import LOCK, Silence
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.events.log import Draft
@@ -37,6 +36,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, Imageable, SetsTimer
+from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -10,7 +10,6 @@ from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
 from cloudgpu.control.records.intents import kept_entry
 from cloudgpu.control.records.named_resources import write, write_removed
 from cloudgpu.control.session.accounts import told_apart, used_accounts
-from cloudgpu.control.session.underway import changing
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
@@ -21,6 +20,7 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.underway import changing
 from cloudgpu.views.machines import kept_value
 
 if TYPE_CHECKING:

@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 
 from cloudgpu.core.activity.idle import BASE, METERS, Thresholds
 
+OWN = "ssh"  # the provider whose machines are the user's; `local` plays on this very computer and owns nothing
+
+
 Sample = Mapping[str, Any]
 GPU, USED, IDLE, UNKNOWN = KINDS = ("gpu", "used", "idle", "unknown")
 LIMITS = Thresholds()

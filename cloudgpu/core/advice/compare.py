@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cloudgpu.core.activity.utilization import OWN
 from cloudgpu.core.advice.break_even import (
     DAY,
     MICRO,
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import CatalogOffer
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.units import Energy
+
+Row = dict[str, Any]
+HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
+
 
 WEEK = 7  # days
 PACE_OF = 30 * DAY  # how much of the past says how it goes on
@@ -342,3 +347,10 @@ class Own:
         """What the same work would have cost there."""
         price = self.per_hour
         return None if price is None else price.scaled(hours(self.gpu_time) * self.ratio)
+
+
+def clouds_of(rows: Sequence[Row]) -> tuple[list[Row], bool]:
+    """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
+    clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
+    here = [row for row in rows if row["provider"] == HERE]
+    return (clouds, False) if clouds or not here else (here, True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any
 
 from cloudgpu.core.billing.charges import Charge
+from cloudgpu.core.billing.rules import RULES
 from cloudgpu.core.billing.usage import Resource, Segment
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import from_iso, iso
 
 Aside = dict[str, Any]
+CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
 _ORDER = DERIVED + RECALLED + ASSUMED + OLD
@@ -78,3 +81,45 @@ def _dated(text: str) -> datetime | None:
         return found and datetime(int(found[1]), int(found[2] or 1), int(found[3] or 1), tzinfo=UTC)
     except ValueError:  # a month 13
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficGap:
+    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+    def value(self) -> dict[str, Any]:
+        """Return it as a part of a JSON document."""
+        return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
+
+    def __str__(self) -> str:
+        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
+        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
+
+
+def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[TrafficGap]:
+    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
+
+    Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
+    machine has sent since the last count is read when it runs again, and is a gap only if it never does.
+    """
+    ran = (row for row in rows if not row["thing"] and row["provider_id"] and row["provider"] in CHARGING)
+    waiting = (row for row in ran if row["billed"] or row["ended"] or not row.get("traffic"))
+    found = [TrafficGap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in waiting]
+    return [gap for gap in found if gap.until is None or gap.until > gap.since]
+
+
+def gaps_within(rows: Iterable[Mapping[str, Any]], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
+    """Return the gaps that reach into a period; None: without that end."""
+    begin, end = (None if moment is None else iso(moment) for moment in (since, until))
+    found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
+    return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
+
+
+def _counted_until(row: Mapping[str, Any]) -> str:
+    last = row.get("traffic")
+    return str(last["until"] if last else row["launched_at"] or row["intended_at"])

@@ -1,4 +1,4 @@
-"""Ledger lines of what is asked and what is taken up: a launch, a stop, an adopted machine."""
+"""Ledger lines of what is asked and what is taken up: a launch, an adopted machine; and the rows that they make."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.observations import of_tags
+from cloudgpu.core.events.projection import machine_row
 from cloudgpu.core.launch.attempt import setup_to_json
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.identity import AccountIdentity
@@ -16,6 +17,8 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_SEQ, Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Price, price_to_json
 from cloudgpu.core.values.times import iso
+
+Row = dict[str, Any]
 
 
 def intent(
@@ -129,3 +132,16 @@ def adopted(
 
 def _unknown_launch(instance: Instance) -> str:
     return "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
+
+
+def row_of(draft: Draft, before: Row | None = None) -> Row:
+    """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
+    at = iso(draft.occurred_at)
+    line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
+    row = machine_row([line]) or {}
+    return row | {"kept": before["kept"] if before else []}
+
+
+def row_until(row: Row, renew_until: datetime) -> Row:
+    """Return a machine's row as it is once it runs under this renew-until."""
+    return row | {"renew_until": iso(renew_until), "state": "running", "billed": True, "asked": "start"}

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.cli.money.compare_text import compare_text
-from cloudgpu.control.advice.compare import Read, clouds_of, compared
+from cloudgpu.control.advice.compare import Read, compared
 from cloudgpu.control.advice.compare_request import compare_wish
 from cloudgpu.control.cost.desktop_line import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
+from cloudgpu.core.advice.compare import clouds_of
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import Asked as CostAsked
 from cloudgpu.core.billing.cost_groups import By

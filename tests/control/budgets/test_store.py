@@ -23,6 +23,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.launch.intents import row_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest
 from tests.control.conftest import Lab
@@ -287,7 +288,7 @@ def attempt(environ, clock, draft, gate):
     way = admission.Way(str)
 
     def decision(view):
-        return [draft, *admission.carried(session, view, admission.row_of(draft), None)]
+        return [draft, *admission.carried(session, view, row_of(draft), None)]
 
     try:
         admission.decided(session, decision, way)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.pricing.traffic import CHARGING, gaps_within, is_charged, line_of, status_of, traffic_gaps
+from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
+from cloudgpu.core.billing.charge_notes import CHARGING, gaps_within, traffic_gaps
 from cloudgpu.core.billing.charges import total
 from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.events.projection import machine_row
