@@ -45,7 +45,7 @@ from cloudgpu.core.advice.estimate import (
 from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, rate_value, without_value
+from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -100,7 +100,7 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
         "as_of": iso(now),
         "asked": _asked(wish),
         "past": None if past is None else past_value(past),
-        "currency": rate_value(wish.currency),
+        "currency": wish.currency and wish.currency.value(),
         "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "means": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.cost_groups import Asked, Ended, Tally
     from cloudgpu.core.billing.discounts import AfterCredits
-    from cloudgpu.core.values.currency import Currency
     from cloudgpu.ledger.log.base import View
 
 Row = dict[str, Any]
@@ -190,16 +189,8 @@ def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
         "until": asked.until and iso(asked.until),
         "tz": wanted.tz,
         "as_of": iso(now),
-        "currency": rate_value(wanted.currency),
+        "currency": wanted.currency and wanted.currency.value(),
     }
-
-
-def rate_value(currency: Currency | None) -> dict[str, Any] | None:
-    """Return a currency with its rate, the day on which it held and its source; None for dollars."""
-    if currency is None:
-        return None
-    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
-    return {**rate, "source": currency.source}
 
 
 def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:

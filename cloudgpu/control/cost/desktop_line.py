@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.core.advice.compare import busy, clouds_of
-from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.billing.usage import billed_within, kept_within
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.advice.compare_sentences import Shown, desktops
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
 
 Row = dict[str, Any]
-NOTHING = timedelta(0)
-_MICROS = 4  # of the sums that a row keeps
 
 
 def desktop_line(
@@ -43,9 +40,9 @@ def desktop_line(
     """
     desktop = desktop_named(session, currency=currency)
     counted, _ = clouds_of(rows)
-    ran = _ran(counted, ended, asked, now)
+    ran = billed_within(counted, ended, asked, now)
     worked = _work(counted, ran, desktop)
-    elapsed = max([_kept(counted, asked, now), *ran.values()])
+    elapsed = max([kept_within(counted, asked, now), *ran.values()])
     cost = busy(desktop, elapsed, worked)
     return {
         "name": desktop.name,
@@ -72,30 +69,6 @@ def _sentence(desktop: Desktop, cost: Owned, when: str) -> str:
     return f"{said}, {first} of it on the first day; {more}."
 
 
-def _ran(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
-    """Return for how long each machine was billed within the period, by the id of its row."""
-    found = {row["id"]: NOTHING for row in rows}
-    if asked.from_totals:
-        for row in rows:
-            sums = row["totals"].get(Resource.INSTANCE)
-            found[row["id"]] += timedelta(microseconds=sums[_MICROS] if sums else 0)
-    for subject, use in (*_of(ended, found), *((row["id"], use) for row in rows for use in row["uses"])):
-        if use["resource"] == Resource.INSTANCE:
-            found[subject] += _within(use, asked, now)
-    return found
-
-
-def _of(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[Ended]:
-    return (one for one in ended if one[0] in ids)
-
-
-def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
-    begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
-    begin = begin if asked.since is None else max(begin, asked.since)
-    end = end if asked.until is None else min(end, asked.until)
-    return max(NOTHING, end - begin)
-
-
 def _work(rows: Sequence[Row], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
     for row in rows:
@@ -104,10 +77,3 @@ def _work(rows: Sequence[Row], ran: Mapping[str, timedelta], desktop: Desktop) -
             scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
             seconds += scale * ran[row["id"]].total_seconds()
     return timedelta(seconds=int(seconds))
-
-
-def _kept(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
-    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
-    begin = first if asked.since is None else max(first, asked.since)
-    return max(NOTHING, (now if asked.until is None else min(now, asked.until)) - begin)

@@ -15,7 +15,7 @@ from cloudgpu.control.activity.utilization import worked
 from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
 from cloudgpu.control.advice.compare_request import compare_wish
-from cloudgpu.control.cost.cost import budgets_left, rate_value, to_come
+from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import month_asked
 from cloudgpu.control.inventory.listing import age_of_view
@@ -146,7 +146,7 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
         "tz": wish.compare.tz,
         "since": period.since and iso(period.since),
         "until": period.until and iso(period.until),
-        "currency": rate_value(currency),
+        "currency": currency and currency.value(),
         "about": _about(session, read, by_machine),
         "comparison": compared(session, wish.compare, known),
         **values.days_value(days, last.astimezone(period.zone).date()),

@@ -146,9 +146,9 @@ def account_here(session: SessionBase, row: Row, said: Said | None = None) -> st
     here: AccountIdentity | None = None
     absent: NotReachableHere | None = None
     unknown: CloudgpuError | None = None
-    named, known = name_now(session, row), said or {}
-    for account in names_of(session, row):
-        found = known.get(place_of_row(account, row)) or _tried(session, account, row["region"])
+    named, names = _names(session, row)
+    for account in names:
+        found = (said and said.get(place_of_row(account, row))) or _tried(session, account, row["region"])
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, row, fault):
@@ -193,7 +193,7 @@ def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
 
 def _likely(session: SessionBase, row: Row) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
-    found, named = names_of(session, row), name_now(session, row)
+    named, found = _names(session, row)
     return [named] if named in found else found
 
 
@@ -309,11 +309,16 @@ def _but(account: str, here: AccountIdentity) -> str:
 
 def names_of(session: SessionBase, row: Row) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
+    return _names(session, row)[1]
+
+
+def _names(session: SessionBase, row: Row) -> tuple[str, list[str]]:
+    """Return the name of a machine's account, and the accounts here that may be it, that of this name first."""
     named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
     of_kind = sorted(name for name, one in accounts.items() if one.provider == row["provider"])
-    return [named] * (named in of_kind) + [name for name in of_kind if name != named]
+    return named, [named] * (named in of_kind) + [name for name in of_kind if name != named]
 
 
 def name_now(session: SessionBase, row: Row) -> str:

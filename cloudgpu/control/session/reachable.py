@@ -100,9 +100,10 @@ def _is_here(session: SessionBase, row: Row, known: Said) -> bool | None:
 
 def remembered(session: SessionBase) -> Said:
     """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
+    here = _here(session)
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(session.home.identities.read_text(encoding="utf-8"))
-        if found["at"] == _here(session):
+        if found["at"] == here:
             return {str(name): dict(said) for name, said in found["accounts"].items()}
     return {}
 

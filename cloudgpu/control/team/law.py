@@ -31,9 +31,9 @@ STOP = "stop"  # what the lab's limits may let every member do; what deletes, st
 
 def law_of(session: Session) -> Law:
     """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
-    role = session.ledger.role()
+    person, role = person_of(session), session.ledger.role()
     people = People() if role is Role.ALONE else people_of(session.ledger.events(SUBJECT), session.ledger.members())
-    law = Law(role, person_of(session), people, session.settings.owner, session.for_lab)
+    law = Law(role, person, people, session.settings.owner, session.for_lab)
     if not (session.apart or is_a_file(session.ledger)):
         remember(session, law)
     return law

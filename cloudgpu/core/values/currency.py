@@ -56,6 +56,11 @@ class Currency:
             return f"{'-' if exact < 0 else ''}<{least:f}"
         return f"{shown:,f}"
 
+    def value(self) -> dict[str, str]:
+        """Return it as a part of a JSON document, with its rate, the day on which that held, and its source."""
+        rate = {"code": self.code, "per_usd": f"{self.per_usd:f}", "as_of": self.as_of.isoformat()}
+        return {**rate, "source": self.source}
+
     def __str__(self) -> str:
         source = f" ({self.source})" if self.source else ""
         return f"1 USD = {self.per_usd:f} {self.code}, rate of {self.as_of.isoformat()}{source}"

@@ -11,7 +11,7 @@ from cloudgpu.core.advice.compare import Case, Machine, Own, Side, work
 from cloudgpu.core.advice.desktop import owned
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.compare_basis import assumptions, desktop_value, rate_value
+from cloudgpu.views.advice.compare_basis import assumptions, desktop_value
 from cloudgpu.views.advice.compare_sentences import Shown, own_sentence, sentence
 from cloudgpu.views.machines import price_value
 
@@ -39,7 +39,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "since": _time(story.since or (story.history.begin if story.history else None)),
         "until": _time(story.until),
         "tz": tz,
-        "currency": currency and rate_value(currency),
+        "currency": currency and currency.value(),
         "desktop": desktop_value(story.desktop, changed),
         "work": str(story.work),
         "speeds": _speeds(story),

@@ -19,7 +19,6 @@ from cloudgpu.views.advice.compare_sentences import count, few, hours_text, pace
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import Machine
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.advice.compare_sentences import Shown, Story
 
 _BY = {
@@ -175,7 +174,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> Document:
         "gpu": desktop.gpu,
         "gpus": desktop.gpus,
         "purchase_usd": usd(desktop.purchase),
-        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **rate_value(quoted.currency)},
+        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
         "life_years": number(Fraction(desktop.life / YEAR)),
         "gpu_watts": number(desktop.gpu_power.watts),
         "rest_watts": number(desktop.rest_power.watts),
@@ -189,16 +188,6 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> Document:
         "source": desktop.source,
         "as_of": desktop.as_of.isoformat(),
         "changed": list(changed),
-    }
-
-
-def rate_value(currency: Currency) -> Document:
-    """Return a currency with its rate, and the rate's day and source."""
-    return {
-        "code": currency.code,
-        "per_usd": f"{currency.per_usd:f}",
-        "as_of": currency.as_of.isoformat(),
-        "source": currency.source,
     }
 
 

@@ -52,14 +52,6 @@ def estimates_value(found: Sequence[Estimate], shown: Shown, speeds: Speeds) -> 
     return [_value(one, shown, speeds) for one in found]
 
 
-def rate_value(currency: Currency | None) -> Document | None:
-    """Return a currency's rate with its day; None for dollars."""
-    if currency is None:
-        return None
-    rate = {"code": currency.code, "per_usd": f"{currency.per_usd:f}", "as_of": currency.as_of.isoformat()}
-    return {**rate, "source": currency.source}
-
-
 def _value(one: Estimate, shown: Shown, speeds: Speeds) -> Document:
     buy = one.buy
     shape, listed = buy.offer.type, buy.offer.listed

@@ -15,7 +15,6 @@ from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.estimate import rate_value
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
 from cloudgpu.views.advice.recommend_steps import Step, remarks, steps
 from cloudgpu.views.machines import price_value
@@ -60,7 +59,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "without_price": list(answer.unpriced),
         "steps": [_step(one) for one in steps(answer)],
         "remarks": [*_in(answer, currency), *remarks(answer, now)],
-        "currency": rate_value(currency),
+        "currency": currency and currency.value(),
     }
 
 

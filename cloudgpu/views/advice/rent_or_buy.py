@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
-from cloudgpu.views.advice.compare_basis import desktop_value, number, rate_value
+from cloudgpu.views.advice.compare_basis import desktop_value, number
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def calculated_value(
     return {
         "mode": "calculator",
         "as_of": iso(now),
-        "currency": currency and rate_value(currency),
+        "currency": currency and currency.value(),
         "desktop": desktop_value(found.desktop, changed),
         "cloud": _cloud(found.rent, now),
         "use": {"asked": found.rent.use.asked, "bound": str(found.rent.use.bound)},
