@@ -15,10 +15,11 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `ls --refresh` or `start` goes on with it.
     """
     from cloudgpu.cli.machines.running_text import running_lines
-    from cloudgpu.control.lifecycle.lifecycle import check_stop, stop
+    from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop
     from cloudgpu.control.team.law import others_note
+    from cloudgpu.core.policies.endings import check_stop
     from cloudgpu.views.machines import machine_value
 
     session = open_here()

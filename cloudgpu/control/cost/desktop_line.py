@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.core.advice.compare import busy, clouds_of
-from cloudgpu.core.billing.usage import billed_within, kept_within
+from cloudgpu.core.billing.cost_groups import billed_within, kept_within
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import usd
 from cloudgpu.views.advice.compare_sentences import Shown, desktops

@@ -37,8 +37,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import and_billed, stays, unproved
 from cloudgpu.core.policies.description import off_now
-from cloudgpu.core.policies.endings import gentlest
-from cloudgpu.core.policies.policy import Do
+from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -102,27 +101,6 @@ def _stop_alone(session: Session, row: Row, *, why: str, check: Callable[[Row], 
             row = _stopped_or_parked(session, _settled(session, row), why)
     tidy(session)
     return row
-
-
-def check_stop(row: Row) -> None:
-    """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
-
-    Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
-    """
-    if row["stoppable"] is not False or row["ended"] is not None:
-        return
-    why = None
-    if gentlest(row) is Do.TERMINATE:
-        why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
-    elif not (row["setup"] or {}).get("keep_disk", True):
-        why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
-    if why is not None:
-        raise InvalidRequest(
-            f"{row['name']} {why}",
-            field="name",
-            value=row["name"],
-            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
-        )
 
 
 def _is_parked_by_stop(session: Session, row: Row) -> bool:

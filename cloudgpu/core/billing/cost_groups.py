@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import chain
 from typing import Any
@@ -19,10 +19,12 @@ from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.billing.usage import Resource, Use, use_from_json
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.periods import periods
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import from_iso, iso
 
 Row = Mapping[str, Any]
 _NO_NOTE = aside.empty()
+NO_TIME = timedelta(0)
+_MICROS_OF_SUMS = 4  # of the sums that a row keeps
 
 
 @dataclass(slots=True)
@@ -242,3 +244,34 @@ def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge
         piece = charge(use, now, since=begin, until=end)
         if piece.micros or piece.high or piece.unpriced_micros:
             yield iso(one.begin), piece
+
+
+def billed_within(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
+    """Return for how long each machine was billed within the period, by the id of its row."""
+    found = {row["id"]: NO_TIME for row in rows}
+    if asked.from_totals:
+        for row in rows:
+            sums = row["totals"].get(Resource.INSTANCE)
+            found[row["id"]] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
+    for subject, use in (*_of_machines(ended, found), *((row["id"], use) for row in rows for use in row["uses"])):
+        if use["resource"] == Resource.INSTANCE:
+            found[subject] += _within(use, asked, now)
+    return found
+
+
+def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[Ended]:
+    return (one for one in ended if one[0] in ids)
+
+
+def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
+    begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
+    begin = begin if asked.since is None else max(begin, asked.since)
+    end = end if asked.until is None else min(end, asked.until)
+    return max(NO_TIME, end - begin)
+
+
+def kept_within(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
+    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
+    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
+    begin = first if asked.since is None else max(first, asked.since)
+    return max(NO_TIME, (now if asked.until is None else min(now, asked.until)) - begin)

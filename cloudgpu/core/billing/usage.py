@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-from cloudgpu.core.values.times import from_iso
-
-if TYPE_CHECKING:
-    from cloudgpu.core.billing.cost_groups import Asked, Ended
-
-Row = dict[str, Any]
-NO_TIME = timedelta(0)
-_MICROS_OF_SUMS = 4  # of the sums that a row keeps
+from typing import Any
 
 
 class Resource(StrEnum):
@@ -99,34 +89,3 @@ def use_from_json(data: Mapping[str, Any]) -> Use:
     """Return the use that `use_to_json` wrote."""
     segments = tuple(Segment(**segment) for segment in data["segments"])
     return Use(**{**data, "resource": Resource(data["resource"]), "per": Per(data["per"]), "segments": segments})
-
-
-def billed_within(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
-    """Return for how long each machine was billed within the period, by the id of its row."""
-    found = {row["id"]: NO_TIME for row in rows}
-    if asked.from_totals:
-        for row in rows:
-            sums = row["totals"].get(Resource.INSTANCE)
-            found[row["id"]] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
-    for subject, use in (*_of_machines(ended, found), *((row["id"], use) for row in rows for use in row["uses"])):
-        if use["resource"] == Resource.INSTANCE:
-            found[subject] += _within(use, asked, now)
-    return found
-
-
-def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[Ended]:
-    return (one for one in ended if one[0] in ids)
-
-
-def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
-    begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
-    begin = begin if asked.since is None else max(begin, asked.since)
-    end = end if asked.until is None else min(end, asked.until)
-    return max(NO_TIME, end - begin)
-
-
-def kept_within(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
-    """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
-    begin = first if asked.since is None else max(first, asked.since)
-    return max(NO_TIME, (now if asked.until is None else min(now, asked.until)) - begin)

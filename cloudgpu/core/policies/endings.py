@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.policies.policy import Do, Policy, Unpausable
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Setup
@@ -65,3 +66,24 @@ def only_warned(row: Row, policy: Policy | None) -> bool:
 def of_offer(item: Available, setup: Setup) -> Row:
     """Return of a machine that is to be launched what is asked for here of a row."""
     return {"stoppable": item.stoppable, "parkable": item.parkable, "setup": {"keep_disk": setup.keep_disk}}
+
+
+def check_stop(row: Row) -> None:
+    """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
+
+    Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
+    """
+    if row["stoppable"] is not False or row["ended"] is not None:
+        return
+    why = None
+    if gentlest(row) is Do.TERMINATE:
+        why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
+    elif not (row["setup"] or {}).get("keep_disk", True):
+        why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
+    if why is not None:
+        raise InvalidRequest(
+            f"{row['name']} {why}",
+            field="name",
+            value=row["name"],
+            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        )

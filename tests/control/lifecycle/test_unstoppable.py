@@ -8,10 +8,11 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lease import hold_loses_to
-from cloudgpu.control.lifecycle.lifecycle import check_stop, stop
+from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import make_attempt
