@@ -146,16 +146,17 @@ class QuickProgram(ForkedProgram):
 # What commands load, here once and not in every fork; the rest of cloudgpu is imported room by room.
 _COMMON = ("asyncio", "paramiko", "psutil", "typer", "cloudgpu.providers.local.provider", "cloudgpu.providers.registry")
 _AWS = ("budgets", "ec2", "iam", "pricing", "scheduler", "service-quotas", "ssm", "sts")
-_ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger")
+_ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "ledger", "views")
 
 
 def _serve() -> None:
     for name in (*_COMMON, *sys.argv[1:]):
         importlib.import_module(name)
     for room in _ROOMS:
-        for found in pkgutil.iter_modules(importlib.import_module(f"cloudgpu.{room}").__path__):
-            if found.name != "__main__":
-                importlib.import_module(f"cloudgpu.{room}.{found.name}")
+        place = importlib.import_module(f"cloudgpu.{room}").__path__
+        for found in pkgutil.walk_packages(place, f"cloudgpu.{room}."):
+            if not found.name.endswith("__main__"):
+                importlib.import_module(found.name)
     import cloudgpu.agent
     from cloudgpu.catalog.read import catalogue
 

@@ -138,7 +138,7 @@ def test_no_verb_asks_in_a_way_of_its_own():
     """Whatever reads an answer or looks for a terminal to ask on is in one file."""
     asking = {
         path.name
-        for path in ROOM.glob("*.py")
+        for path in ROOM.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if (isinstance(node, ast.Attribute) and (node.attr == "readline" or ast.unparse(node) == "sys.stdin.isatty"))
         or (isinstance(node, ast.Name) and node.id == "input")

@@ -27,7 +27,7 @@ def test_no_word_is_broken_however_narrow_the_terminal_is(monkeypatch, columns):
 
 def test_prose_is_wrapped_in_one_place():
     room = Path(render.__file__).parent
-    wrapping = {path.name for path in room.glob("*.py") if "textwrap" in imports(path)}
+    wrapping = {path.name for path in room.rglob("*.py") if "textwrap" in imports(path)}
     assert wrapping == {"render.py"}
 
 
