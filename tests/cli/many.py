@@ -152,9 +152,10 @@ _ROOMS = ("access", "agent", "catalog", "cli", "config", "control", "core", "led
 def _serve() -> None:
     for name in (*_COMMON, *sys.argv[1:]):
         importlib.import_module(name)
-    for room in _ROOMS:
-        place = importlib.import_module(f"cloudgpu.{room}").__path__
-        for found in pkgutil.walk_packages(place, f"cloudgpu.{room}."):
+    clouds = (name.rpartition(".")[0] for name in sys.argv[1:] if name.startswith("cloudgpu.providers."))
+    for room in (*(f"cloudgpu.{room}" for room in _ROOMS), *clouds):
+        place = importlib.import_module(room).__path__
+        for found in pkgutil.walk_packages(place, f"{room}."):
             if not found.name.endswith("__main__"):
                 importlib.import_module(found.name)
     import cloudgpu.agent
