@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 SHARED = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 4
-CHECKED := tests/test_imports.py tests/test_house.py tests/docs
+CHECKED := tests/test_imports.py tests/test_house.py tests/test_walks.py tests/test_packaging.py tests/docs
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lowest soak check bench clean
@@ -43,7 +43,7 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1.5 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
 
-check: $(VENV)/.check-installed ## format, lint, types, import rules, docs
+check: $(VENV)/.check-installed ## format, lint, types, import rules, packaging, docs
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy

@@ -1,7 +1,7 @@
-"""The admission check with 1,000 machines, against one read of those machines: both in one process, CPU time.
+"""The CPU of an admission check in a lab of two years, against a lab without a past.
 
-What is measured is what a launch waits for under the ledger's lock: reading every row, what each has cost in the
-budget's period, what each will cost to its renew-until, and the verdict.
+The lab has 1,000 machines of ten ended runs each. What is measured is what a launch waits for under the ledger's lock:
+reading every row, what each has cost in the budget's period, what each will cost to its renew-until, and the verdict.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.budgets.store import counted_prices
 from cloudgpu.core.budgets.admission import asking
@@ -23,49 +25,70 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.open import open_ledger
 
+if TYPE_CHECKING:
+    from cloudgpu.control.session.session import Session
+
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-AIM = 2  # times one read
+PAST = timedelta(days=730)
+AIM = 25  # ms CPU, however many runs have ended
 PRICE = {"nanos_per_hour": 3_060_000_000, "source": "AWS price list", "as_of": iso(NOW), "basis": "listed"}
 OF_LIST = {"source": "AWS price list", "as_of": iso(NOW), "basis": "listed", "why_at_most": "", "by_size": True}
-BUDGETS = {
-    "a month": Budget("lab", Money.usd(10**6), Span("month"), Scope(provider="aws")),
-    "rolling:30d": Budget("lab", Money.usd(10**6), Span("rolling", 30), Scope(provider="aws")),
-    "in total": Budget("lab", Money.usd(10**6), Span("total"), Scope(provider="aws")),
-}
+_BUDGETS = (
+    ("a month", Budget("lab", Money.usd(10**6), Span("month"), Scope(provider="aws"))),
+    ("rolling:30d", Budget("lab", Money.usd(10**6), Span("rolling", 30), Scope(provider="aws"))),
+    ("in total", Budget("lab", Money.usd(10**6), Span("total"), Scope(provider="aws"))),
+)
 
 
-def measure(machines: int = 1000, rounds: int = 15) -> dict[str, list[dict[str, Any]]]:
-    """Return, for each kind of budget, how many times the CPU of one read of the machines its admission takes."""
+def measure(machines: int = 1000, rounds: int = 9, runs: int = 10) -> dict[str, list[dict[str, Any]]]:
+    """Return, for each kind of budget, the CPU of an admission in a lab of two years against one without a past.
+
+    Each machine lives, and was stopped and started again `runs` times over the two years.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        ledger = open_ledger(None, Path(directory) / "ledger", actor="somebody", clock=lambda: NOW)
-        ledger.append([line for number in range(machines) for line in _life(number)])
-        wanted = {**ledger.machines()[0], "id": "cg-wanted", "name": "wanted", "uses": [], "attempt": "open"}
-        prices = counted_prices()
-
-        def admitted(budget: Budget) -> object:
-            ended = lambda since: ledger.uses("" if since is None else iso(since))  # noqa: E731
-            return asking([budget], wanted, ledger.bills(), ended, prices, NOW).admission()
-
-        rows = []
-        for name, budget in BUDGETS.items():
-            pairs = [(_cpu(lambda budget=budget: admitted(budget)), _cpu(ledger.machines)) for _ in range(rounds)]
-            rows.append(_row(name, pairs, machines))
-        ledger.close()
-    return {"rows": rows}
+        old, new = Path(directory) / "old", Path(directory) / "new"
+        _write(old, machines, runs)
+        _write(new, machines, 0)
+        found = {name: [(_admission(old, one), _admission(new, one)) for _ in range(rounds)] for name, one in _BUDGETS}
+    return {"rows": [_row(name, pairs, machines, runs) for name, pairs in found.items()]}
 
 
-def _row(name: str, pairs: list[tuple[float, float]], machines: int) -> dict[str, Any]:
-    ratios = sorted(ours / read for ours, read in pairs)
-    ratio = statistics.median(ratios)
+def _write(place: Path, machines: int, runs: int) -> None:
+    with closing(open_ledger(None, place, actor="somebody", clock=lambda: NOW)) as ledger:
+        ledger.append([line for number in range(machines) for line in _life(number, runs)])
+
+
+def _admission(place: Path, budget: Budget) -> float:
+    """Return the CPU seconds of an admission by somebody who has read nothing before, as a new command has not."""
+    with closing(open_ledger(None, place, actor="somebody", clock=lambda: NOW)) as ledger:
+        wanted = {**ledger.there()[0], "id": "cg-wanted", "name": "wanted", "uses": [], "attempt": "open"}
+        prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
+
+        def ended(since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
+            return ledger.uses("" if since is None else iso(since))
+
+        def unpriced(_since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
+            return ledger.uses(unpriced=True)
+
+        return _cpu(lambda: asking([budget], wanted, ledger.bills(), ended, prices, NOW, unpriced).admission())
+
+
+def _now() -> datetime:
+    return NOW
+
+
+def _row(name: str, pairs: list[tuple[float, float]], machines: int, runs: int) -> dict[str, Any]:
+    ratios = sorted(old / new for old, new in pairs)
+    ours = statistics.median(old for old, _ in pairs) * 1e3
     return {
-        "what": f"admission, {name}, {machines} machines",
+        "what": f"admission, {name}, {machines} machines of {runs} ended runs each",
         "unit": "ms CPU",
-        "ours": statistics.median(ours for ours, _ in pairs) * 1e3,
-        "against": statistics.median(read for _, read in pairs) * 1e3,
-        "ratio": ratio,
-        "aim": f"<= {AIM}",
-        "met": ratio <= AIM,
+        "ours": ours,
+        "against": statistics.median(new for _, new in pairs) * 1e3,
+        "ratio": statistics.median(ratios),
+        "aim": f"<= {AIM} ms",
+        "met": ours <= AIM,
         "n": len(pairs),
         "spread": f"{ratios[0]:.2f}-{ratios[-1]:.2f}",
     }
@@ -77,8 +100,8 @@ def _cpu(work: Callable[[], Any]) -> float:
     return time.process_time() - begun
 
 
-def _life(number: int) -> list[Draft]:
-    machine, at = f"cg-{number:016x}", NOW - timedelta(hours=5, seconds=number)
+def _life(number: int, runs: int = 0) -> list[Draft]:
+    machine, at = f"cg-{number:016x}", NOW - (PAST if runs else timedelta()) - timedelta(hours=5, seconds=number)
     running = {
         "provider_id": f"i-{number:017x}", "state": "running", "billed": True, "since": iso(at), "reason": None,
         "launched_at": iso(at), "address": {"host": "203.0.113.7", "port": 22, "user": "ubuntu"}, "expires": None,
@@ -91,7 +114,16 @@ def _life(number: int) -> list[Draft]:
             "launch_settled", machine, {"token": token, "outcome": "made", "why": "it answered"}, at, f"made:{token}"
         ),
         Draft("instance_observed", machine, running, at, f"seen:{token}"),
+        *(line for run in range(runs) for line in _again(machine, running, at + run * (PAST / runs), PAST / runs, run)),
     ]
+
+
+def _again(machine: str, running: dict[str, Any], began: datetime, step: timedelta, run: int) -> Iterator[Draft]:
+    """Yield the lines of a stop eight hours after a run began, and of a start an equal part of the two years on."""
+    for at, state, billed in ((began + 8 * HOUR, "stopped", False), (began + step, "running", True)):
+        body = running | {"state": state, "billed": billed, "since": iso(at), "launched_at": iso(at)}
+        body |= {"expires": iso(NOW + 8 * HOUR), "renew_until": iso(NOW + 72 * HOUR)}
+        yield Draft("instance_observed", machine, body, at, f"{state}:{machine}:{run}")
 
 
 def _intent(number: int, at: datetime) -> dict[str, Any]:
@@ -113,4 +145,4 @@ def _intent(number: int, at: datetime) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)["rows"]:
-        print(f"{row['what']}: {row['ratio']:.2f} times one read ({row['spread']})")
+        print(f"{row['what']}: {row['ours']:.0f} ms, {row['ratio']:.2f} times one without a past ({row['spread']})")

@@ -28,10 +28,20 @@ An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class ErrorRecord(TypedDict):
+    """What an error says, as `-o json` prints it."""
+
+    kind: str
+    field: str | None
+    value: str | None
+    message: str
+    next: str | None
 
 
 class CloudgpuError(Exception):
@@ -58,7 +68,7 @@ class CloudgpuError(Exception):
         self.value = value
         self.next = next
 
-    def as_dict(self) -> dict[str, str | None]:
+    def as_dict(self) -> ErrorRecord:
         """Return the body of `{"error": ...}` as the CLI prints it with `-o json`."""
         return {
             "kind": self.kind,

@@ -56,6 +56,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.write:
         for name, text in generated(asked.root).items():
+            (asked.root / name).parent.mkdir(exist_ok=True)
             (asked.root / name).write_text(text, encoding="utf-8")
         return 0
     faults = list(check(asked.root))

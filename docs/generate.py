@@ -1,4 +1,4 @@
-"""What is made from the code: reference/cli.md and errors.md, the rules in policies.md, the tree in design.md."""
+"""What is made from the code: the pages of reference/, and parts of policies.md, design.md and ledger.md."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from documents import generated_documents
 from typer.main import get_command
 
 import cloudgpu
@@ -17,6 +18,7 @@ from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.cli.verbs import VERBS
 from cloudgpu.config.settings import SHIPPED_KINDS
+from cloudgpu.core.events.kinds import KINDS
 from cloudgpu.core.reaper.rules import RULES
 from cloudgpu.errors import CloudgpuError
 
@@ -36,6 +38,7 @@ _CLASSES_HEAD = """\
 All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`
 and `exit_code`. The tree, with what the caller does next:
 """
+_RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {
     0: "Done. Also: you were asked and said no; one line on stderr says so.",
     130: "Interrupted with Ctrl-C: stderr says what may be left; with `-o json` there is no document.",
@@ -43,17 +46,22 @@ _OTHER_CODES = {
     255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
+_KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"
 _TREE, _TREE_END = f"<!-- tree -->\n{_MADE}\n", "\n<!-- end of tree -->\n"
 
 
 def generated(root: Path) -> dict[str, str]:
     """Return the text of every page that is generated, or has a part that is, by its path from the root."""
-    policies, design = ((root / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("policies", "design"))
+    policies, design, ledger = (
+        (root / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("policies", "design", "ledger")
+    )
     return {
         "docs/reference/cli.md": cli_page(),
         "docs/reference/errors.md": errors_page(),
         "docs/policies.md": with_rules(policies),
         "docs/design.md": with_tree(design),
+        "docs/ledger.md": with_kinds(ledger),
+        **generated_documents(),
     }
 
 
@@ -73,6 +81,36 @@ def with_tree(page: str) -> str:
     found = sorted(file.parent.relative_to(package) for file in package.rglob("*/__init__.py"))
     lines = [f"{'  ' * (len(one.parts) - 1)}- `{one.name}/`: {_clause(package / one)}\n" for one in found]
     return _between(page, _TREE, "".join(lines), _TREE_END)
+
+
+def with_kinds(page: str) -> str:
+    """Return a page with every kind of line between its two marks: what it is about, what it says, its body."""
+    examples = (Path(__file__).parent / "reference" / "ledger.jsonl").read_text(encoding="utf-8")
+    rows = [[f"`{kind}`", one.subject, _first(one.body), _keys(one.body)] for kind, one in KINDS.items()]
+    table = _table(["kind", "about", "says", "body"], rows)
+    head = "An example of each, with made-up values ([the same as a file](reference/ledger.jsonl)):"
+    return _between(page, _KINDS, f"{table}\n{head}\n\n```json\n{examples}```\n", _KINDS_END)
+
+
+def _keys(body: Any) -> str:
+    """Return the keys of a typed dictionary, each with its type in JSON's words; `?` where it may be missing."""
+    found = []
+    for key, annotation in body.__annotations__.items():
+        text = getattr(annotation, "__forward_arg__", None) or getattr(annotation, "__name__", str(annotation))
+        inner = re.fullmatch(r"NotRequired\[(.*)\]", text)
+        may_lack = inner is not None or key in body.__optional_keys__
+        said = (inner[1] if inner else text).replace("| None", "or null").replace("None", "null").replace(" | ", " or ")
+        found.append(f"`{key}`{'?' if may_lack else ''} {_json_words(_RECORD.sub('', said))}")
+    return ", ".join(found)
+
+
+def _json_words(said: str) -> str:
+    """Return a type's text with JSON's words for Python's."""
+    said = said.replace("Literal[True]", "true")
+    said = re.sub(r"list\[(.*)\]", r"list of \1", re.sub(r"dict\[str, (\w+)\]", r"\1 by text", said))
+    for python, word in (("str", "text"), ("int", "integer"), ("float", "number"), ("bool", "true or false")):
+        said = re.sub(rf"\b{python}\b", word, said)
+    return said.replace("list[", "list of ").replace("]", "")
 
 
 def _clause(package: Path) -> str:
@@ -200,7 +238,7 @@ def _tree() -> str:
     return (errors.__doc__ or "").split("\n\n")[1]
 
 
-def _first(one: type[CloudgpuError]) -> str:
+def _first(one: type) -> str:
     return " ".join((inspect.getdoc(one) or "").split("\n\n")[0].split())
 
 

@@ -39,7 +39,8 @@ def main() -> None:
             gpu.up(provider="local", name=NAME, lease=timedelta(hours=1))
             print(work(gpu).strip())
             cost = gpu.cost()
-            print(f"{cost['total_usd']} USD so far. {cost['desktop']['sentence']}")
+            desktop = cost["desktop"]  # None where its figures cannot be read
+            print(f"{cost['total_usd']} USD so far. {desktop['sentence'] if desktop else ''}")
         finally:
             if any(machine["name"] == NAME for machine in gpu.ls()["machines"]):
                 gpu.down(NAME)  # returns when the end is proved, and raises when it cannot be

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -83,7 +82,7 @@ def test_importing_the_library_imports_nothing_but_its_errors():
 
 
 def test_every_error_can_be_imported_from_the_library():
-    tree = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    tree = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
     assert tree == set(cloudgpu.__all__) - {"connect", "Cloudgpu"}
     assert all(getattr(cloudgpu, name) is getattr(errors, name) for name in tree)
     assert cloudgpu.Cloudgpu.__name__ == "Cloudgpu"
@@ -280,16 +279,6 @@ def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
         finally:
             assert [machine["name"] for machine in gpu.down(all=True)["ended"]] == ["one"]
     assert "one: waiting for the machine to run" in told
-
-
-def test_a_users_program_is_type_checked():
-    if find_spec("mypy") is None:
-        pytest.skip("mypy is not installed: make check installs it.")
-    cache = str(ROOT / ".mypy_cache" / "api")
-    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", cache]
-    files = [str(ROOT / "examples" / "first_notebook.py"), *map(str, (ROOT / "tests" / "typing").glob("*.py"))]
-    done = subprocess.run([*argv, *files], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_method_has_its_docstring_and_its_row_on_the_page():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import (
     ago,
@@ -23,6 +23,9 @@ from cloudgpu.cli.render import (
 )
 from cloudgpu.core.values.times import from_iso
 
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, MachineDocument
+
 _NO_AGENT = {
     "none": "none, as nothing of cloudgpu runs on it",
     "tells": "none, as a shutdown from inside does not end what it costs",
@@ -31,13 +34,13 @@ _TIMERS = {"own": "its own timer, a process beside it"}
 ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
 
 
-def guards(value: dict[str, Any], now: datetime) -> str | None:
+def guards(value: MachineDocument, now: datetime) -> str | None:
     """Return in words when each layer would end a machine; None for one that is not billed."""
     if value["ended"] or not value["billed"]:
         return None
     found = value["guards"]
     said = [
-        _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"], "none"), now),
+        _said("the agent", found["agent"], _NO_AGENT.get(found["agent_is"] or "", "none"), now),
         *([] if _has_no_cloud(value) else [_said(_timer(found), found["timer"], "none", now)]),
         _said("the reaper", found["reaper"], "nothing decided", now),
     ]
@@ -46,11 +49,11 @@ def guards(value: dict[str, Any], now: datetime) -> str | None:
     return "; ".join(said)
 
 
-def _timer(found: dict[str, Any]) -> str:
-    return _TIMERS.get(found["timer_is"], "the timer in the cloud")
+def _timer(found: Guards) -> str:
+    return _TIMERS.get(found["timer_is"] or "", "the timer in the cloud")
 
 
-def _has_no_cloud(value: dict[str, Any]) -> bool:
+def _has_no_cloud(value: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
     from cloudgpu.core.model.machine import is_owned
 
@@ -64,14 +67,14 @@ def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
     return f"{name} {'in ' + rounded(left) if left > 0 else 'now'}"
 
 
-def guard_lines(values: Sequence[dict[str, Any]], last_pass: str | None, now: datetime) -> list[str]:
+def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about passes."""
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
     passes = f"The last pass that succeeded was {ago(last_pass, now)}." if last_pass else "No pass has ever succeeded."
     return ["\nEnded by", facts(shown), passes] if shown else []
 
 
-def machine(value: dict[str, Any], now: datetime) -> str:
+def machine(value: MachineDocument, now: datetime) -> str:
     """Return what `show` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
@@ -110,14 +113,14 @@ def machine(value: dict[str, Any], now: datetime) -> str:
     )
 
 
-def _market(value: dict[str, Any]) -> str:
+def _market(value: MachineDocument) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
     from cloudgpu.core.model.machine import is_owned
 
     return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
 
 
-def _whose(value: dict[str, Any]) -> str | None:
+def _whose(value: MachineDocument) -> str | None:
     """Return in which account, or on which computer, it is, and whether that is an account of this home."""
     if value["identity"] is None or value["ended"]:
         return None
@@ -126,7 +129,7 @@ def _whose(value: dict[str, Any]) -> str | None:
     return f"{value['identity']['words']}: {value['absent'] or how[value['reachable']]}"
 
 
-def _shared(value: dict[str, Any]) -> str | None:
+def _shared(value: MachineDocument) -> str | None:
     """Return whose keys were let in beside those of the launch, and from where."""
     said = []
     for one in value["shared"]:
@@ -135,24 +138,24 @@ def _shared(value: dict[str, Any]) -> str | None:
     return ", ".join(said) or None
 
 
-def _taken(value: dict[str, Any], now: datetime) -> str | None:
+def _taken(value: MachineDocument, now: datetime) -> str | None:
     """Return that a spot interruption is rehearsed, and when it takes the machine; None where there is none."""
     return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
 
 
-def _beside(value: dict[str, Any]) -> str | None:
+def _beside(value: MachineDocument) -> str | None:
     """Return what is billed beside the machine as it is now."""
     paid = [one for one in value["beside"] or () if one["kept" if pauses(value) else "running"]]
     return "; ".join(f"{one['what']}, {_a_month(one)}" for one in paid) or None
 
 
-def _a_month(one: dict[str, Any]) -> str:
+def _a_month(one: AttachedCost) -> str:
     if one["usd_per_month"] is None:
         return "price not known"
     return f"{'at most ' if one['at_most'] else ''}{dollars(one['usd_per_month'])} a month"
 
 
-def _kept(value: dict[str, Any]) -> str | None:
+def _kept(value: MachineDocument) -> str | None:
     """Return what stays of a machine without it, what that costs a month, and the next step."""
     if not value["kept"]:
         return None

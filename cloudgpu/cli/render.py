@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import MachineDocument
+    from cloudgpu.views.documents.machines.plans import Plan
+    from cloudgpu.views.documents.parts import Price
 
 TEN_MINUTES = 600
 NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
@@ -71,7 +76,7 @@ def next_steps(name: str, *, jupyter: bool) -> str:
     return steps([first, (f"ssh {name}", "a shell"), (f"down {name}", "end it")])
 
 
-def place(value: dict[str, Any]) -> str:
+def place(value: MachineDocument | Plan) -> str:
     """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
     at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
     return f"{value['provider']} (account {value['account']}), {at}"
@@ -105,7 +110,7 @@ def ago(text: str | None, now: datetime) -> str:
     return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
 
 
-def gpus(value: dict[str, Any]) -> str:
+def gpus(value: MachineDocument | Plan) -> str:
     """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`."""
     shown = []
     for gpu in value["gpus"]:
@@ -116,7 +121,7 @@ def gpus(value: dict[str, Any]) -> str:
     return ", ".join(shown) or "no GPU"
 
 
-def price(value: dict[str, Any] | None) -> str:
+def price(value: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
@@ -127,7 +132,7 @@ def price(value: dict[str, Any] | None) -> str:
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
 
 
-def machines(values: Sequence[dict[str, Any]], now: datetime, *, me: str | None = None) -> str:
+def machines(values: Sequence[MachineDocument], now: datetime, *, me: str | None = None) -> str:
     """Return the table of `ls`; where a machine is not of `me`, it says whose each is (None: it never does)."""
     rows = [
         [
@@ -161,27 +166,27 @@ def _clipped(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 2]}.."
 
 
-def spent(value: dict[str, Any], places: int) -> str:
+def spent(value: MachineDocument, places: int) -> str:
     """Return what a machine has cost, with a `+` where a part of it has no price."""
     return f"{dollars(value['spent_usd'], places)}{'+' if value['unpriced'] and value['spent_usd'] else ''}"
 
 
-def without_price(value: dict[str, Any]) -> str:
+def without_price(value: MachineDocument) -> str:
     """Return what is in no sum for want of a price, as the end of a sentence; empty where there is nothing such."""
     return f", without its {' and '.join(value['unpriced'])}: no price is known" if value["unpriced"] else ""
 
 
-def state_of(value: dict[str, Any]) -> str:
+def state_of(value: MachineDocument) -> str:
     """Return a machine's state in one word or two, as all tables say it."""
     return state_text(value).removesuffix(" (free)")
 
 
-def stays(value: dict[str, Any]) -> bool:
+def stays(value: MachineDocument) -> bool:
     """Say whether a machine is gone, and something of it is kept."""
     return bool(value["ended"] and (value["kept"] or value["parked"]))
 
 
-def state_text(value: dict[str, Any]) -> str:
+def state_text(value: MachineDocument) -> str:
     """Return what `ls` says of its state, with whether it costs anything."""
     if value["unsettled"]:
         return "unsettled"
@@ -189,22 +194,22 @@ def state_text(value: dict[str, Any]) -> str:
         return "unknown"
     if stays(value):
         if value["parked"]:
-            (*others, last) = value["kept"] or [None]
-            return "parked" if last and last["ready"] and last["kind"] == "image" and not others else "parking"
+            whole = len(value["kept"]) == 1 and value["kept"][0]["kind"] == "image" and value["kept"][0]["ready"]
+            return "parked" if whole else "parking"
         return "interrupted" if value["reason"] == "interrupted" else "disk left"
     return f"{value['state']}{' (free)' if pauses(value) and _costs_nothing(value) else ''}"
 
 
-def pauses(value: dict[str, Any]) -> bool:
+def pauses(value: MachineDocument) -> bool:
     """Say whether a machine is stopped, and only what stands beside it may be billed."""
     return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["ended"])
 
 
-def _costs_nothing(value: dict[str, Any]) -> bool:
+def _costs_nothing(value: MachineDocument) -> bool:
     return value["beside"] is not None and not any(one["kept"] for one in value["beside"])
 
 
-def while_stopped(value: dict[str, Any]) -> str | None:
+def while_stopped(value: MachineDocument) -> str | None:
     """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
     kept = [one for one in value["beside"] or () if one["kept"]]
     if not kept:
@@ -214,7 +219,7 @@ def while_stopped(value: dict[str, Any]) -> str | None:
     return f"{things}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
 
 
-def _price_of(value: dict[str, Any]) -> str:
+def _price_of(value: MachineDocument) -> str:
     """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
     if stays(value):
         return f"{dollars(value['kept_usd_per_month'])}/mo"
@@ -223,16 +228,16 @@ def _price_of(value: dict[str, Any]) -> str:
     return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
 
 
-def price_mark(value: dict[str, Any]) -> str:
+def price_mark(value: MachineDocument) -> str:
     """Return the mark of a price an hour that was computed, or is from memory; empty for others and for none."""
     return PRICE_MARKS.get(value["price"]["basis"], "") if value["price"] else ""
 
 
-def _what(value: dict[str, Any]) -> str:
+def _what(value: MachineDocument) -> str:
     return ",".join(f"{gpu['count']}x{gpu['name']}"[:14] for gpu in value["gpus"]) or str(value["instance_type"])
 
 
-def _lease(value: dict[str, Any], now: datetime) -> str:
+def _lease(value: MachineDocument, now: datetime) -> str:
     if stays(value):
         return "start or down"
     if value["ended"]:
@@ -246,7 +251,7 @@ def _lease(value: dict[str, Any], now: datetime) -> str:
     return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
 
 
-def at_cloud(value: dict[str, Any]) -> str | None:
+def at_cloud(value: MachineDocument) -> str | None:
     """Return what its cloud's console calls a machine, and where it is found; None before its cloud has told that."""
     if value["cloud_id"] is None:
         return None

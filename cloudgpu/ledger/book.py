@@ -18,7 +18,8 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     import sqlite3
 
     from cloudgpu.core.events.log import Draft, Event
-    from cloudgpu.ledger.log.base import Copy, Row, View
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.ledger.log.base import Copy, View
     from cloudgpu.ledger.log.head import HeldHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
@@ -50,7 +51,7 @@ class Book(Reader):
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         return self.decide(lambda _view: drafts)
 
-    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines; return this machine's row as it stands then, `row` where no such machine is known."""
         self.append(drafts)
         return self.machine(row["id"]) or row
@@ -74,9 +75,11 @@ class Book(Reader):
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
+        from cloudgpu.core.events import lab_lines
+
         found = self.suspect()
         with self._writing(anew=True) as (connection, held, _, start), self._store.told():
-            draft = self._own_draft("ledger_settled", {"found": found, "why": why}, f"ledger_settled:{start[0] + 1}")
+            draft = lab_lines.ledger_settled(found, why, self._clock(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
@@ -104,6 +107,7 @@ class Book(Reader):
         The head record stays. Where there was none, a line says that what came after the copy is not known.
         Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
         """
+        from cloudgpu.core.events import lab_lines
         from cloudgpu.ledger.log import marks
 
         def checked(present: Connection | None) -> None:
@@ -121,8 +125,7 @@ class Book(Reader):
                 held.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
-            body = {"why": why, "seq": copy.lines}
-            self.append([self._own_draft("ledger_doubted", body, f"restored:{copy.head_hash}:{now.timestamp()}")])
+            self.append([lab_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
         return aside
 
     @contextmanager
@@ -167,15 +170,15 @@ class Book(Reader):
         return filled[0]
 
     @contextmanager
-    def leaving(self) -> Iterator[tuple[Connection, Callable[[dict[str, Any]], None]]]:
+    def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Hold off every writer; give the lines, and what writes the last one, which says where the ledger stands."""
-        from cloudgpu.ledger.log.marks import MOVED
+        from cloudgpu.core.events.lab_lines import ledger_moved
 
         with self._writing() as (connection, _held, _record, start):
 
-            def leave(body: dict[str, Any]) -> None:
+            def leave(to: str, goes_on: str) -> None:
                 with self._store.told():
-                    draft = self._own_draft(MOVED, body, f"{MOVED}:{start[0] + 1}")
+                    draft = ledger_moved(to, goes_on, self._clock(), start[0])
                     _, end = self._write(connection, [draft], start)
                     self._store.commit(end)
 
@@ -187,6 +190,7 @@ class Book(Reader):
         `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
         returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
         """
+        from cloudgpu.core.events import lab_lines
         from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks
 
@@ -196,7 +200,7 @@ class Book(Reader):
             came_from = check(connection, start, mark)
             with self._store.told():
                 if mark is not None:
-                    draft = self._own_draft(marks.ARRIVED, {"from": came_from}, f"{marks.ARRIVED}:{end[0] + 1}")
+                    draft = lab_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
                 if marks.mark_of(record) or doubt.of_past(connection, self.place, record) is None:
@@ -228,13 +232,12 @@ class Book(Reader):
 
     def _begun_by(self, team: Team, view: View) -> list[Draft]:
         """Write down the team under the append lock, and return the line that says so, where it is another one."""
-        from cloudgpu.core.team.rights import TEAM_SET, TEAM_SUBJECT
+        from cloudgpu.core.events.lab_lines import team_set
 
         self._store.restore_guards()
         if not self._store.put_team(team):
             return []
-        body = {"members": team.members, "payers": team.payers}
-        return [replace(self._own_draft(TEAM_SET, body, f"{TEAM_SET}:{view.head()[0] + 1}"), subject=TEAM_SUBJECT)]
+        return [team_set(team.members, team.payers, self._clock(), view.head()[0])]
 
     @contextmanager
     def _writing(
@@ -278,16 +281,13 @@ class Book(Reader):
         return connection
 
     def _make(self, record: Record, *, anew: bool) -> None:
+        from cloudgpu.core.events.lab_lines import ledger_opened
+
         if not anew:
             self._miss(record)
         ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
-        opened = self._own_draft("ledger_opened", {"ledger": ledger}, "ledger_opened")
+        opened = ledger_opened(ledger, self._clock())
         self._store.create(lambda connection: self._write(connection, [opened], lines.end_of(connection)))
-
-    def _own_draft(self, kind: str, body: dict[str, Any], dedupe: str) -> Draft:
-        from cloudgpu.core.events.log import Draft
-
-        return Draft(kind, "ledger", body, self._clock(), dedupe)
 
     def _write(
         self, connection: Connection, drafts: Sequence[Draft], start: lines.End

@@ -14,9 +14,9 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.lab_lines import ledger_moving
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines, marks
 from cloudgpu.ledger.log.head import Head
@@ -27,6 +27,7 @@ from cloudgpu.ledger.sqlite.backup import INSERT, pour
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.book import Book
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.marks import Mark
@@ -61,7 +62,7 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
     """
     source, target = places.source, places.target
     with ExitStack() as alone:
-        closing: list[Callable[[dict[str, Any]], None]] = []
+        closing: list[Callable[[str, str], None]] = []
 
         def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
             with source.looked_at() as here:
@@ -73,12 +74,11 @@ def move(places: Places, check: Callable[[], None], now: datetime) -> None:
             closing.append(leave)
             check()
             _rest(here, there)
-            body = {"from": source.place, "to": places.to}
-            return Draft(marks.MOVING, "ledger", body, now, f"{marks.MOVING}:{lines.end_of(here)[0] + 1}")
+            return ledger_moving(source.place, places.to, now, lines.end_of(here)[0])
 
         goes_on = target.fill(poured)
         for leave in closing:
-            leave({"to": places.to, "goes_on": goes_on})
+            leave(places.to, goes_on)
     follow(places)
 
 

@@ -18,8 +18,9 @@ from cloudgpu.ledger.log import storage_errors as faults
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
     from cloudgpu.core.events.log import Event, Said
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.team.rights import Role
-    from cloudgpu.ledger.log.base import Row, Verification, View
+    from cloudgpu.ledger.log.base import Verification, View
     from cloudgpu.ledger.log.head import HeldHead, Record
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
@@ -101,21 +102,29 @@ class Reader:
         """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
         return str(getattr(self.remembered(), "ledger", ""))
 
-    def machines(self) -> list[Row]:
+    def machines(self) -> list[Machine]:
         """Return every machine's current row, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
-    def machine(self, id: str) -> Row | None:  # noqa: A002
+    def there(self) -> list[Machine]:
+        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+        return self._read(lambda connection: [] if connection is None else projection.there(connection))
+
+    def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's current row, or None."""
         return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
-    def bills(self) -> list[Row]:
+    def bills(self) -> list[Machine]:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
 
-    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
-        yield from self._read(lambda found: [] if found is None else list(projection.uses(found, since)))
+
+        def look(found: Connection | None) -> list[tuple[str, dict[str, Any]]]:
+            return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
+
+        yield from self._read(look)
 
     def read(self, look: Callable[[View], T]) -> T:
         """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.core.model.identity import Asked, Unanswered
+    from cloudgpu.views.documents.parts import AccountAnswers
 
 
-def asked_value(asked: Iterable[Asked] = (), closed: Iterable[Unanswered] = ()) -> dict[str, list[dict[str, Any]]]:
+def asked_value(asked: Iterable[Asked] = (), closed: Iterable[Unanswered] = ()) -> AccountAnswers:
     """Return `asked`, the accounts that were asked, and `not_asked`: those a credential here names and does not open.
 
     Both are empty for an answer from the ledger alone.

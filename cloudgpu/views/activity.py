@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.policies.schedule import next_off
@@ -14,8 +14,16 @@ from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged, Signal
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.automation.activity import (
+        ActivityPolicy,
+        ActivitySignal,
+        GivenWarning,
+        ReapVerdict,
+        RuleEnds,
+        WhyDocument,
+    )
 
-Value = dict[str, Any]
 KERNELS = "busy kernel"  # the signal whose value are names
 _UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", KERNELS: "kernels"}
 _OF_ITSELF = {  # why an agent ends its machine
@@ -36,7 +44,7 @@ def why_value(
     how: str,
     judged: Judged | None = None,
     over: str | None = None,
-) -> Value:
+) -> WhyDocument:
     """Return what is known of one machine's use, signal by signal, and what follows from it.
 
     `at` is when it was so (None: nothing is known), and `how` that came to be known: `asked` now, from the `samples`
@@ -68,19 +76,19 @@ def why_value(
     }
 
 
-def _rests(row: Any, over: str | None) -> str:
+def _rests(row: Machine, over: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = reason_of(row)
     why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
     return f"it is {row['state']}" + (f": {why}" if why else "")
 
 
-def signal_values(judged: Judged | None) -> list[Value]:
+def signal_values(judged: Judged | None) -> list[ActivitySignal]:
     """Return each signal that was looked at; none where nothing is known."""
     return [] if judged is None else [_signal(one) for one in judged.signals]
 
 
-def _signal(one: Signal) -> Value:
+def _signal(one: Signal) -> ActivitySignal:
     names = one.value if isinstance(one.value, list) else []
     return {
         "what": one.what,
@@ -93,7 +101,7 @@ def _signal(one: Signal) -> Value:
     }
 
 
-def decision_value(decision: Decision) -> Value:
+def decision_value(decision: Decision) -> ReapVerdict:
     """Return a decision: what is done, by which rule, why, and when it would be ended if nothing changes."""
     return {
         "do": str(decision.do),
@@ -105,21 +113,25 @@ def decision_value(decision: Decision) -> Value:
     }
 
 
-def _policy(seen: Seen) -> Value:
+def _policy(seen: Seen) -> ActivityPolicy:
     policy = seen.policy
     if policy is None:
         return {"name": seen.row["policy"], "why": seen.why_policy, "idle": None}
     idle = policy.idle
-    spans = {"after_s": idle.after.total_seconds(), "grace_s": idle.grace.total_seconds()}
-    return {"name": policy.name, "why": seen.why_policy, "idle": {"do": str(idle.do), **spans}}
+    after_s, grace_s = idle.after.total_seconds(), idle.grace.total_seconds()
+    return {
+        "name": policy.name,
+        "why": seen.why_policy,
+        "idle": {"do": str(idle.do), "after_s": after_s, "grace_s": grace_s},
+    }
 
 
-def _warnings(row: Any) -> list[Value]:
+def _warnings(row: Machine) -> list[GivenWarning]:
     given = row.get("warnings", {})
-    return [{"rule": rule, **{name: one[name] for name in ("at", "due", "count")}} for rule, one in given.items()]
+    return [{"rule": rule, "at": one["at"], "due": one["due"], "count": one["count"]} for rule, one in given.items()]
 
 
-def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> Value:
+def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things are; null where it would not."""
     row, policy = seen.row, seen.policy
     off = None if policy is None else next_off(policy.schedules, now)

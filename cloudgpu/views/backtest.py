@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.policies.policy import Do
@@ -14,7 +14,15 @@ from cloudgpu.core.reaper.replay import Work
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.automation.backtest import Amount as AmountValue
+    from cloudgpu.views.documents.automation.backtest import (
+        BacktestDocument,
+        ReplayedMachine,
+        ReplayedStop,
+        ReplayedWork,
+    )
+
 LEFT_OUT = (
     "Leases and holds count as they were given; budgets of the lab, machines that are stopped for long and images "
     "are not replayed."
@@ -34,7 +42,7 @@ class Test:
     every: timedelta
 
 
-def backtest_value(test: Test, machines: Sequence[Tested]) -> Value:
+def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
     Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
@@ -68,7 +76,7 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> Value:
     }
 
 
-def _machine(one: Tested) -> Value:
+def _machine(one: Tested) -> ReplayedMachine:
     return {
         "machine": one.past.row["id"],
         "name": one.past.row["name"],
@@ -81,7 +89,7 @@ def _machine(one: Tested) -> Value:
     }
 
 
-def _stop(one: Tested, each: Ended) -> Value:
+def _stop(one: Tested, each: Ended) -> ReplayedStop:
     end, work = each.end, each.end.work
     return {
         "machine": one.past.row["id"],
@@ -99,7 +107,7 @@ def _stop(one: Tested, each: Ended) -> Value:
     }
 
 
-def _work(work: Work) -> Value:
+def _work(work: Work) -> ReplayedWork:
     return {
         "begin": iso(work.begin),
         "end": iso(work.end),
@@ -109,11 +117,14 @@ def _work(work: Work) -> Value:
     }
 
 
-def _amount(found: Amount) -> Value:
+def _amount(found: Amount) -> AmountValue:
     nothing_known = found.unpriced and not found.high
-    ends = {"usd": found.amount, "low_usd": found.low, "high_usd": found.high}
-    known = {name: None if nothing_known else usd(money(exact)) for name, exact in ends.items()}
-    return {**known, "unpriced": found.unpriced}
+    return {
+        "usd": None if nothing_known else usd(money(found.amount)),
+        "low_usd": None if nothing_known else usd(money(found.low)),
+        "high_usd": None if nothing_known else usd(money(found.high)),
+        "unpriced": found.unpriced,
+    }
 
 
 def _usd(found: Amount) -> str | None:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import EXACT, money
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
+from cloudgpu.core.billing.forecast import Part
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import Asked, Tally
     from cloudgpu.core.billing.forecast import Burn, More
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, GroupName, LostCost
+    from cloudgpu.views.documents.money.cost import Projection as ProjectionValue
 
-Document = dict[str, Any]
 COLUMNS = (
     "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "saved_usd", "without_price", "marks",
     "amount", "currency", "per_usd", "rate_as_of", "since", "until", "as_of", "tz",
@@ -31,18 +34,22 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
 
 
-def group_names(keys: Iterable[str], rows: Iterable[Mapping[str, Any]], asked: Asked) -> dict[str, Document]:
+def group_names(keys: Iterable[str], rows: Iterable[Machine], asked: Asked) -> dict[str, GroupName]:
     """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
     by_id = {row["id"]: row for row in rows} if asked.by is By.INSTANCE else {}
-    return {key: _named(key, by_id.get(key, {}), asked) for key in keys}
+    return {key: _named(key, by_id.get(key), asked) for key in keys}
 
 
-def _named(key: str, row: Mapping[str, Any], asked: Asked) -> Document:
-    shown = period_name(key, asked) if asked.by in CALENDAR else row.get("name") or key
-    return {"name": shown, "provider": row.get("provider"), "state": row.get("state")}
+def _named(key: str, row: Machine | None, asked: Asked) -> GroupName:
+    shown = period_name(key, asked) if asked.by in CALENDAR else (row and row["name"]) or key
+    return {
+        "name": shown,
+        "provider": None if row is None else row["provider"],
+        "state": None if row is None else row["state"],
+    }
 
 
-def groups_value(found: Costs, names: Mapping[str, Document], by: By, currency: Currency | None) -> list[Document]:
+def groups_value(found: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
     """Return the groups; `names` has what is said of each beside its sums.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
@@ -55,7 +62,7 @@ def groups_value(found: Costs, names: Mapping[str, Document], by: By, currency: 
     return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
 
 
-def total_value(tally: Tally, by: By, currency: Currency | None) -> Document:
+def total_value(tally: Tally, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
     sums = [money(tally.amount), money(tally.on_demand), money(tally.on_demand - tally.compared)]
     return _sums(tally, sums, by, currency)
@@ -71,7 +78,7 @@ def shares(exact: Iterable[int]) -> list[Money]:
     return found
 
 
-def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None) -> Document:
+def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
     amount, on_demand, saved = sums
     known = tally.on_demand > 0 or tally.compared > 0
     nothing_known = bool(tally.without_price) and not tally.high
@@ -95,23 +102,34 @@ def _bound(exact: int, amount_exact: int, amount: Money) -> Money:
     return amount if exact == amount_exact else money(exact)
 
 
-def lost_value(sums: Sequence[int]) -> Document:
+def lost_value(sums: Sequence[int]) -> LostCost:
     """Return what runs that were interrupted, or launches that failed, have cost."""
     low, amount, high, micros, number = sums
-    shown = {"low_usd": usd(money(low)), "usd": usd(money(amount)), "high_usd": usd(money(high))}
-    return {**shown, "hours": hours_text(micros), "number": number}
+    return {
+        "low_usd": usd(money(low)),
+        "usd": usd(money(amount)),
+        "high_usd": usd(money(high)),
+        "hours": hours_text(micros),
+        "number": number,
+    }
 
 
-def burn_value(found: Burn) -> Document:
+def burn_value(found: Burn) -> BurnRate:
     """Return the burn rate: USD per hour, in all and by part."""
-    parts = {f"{part}_usd_per_hour": usd(money(amount)) for part, amount in found.by_part.items()}
-    return {"usd_per_hour": usd(money(found.total)), **parts, "without_price": found.without_price}
+    parts = {part: usd(money(amount)) for part, amount in found.by_part.items()}
+    return {
+        "usd_per_hour": usd(money(found.total)),
+        "machines_usd_per_hour": parts[Part.MACHINES],
+        "stopped_usd_per_hour": parts[Part.STOPPED],
+        "kept_usd_per_hour": parts[Part.KEPT],
+        "without_price": found.without_price,
+    }
 
 
-def projection_value(tally: Tally, further: More, at: datetime | None) -> Document:
+def projection_value(tally: Tally, further: More, at: datetime | None) -> ProjectionValue:
     """Return a projected total: what there is, and what is still to come."""
     return {
-        "at": at and iso(at),
+        "at": None if at is None else iso(at),
         "more_usd": usd(money(further.amount)),
         "low_usd": usd(money(tally.low + further.low)),
         "usd": usd(money(tally.amount + further.amount)),
@@ -131,7 +149,7 @@ def period_name(key: str, asked: Asked) -> str:
     return f"{first:%Y-%m}" if asked.by is By.MONTH else f"{first:%Y-%m-%d}"
 
 
-def to_csv(document: Document) -> str:
+def to_csv(document: CostDocument) -> str:
     """Return the groups as CSV with a header: points in numbers, times in UTC, no total, no formula.
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
@@ -143,17 +161,17 @@ def to_csv(document: Document) -> str:
     return out.getvalue()
 
 
-def _csv_rows(document: Document) -> Iterator[list[str]]:
+def _csv_rows(document: CostDocument) -> Iterator[list[str]]:
     rate = document["currency"] or {"code": "USD", "per_usd": "1", "as_of": ""}
     common = {"currency": rate["code"], "per_usd": rate["per_usd"], "rate_as_of": rate["as_of"]}
-    common |= {name: document[name] for name in ("since", "until", "as_of", "tz")}
+    dates = {"since": document["since"], "until": document["until"], "as_of": document["as_of"], "tz": document["tz"]}
     for group in document["groups"]:
         amount = group["usd"] if document["currency"] is None else group["amount"]
-        values = {**group, **common, "amount": amount}
+        values: Mapping[str, object] = {**group, **common, **dates, "amount": amount}
         yield [_cell(name, values[name]) for name in COLUMNS]
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: object) -> str:
     text = "" if value is None else str(value)
     number = name.endswith("usd") or name in ("hours", "amount", "without_price")
     return f"'{text}" if not number and text.startswith(_FORMULA) else text

@@ -7,11 +7,11 @@ it, its timer, the reaper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.endings import is_spared
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of
 from cloudgpu.core.values.money import Money, usd
@@ -23,49 +23,61 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
+    from cloudgpu.core.model.records import AcceleratorRecord, PriceRecord, Retained
+    from cloudgpu.core.model.records import AttachedCost as AttachedRecord
+    from cloudgpu.views.documents.machines.machines import (
+        AttachedCost,
+        ForeignMachine,
+        Guards,
+        MachineDocument,
+        RetainedPart,
+    )
+    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds
+    from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
+    from cloudgpu.views.documents.machines.plans import Setup as SetupPart
+    from cloudgpu.views.documents.parts import Gpu
+    from cloudgpu.views.documents.parts import Price as PriceValue
 
-Row = dict[str, Any]
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
 NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
-def guards_value(row: Row) -> dict[str, Any]:
+def guards_value(row: Machine) -> Guards:
     """Return when each layer would end the machine as things stand, null for a layer that would not, and what it is.
 
     The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
     """
-    found = guards_of(row)
-    what = {"agent_is": found and str(found.agent), "timer_is": found and str(found.timer)}
-    if row["ended"] is not None or not row["billed"]:
-        return {"agent": None, "timer": None, "reaper": None} | what
+    found, over = guards_of(row), row["ended"] is not None or not row["billed"]
     return {
-        "agent": _agents_end(row) if ends_itself(row) else None,
-        "timer": timer_of(row),
-        "reaper": (row.get("decision") or {}).get("at"),
-    } | what
+        "agent": _agents_end(row) if ends_itself(row) and not over else None,
+        "timer": None if over else timer_of(row),
+        "reaper": row["decision"]["at"] if row.get("decision") and not over else None,
+        "agent_is": None if found is None else str(found.agent),
+        "timer_is": None if found is None else str(found.timer),
+    }
 
 
-def _agents_end(row: Row) -> str | None:
+def _agents_end(row: Machine) -> str | None:
     """Return when the agent ends it at the latest, if nobody uses it; its lease may be no reason for that."""
     spared = is_spared(row, None)
     end: str | None = row["renew_until"] if spared else row["expires"]
     return end
 
 
-def ends_itself(row: Row) -> bool:
+def ends_itself(row: Machine) -> bool:
     """Say whether the agent's shutdown ends what the machine costs; where its launch is not known, it may."""
     found = guards_of(row)
     return found is None or found.agent is Agent.ENDS
 
 
-def unjudged(row: Row) -> str | None:
+def unjudged(row: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
     told = row.get("warnings", {}).get(NOT_KNOWN)
     return str(told["why"]) if told is not None and row["ended"] is None and row["billed"] else None
 
 
-def timer_of(row: Row) -> str | None:
+def timer_of(row: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
     found = guards_of(row)
     follows = found is not None and found.follows and found.timer is not Timer.NONE
@@ -73,7 +85,7 @@ def timer_of(row: Row) -> str | None:
     return at
 
 
-def reason_of(row: Row) -> str | None:
+def reason_of(row: Machine) -> str | None:
     """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
     at, since = row.get("timer"), row["since"]
     if row["reason"] is not None or row["billed"] or at is None or since is None:
@@ -85,20 +97,14 @@ def _is_at(since: datetime, at: datetime) -> bool:
     return at <= since <= at + FIRES_WITHIN
 
 
-_PLAIN = (
-    "id name state billed provider account region zone instance_type market owner project policy template key "
-    "launched_at expires renew_until hold_until last_active reason seen_at address ended"
-).split()
-
-
 def machine_value(
-    row: Row,
+    row: Machine,
     now: datetime,
     *,
     reachable: bool | None = None,
     absent: str | None = None,
     gpus_now: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> MachineDocument:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
@@ -114,32 +120,55 @@ def machine_value(
     `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
     `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
     """
-    value = {name: row[name] for name in _PLAIN}
-    value["cloud_id"] = cloud_id(row["provider_id"], row["region"], row["zone"])
-    value["gpus"] = [_gpu(gpu) for gpu in row["accelerators"] or ()]
-    value["gpus_now"] = list(gpus_now)
-    value["price"] = _row_price(row["price"])
-    value["spent_usd"] = None if row["unpriced"] else usd(spent(row, now))
-    value["unpriced"] = unpriced_of(row)
-    value["unsettled"] = row["attempt"] == "open"
-    value["asked"] = row["asked"]
-    value["taken_at"] = row.get("taken_at")
-    value["shared"] = [
-        {"key": key, **{name: said[name] for name in ("label", "from", "at")}}
-        for key, said in row.get("shared", {}).items()
-    ]
-    value["parked"] = row["parked"]
-    value["kept"] = [kept_value(entry) for entry in row["kept"]]
-    value["kept_usd_per_month"] = _kept_a_month(row)
-    value["beside"] = None if row.get("beside") is None else [_beside(entry) for entry in row["beside"]]
-    value["stopped_usd_per_month"] = _while_stopped(row)
-    value["reason"] = reason_of(row)
-    value["guards"] = guards_value(row)
-    value["identity"] = row["identity"]
-    value["reachable"] = reachable
-    value["absent"] = absent
-    value["unjudged"] = unjudged(row)
-    return value
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "state": row["state"],
+        "billed": row["billed"],
+        "provider": row["provider"],
+        "account": row["account"],
+        "region": row["region"],
+        "zone": row["zone"],
+        "instance_type": row["instance_type"],
+        "market": row["market"],
+        "owner": row["owner"],
+        "project": row["project"],
+        "policy": row["policy"],
+        "template": row["template"],
+        "key": row["key"],
+        "launched_at": row["launched_at"],
+        "expires": row["expires"],
+        "renew_until": row["renew_until"],
+        "hold_until": row["hold_until"],
+        "last_active": row["last_active"],
+        "reason": reason_of(row),
+        "seen_at": row["seen_at"],
+        "address": row["address"],
+        "ended": row["ended"],
+        "cloud_id": cloud_id(row["provider_id"], row["region"], row["zone"]),
+        "gpus": [_gpu(gpu) for gpu in row["accelerators"] or ()],
+        "gpus_now": list(gpus_now),
+        "price": _row_price(row["price"]),
+        "spent_usd": None if row["unpriced"] else usd(spent(row, now)),
+        "unpriced": unpriced_of(row),
+        "unsettled": row["attempt"] == "open",
+        "asked": row["asked"],
+        "taken_at": row.get("taken_at"),
+        "shared": [
+            {"key": key, "label": said["label"], "from": said["from"], "at": said["at"]}
+            for key, said in row.get("shared", {}).items()
+        ],
+        "parked": row["parked"],
+        "kept": [kept_value(entry) for entry in row["kept"]],
+        "kept_usd_per_month": _kept_a_month(row),
+        "beside": None if row["beside"] is None else [_beside(entry) for entry in row["beside"]],
+        "stopped_usd_per_month": _while_stopped(row),
+        "guards": guards_value(row),
+        "identity": row["identity"],
+        "reachable": reachable,
+        "absent": absent,
+        "unjudged": unjudged(row),
+    }
 
 
 def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
@@ -152,47 +181,60 @@ def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None
     return next((id.removeprefix(f"{place}/") for place in (zone, region) if place and id.startswith(f"{place}/")), id)
 
 
-def unpriced_of(row: Row) -> list[str]:
+def unpriced_of(row: Machine) -> list[str]:
     """Return of which resources something ran, or runs, without a known price."""
     ended = {resource for resource, sums in row["totals"].items() if sums[5]}
     return sorted(ended | {use["resource"] for use in row["uses"] if not use["segments"]})
 
 
-def kept_value(entry: Row) -> dict[str, Any]:
+def kept_value(entry: Retained) -> RetainedPart:
     """Return something that is kept, with its price a month, null where that is not known."""
-    names = ("id", "kind", "region", "zone", "size_gb", "made_at", "ready")
-    return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+    return {
+        "id": entry["id"],
+        "kind": entry["kind"],
+        "region": entry["region"],
+        "zone": entry["zone"],
+        "size_gb": entry["size_gb"],
+        "made_at": entry["made_at"],
+        "ready": entry["ready"],
+        "usd_per_month": _monthly(entry["nanos_per_month"]),
+    }
 
 
-def _beside(entry: Row) -> dict[str, Any]:
-    names = ("what", "at_most", "running", "kept")
-    return {**{name: entry[name] for name in names}, "usd_per_month": _monthly(entry["nanos_per_month"])}
+def _beside(entry: AttachedRecord) -> AttachedCost:
+    return {
+        "what": entry["what"],
+        "at_most": entry["at_most"],
+        "running": entry["running"],
+        "kept": entry["kept"],
+        "usd_per_month": _monthly(entry["nanos_per_month"]),
+    }
 
 
-def _kept_a_month(row: Row) -> str | None:
+def _kept_a_month(row: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
     if not row["parked"] or row["ended"] is None or row["kept"]:
         return _sum_of(row["kept"])
-    disks = [entry for entry in row.get("beside") or () if entry["kept"]]
+    disks = [entry for entry in row["beside"] or () if entry["kept"]]
     return _sum_of(disks) if disks else None
 
 
-def _while_stopped(row: Row) -> str | None:
-    entries = row.get("beside")
+def _while_stopped(row: Machine) -> str | None:
+    entries = row["beside"]
     return None if entries is None else _sum_of([entry for entry in entries if entry["kept"]])
 
 
-def _sum_of(entries: list[Row]) -> str | None:
+def _sum_of(entries: Sequence[AttachedRecord] | Sequence[Retained]) -> str | None:
     """Return what all of it costs a month; None where a part has no known price."""
-    prices = [entry["nanos_per_month"] for entry in entries]
-    return None if None in prices else usd(Money(sum(prices)))
+    prices = [price for entry in entries if (price := entry["nanos_per_month"]) is not None]
+    return usd(Money(sum(prices))) if len(prices) == len(entries) else None
 
 
 def _monthly(nanos: int | None) -> str | None:
     return None if nanos is None else usd(Money(nanos))
 
 
-def foreign_value(instance: Instance) -> dict[str, Any]:
+def foreign_value(instance: Instance) -> ForeignMachine:
     """Return a machine that belongs to another ledger: shown, never touched."""
     return {
         "provider_id": instance.id,
@@ -209,8 +251,8 @@ def foreign_value(instance: Instance) -> dict[str, Any]:
     }
 
 
-def plan_value(plan: LaunchPlan) -> dict[str, Any]:
-    """Return a launch plan: what `up --dry-run -o json` prints."""
+def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
+    """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     item, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
@@ -231,7 +273,10 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "project": request.project,
         "policy": request.policy,
         "policy_by": request.policy_by or None,
-        "rules": [{"rule": str(one.rule), "text": one.text, "at": one.at and iso(one.at)} for one in plan.rules],
+        "rules": [
+            {"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)}
+            for one in plan.rules
+        ],
         "lease_s": request.lease_s,
         "lease_from": str(plan.lease_from),
         "renew_s": request.renew_s,
@@ -247,7 +292,7 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
         "stop_means": plan.stop_means,
-        "ends": {name: (do := getattr(plan.ends, name)) and str(do) for name in ("lease", "renew_until", "budget")},
+        "ends": _ends(plan),
         "guards": list(plan.guards),
         "guarded": {"agent": str(plan.guarded.agent), "timer": str(plan.guarded.timer)},
         "lease_ends": plan.lease_ends,
@@ -258,11 +303,20 @@ def plan_value(plan: LaunchPlan) -> dict[str, Any]:
         "setup": setup_value(request.setup),
         "extras": [extra_value(extra) for extra in plan.extras],
         "remarks": list(plan.remarks),
-        "budgets": [],  # of whoever knows them: a plan alone does not
+        "budgets": list(budgets),
     }
 
 
-def _share(share: Share) -> dict[str, Any]:
+def _ends(plan: LaunchPlan) -> PlannedEnds:
+    ends = plan.ends
+    return {
+        "lease": ends.lease and str(ends.lease),
+        "renew_until": str(ends.renew_until),
+        "budget": str(ends.budget),
+    }
+
+
+def _share(share: Share) -> AccountOffers:
     """Return how many offers one account has, and the one of them that is tried first."""
     item = share.first.available
     return {
@@ -275,12 +329,26 @@ def _share(share: Share) -> dict[str, Any]:
     }
 
 
-def setup_value(setup: Setup) -> dict[str, Any]:
+def setup_value(setup: Setup) -> SetupPart:
     """Return what a machine is set up with beside its type; null is the provider's usual."""
-    return asdict(setup) | {"network": asdict(setup.network) | {"ssh_from": list(setup.network.ssh_from)}}
+    volume, network = setup.volume, setup.network
+    return {
+        "image": setup.image,
+        "disk_gb": setup.disk_gb,
+        "volume": None if volume is None else {"name": volume.name, "size_gb": volume.size_gb},
+        "persistent": setup.persistent,
+        "network": {
+            "ssh_from": list(network.ssh_from),
+            "subnet": network.subnet,
+            "security_group": network.security_group,
+            "public_ip": network.public_ip,
+            "jump": network.jump,
+        },
+        "keep_disk": setup.keep_disk,
+    }
 
 
-def extra_value(extra: Extra) -> dict[str, Any]:
+def extra_value(extra: Extra) -> ExtraPart:
     """Return what is paid beside the machine, per month; null where no price is known, never zero."""
     return {
         "what": extra.what,
@@ -293,7 +361,7 @@ def extra_value(extra: Extra) -> dict[str, Any]:
     }
 
 
-def price_value(price: Price) -> dict[str, Any]:
+def price_value(price: Price) -> PriceValue:
     """Return a price with its source, date and how far it can be trusted."""
     return {
         "usd_per_hour": usd(price.per_hour),
@@ -303,16 +371,26 @@ def price_value(price: Price) -> dict[str, Any]:
     }
 
 
-def _row_price(price: Row | None) -> dict[str, Any] | None:
+def _row_price(price: PriceRecord | None) -> PriceValue | None:
     if price is None:
         return None
-    shown = {name: price[name] for name in ("source", "as_of", "basis")}
-    return {"usd_per_hour": usd(Money(price["nanos_per_hour"])), **shown}
+    return {
+        "usd_per_hour": usd(Money(price["nanos_per_hour"])),
+        "source": price["source"],
+        "as_of": price["as_of"],
+        "basis": price["basis"],
+    }
 
 
-def _accelerator(gpu: Accelerator) -> dict[str, Any]:
+def _accelerator(gpu: Accelerator) -> Gpu:
     return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
 
 
-def _gpu(gpu: Row) -> Row:
-    return {**{name: gpu[name] for name in ("name", "count", "memory_gib", "share")}, "of": gpu.get("of")}
+def _gpu(gpu: AcceleratorRecord) -> Gpu:
+    return {
+        "name": gpu["name"],
+        "count": gpu["count"],
+        "memory_gib": gpu["memory_gib"],
+        "share": gpu["share"],
+        "of": gpu.get("of"),
+    }

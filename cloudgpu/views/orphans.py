@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources.orphan import Do
@@ -13,14 +13,19 @@ from cloudgpu.core.values.times import iso
 if TYPE_CHECKING:
     from cloudgpu.core.model.identity import Unanswered
     from cloudgpu.core.resources.orphan import Cost, Orphan
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
+    from cloudgpu.views.documents.machines.storage import OrphansDocument, SavedImage
+    from cloudgpu.views.documents.parts import AccountAnswers
 
-Document = dict[str, Any]
 _HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
 
 
 def orphans_value(
-    found: Sequence[Orphan], unanswered: Iterable[Unanswered], images: Mapping[str, tuple[str, Cost]]
-) -> Document:
+    found: Sequence[Orphan],
+    unanswered: Iterable[Unanswered],
+    images: Mapping[str, tuple[str, Cost]],
+    asked: AccountAnswers,
+) -> OrphansDocument:
     """Return what is left over: the answer of `orphans`; `images` are the names and prices of images to be made first.
 
     Sums are of what has a known price; `unpriced` says how many have none and are in neither sum.
@@ -33,12 +38,13 @@ def orphans_value(
         "removed": [],
         "failed": [],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
+        **asked,
     }
 
 
-def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> Document:
+def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
     """Return one thing or machine that is left over; `usd_per_month` is null where no price is known, never zero."""
-    made = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
+    made: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
     origin = one.origin
     return {
         "what": one.what,
@@ -55,7 +61,7 @@ def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> Document
         "launch": {"id": origin.id, "name": origin.name, "project": origin.project} if origin.id else None,
         "owner": origin.owner or None,
         "ledger": origin.ledger or None,
-        "since": one.since and iso(one.since),
+        "since": None if one.since is None else iso(one.since),
         "why": one.why,
         "do": str(one.do),
         "stays": one.stays or None,

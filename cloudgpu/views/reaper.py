@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.accounts import asked_value
 from cloudgpu.views.activity import decision_value, why_value
@@ -12,11 +11,18 @@ from cloudgpu.views.activity import decision_value, why_value
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, Seen
     from cloudgpu.core.reaper.result import Done, Left, Pass, Told
+    from cloudgpu.views.documents.automation.activity import WhyDocument
+    from cloudgpu.views.documents.automation.reap import (
+        DoneEnd,
+        GivenNotice,
+        MachineDecision,
+        ReapDocument,
+        Renewal,
+        UnfinishedEnd,
+    )
 
-Value = dict[str, Any]
 
-
-def pass_value(found: Pass, *, explain: bool = False) -> Value:
+def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
     return {
         "begun_at": iso(found.begun_at),
@@ -27,7 +33,7 @@ def pass_value(found: Pass, *, explain: bool = False) -> Value:
         "decided": found.decided,
         "decisions": [_decision(seen, one) for seen, one in zip(found.seen, found.decisions, strict=True)],
         "ended": [_done(one) for one in found.ended],
-        "renewed": [_done(one) for one in found.renewed],
+        "renewed": [_renewed(one) for one in found.renewed],
         "warned": [_told(one) for one in found.warned],
         "spared": [_left(one) for one in found.spared],
         "unproved": [_left(one) for one in found.unproved],
@@ -40,34 +46,63 @@ def pass_value(found: Pass, *, explain: bool = False) -> Value:
     }
 
 
-def explained(found: Pass) -> list[Value]:
+def explained(found: Pass) -> list[WhyDocument]:
     """Return why each machine counts as what it does, signal by signal, and what follows from it."""
     pairs = zip(found.seen, found.decisions, strict=True)
     return [_why(found, seen, one) for seen, one in pairs]
 
 
-def _why(found: Pass, seen: Seen, one: Decision) -> Value:
+def _why(found: Pass, seen: Seen, one: Decision) -> WhyDocument:
     how = "unasked" if seen.reached_at is None else "asked"
     return why_value(seen, one, found.begun_at, at=seen.reached_at, how=how)
 
 
-def _decision(seen: Seen, one: Decision) -> Value:
+def _decision(seen: Seen, one: Decision) -> MachineDecision:
     row = seen.row
-    place = {name: row[name] for name in ("provider", "account", "region")}
-    what = {"machine": one.machine, "name": one.name, **place, "state": row["state"], "activity": one.activity}
-    return what | decision_value(one)
+    return {
+        "machine": one.machine,
+        "name": one.name,
+        "provider": row["provider"],
+        "account": row["account"],
+        "region": row["region"],
+        "state": row["state"],
+        "activity": one.activity,
+        **decision_value(one),
+    }
 
 
-def _done(one: Done) -> Value:
-    what = {"machine": one.machine, "name": one.name, "do": str(one.do), "rule": str(one.rule), "why": one.why}
-    return what | ({"expires": one.now} if one.do is Do.RENEW else {"state": one.now})
+def _done(one: Done) -> DoneEnd:
+    return {
+        "machine": one.machine,
+        "name": one.name,
+        "do": str(one.do),
+        "rule": str(one.rule),
+        "why": one.why,
+        "state": one.now,
+    }
 
 
-def _told(one: Told) -> Value:
-    due = None if one.due is None else iso(one.due)
-    what = {"machine": one.machine, "name": one.name, "rule": str(one.rule), "why": one.why}
-    return what | {"due": due, "how": list(one.how)}
+def _renewed(one: Done) -> Renewal:
+    return {
+        "machine": one.machine,
+        "name": one.name,
+        "do": str(one.do),
+        "rule": str(one.rule),
+        "why": one.why,
+        "expires": one.now,
+    }
 
 
-def _left(one: Left) -> Value:
+def _told(one: Told) -> GivenNotice:
+    return {
+        "machine": one.machine,
+        "name": one.name,
+        "rule": str(one.rule),
+        "why": one.why,
+        "due": None if one.due is None else iso(one.due),
+        "how": list(one.how),
+    }
+
+
+def _left(one: Left) -> UnfinishedEnd:
     return {"machine": one.machine, "name": one.name, "do": str(one.do), "why": one.why}

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reconciliation.reconcile import Gap, Ours, Side
 from cloudgpu.core.values.money import NANO, Money, usd
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconciledResource, ReconcileHead
+
 AGREES = "agrees"
 
 
 def reconciled_value(
-    head: Mapping[str, Any],
-    rows: Mapping[str, Row],
+    head: ReconcileHead,
+    rows: Mapping[str, Machine],
     ours: Mapping[str, Ours],
     theirs: Mapping[str, Side],
     found: Mapping[str, list[Gap]],
     others: tuple[Side, Side],
-) -> dict[str, Any]:
+) -> ReconcileDocument:
     """Return the document: money as decimal text in USD; resources by the size of their gap.
 
     `others` are what the export has of other ledgers' resources and what is of nobody here. `ours_usd` of a resource
@@ -44,7 +47,7 @@ def reconciled_value(
     }
 
 
-def _resource(id: str, row: Row | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> dict[str, Any]:  # noqa: A002
+def _resource(id: str, row: Machine | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> ReconciledResource:  # noqa: A002
     return {
         "id": id,
         "name": row["name"] if row else None,

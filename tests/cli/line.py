@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from cloudgpu.cli.app import run
 from cloudgpu.control.outage import opening as sessions
+from tests.cli.documents import check_output
 
 
 class Said(NamedTuple):
@@ -41,7 +42,9 @@ class Line:
         """Run a command whose words are given one by one."""
         self._capsys.readouterr()
         code = run(list(words))
-        return Said(code, *self._capsys.readouterr())
+        said = Said(code, *self._capsys.readouterr())
+        check_output(words, said.out, code)
+        return said
 
     def calls(self, *words):
         """Run a command; return how it ended, and the actions that it called."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.cli.documents import check_output
 from tests.cli.program import Done, Program
 
 
@@ -47,6 +48,7 @@ class Many:
         one = self.start(program, args, place)
         one.wait()
         out = (place / "out").read_bytes().decode(errors="surrogateescape")
+        check_output(args, out, one.returncode)
         return Done(one.returncode, out, (place / "err").read_text())
 
     def start(self, program: Program, args: Sequence[str], place: Path) -> Fork:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.cli.documents import check_output
+
 
 @dataclass
 class Done:
@@ -45,7 +47,9 @@ class Program:
         done = subprocess.run(
             self.argv(*args), input=stdin, capture_output=True, env=self.env(), timeout=timeout, check=False
         )
-        return Done(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
+        out = done.stdout.decode(errors="surrogateescape")
+        check_output(args, out, done.returncode)
+        return Done(done.returncode, out, done.stderr.decode())
 
     def start(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

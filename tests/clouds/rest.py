@@ -276,7 +276,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Http
 
     def _any(self) -> None:
-        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        sent = self.rfile.read(length)
+        if len(sent) < length:  # killed between the head and the end of the body: nobody asked anything
+            self.close_connection = True
+            return
         parts = urlsplit(self.path)
         query = {name: found[-1] for name, found in parse_qs(parts.query, keep_blank_values=True).items()}
         body = _body(sent, self.headers.get("Content-Type", ""))
@@ -306,6 +310,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Write no log."""
+
+
+def cut_off(url: str, head: str) -> None:
+    """Send a server the head of a request, of its body of 100 bytes the first, and nothing more, as one killed does."""
+    at = urlsplit(url)
+    with socket.create_connection((at.hostname, at.port), timeout=10) as client:
+        client.sendall(f"{head}\r\nContent-Length: 100\r\n\r\nA".encode())
+        client.shutdown(socket.SHUT_WR)
+        client.recv(1)
 
 
 def _body(sent: bytes, kind: str) -> Any:

@@ -33,6 +33,11 @@ JSON = st.recursive(
 )
 # Each store has a class of its own that inherits these tests; its examples are its own, too.
 _MEANT = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+KEPT = DISK | {
+    "id": "vol-1", "kind": "disk", "name": "data", "size_gb": 100, "made_at": "2026-11-20T12:00:00.000000Z",
+    "region": "here", "zone": "here-a", "provider": "fake", "account": "main", "nanos_per_month": None,
+    "by_size": True, "ready": True, "attached_to": None,
+}  # fmt: skip
 QUICK = settings(max_examples=some(25), deadline=None, suppress_health_check=_MEANT)
 LIFE = (
     intended(),
@@ -227,6 +232,31 @@ class LedgerSuite:
         writer.append([seen()])
         assert reader.machines()[0]["state"] == "running"
         assert reader.id == writer.id
+
+    def test_those_that_are_there_are_read_without_those_that_are_gone(self, store: Store) -> None:
+        """Of the gone, only the oldest machine: since when machines are launched is asked of it."""
+        ledger = store()
+        lives = [[intended(one, seconds=n)] for n, one in enumerate(("cg-old", "cg-gone", "cg-kept", "cg-parked"))]
+        ledger.append([line for life in lives for line in life])
+        gone = [line for one in ("cg-old", "cg-gone", "cg-kept") for line in (seen(one, seconds=9), vanished(one, 20))]
+        ledger.append([*gone, asked("park", "cg-parked", seconds=10), vanished("cg-parked", 20)])
+        ledger.append(
+            [
+                Draft(
+                    "kept_observed",
+                    "cg-kept",
+                    {"kept": [KEPT]},
+                    at(30),
+                    "kept:cg-kept",
+                )
+            ]
+        )
+        rows = ledger.machines()
+        there = [row for row in rows if row["ended"] is None or row["kept"] or row["parked"] or row["id"] == "cg-old"]
+        assert ledger.there() == there
+        assert {row["id"] for row in there} == {"cg-old", "cg-kept", "cg-parked"}
+        ledger.append([intended("cg-new", seconds=40)])
+        assert [row["id"] for row in ledger.there()] == [*(row["id"] for row in there), "cg-new"]
 
     def test_a_row_is_its_readers_own_and_a_new_one_when_it_has_changed(self, store: Store) -> None:
         ledger, other = store(), store()

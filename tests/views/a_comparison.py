@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.core.advice.compare import History, Machine, Own, Seconds, compared
+from cloudgpu.core.advice.compare import Compared, History, Own, Seconds, compared
 from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.daily import Sums
@@ -40,10 +40,10 @@ DESKTOP = Desktop(
 )
 
 
-def _machine() -> Machine:
+def _machine() -> Compared:
     speed = Faster(Fraction(1, 2), Fraction(1, 4), Fraction(1), Rests.BANDWIDTH)
     days = {day: Seconds(36_000, 3600, 3600, 3600) for day in DAYS}
-    return Machine("big", "A100-80GB", 1.0, 80.0, speed, True, days)
+    return Compared("big", "A100-80GB", 1.0, 80.0, speed, True, days)
 
 
 def _own() -> Own:

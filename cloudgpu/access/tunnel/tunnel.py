@@ -267,7 +267,7 @@ class Tunnel:
             channel = _open(link, caller)
             if channel is not None:
                 return channel
-            if link.connection.alive:  # the machine is there, but nobody listens on that port
+            if link.connection.stands():  # the machine is there, but nobody listens on that port
                 if asked:
                     return None
                 asked = True

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.access import AllowDocument
 
 
 def command(
@@ -31,7 +34,7 @@ def command(
         raise typer.Exit(fault.exit_code)
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
+def _lines(document: AllowDocument) -> list[str]:
     from cloudgpu.core.values.network import plain
 
     here = plain(document["from"] or "")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.access import ShareDocument
 
 
 def command(
@@ -48,7 +51,7 @@ def command(
     emit(output, value, _said(value))
 
 
-def _said(value: dict[str, Any]) -> str:
+def _said(value: ShareDocument) -> str:
     name, key = value["name"], value["key"] or "a shared key"
     if not value["shared"]:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
@@ -60,5 +63,5 @@ def _said(value: dict[str, Any]) -> str:
     )
 
 
-def _place(value: dict[str, Any]) -> str:
+def _place(value: ShareDocument) -> str:
     return f" from {value['from'].removesuffix('/32')}" if value["from"] else ""

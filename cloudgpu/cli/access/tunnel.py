@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     from cloudgpu.control.access.jupyter import Notebook
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.access import TunnelDocument
 
 
 def command(
@@ -54,7 +56,7 @@ def command(
         _foreground(session, row, port, output, open_=open_)
 
 
-def _foreground(session: Session, row: dict[str, Any], port: int, output: Format, *, open_: bool) -> None:
+def _foreground(session: Session, row: Machine, port: int, output: Format, *, open_: bool) -> None:
     from cloudgpu.control.access.jupyter import JupyterTunnel
     from cloudgpu.control.network.tunnels import remove_page
 
@@ -73,11 +75,11 @@ def _foreground(session: Session, row: dict[str, Any], port: int, output: Format
         raise fault
 
 
-def _show(value: dict[str, Any], output: Format) -> None:
+def _show(value: TunnelDocument, output: Format) -> None:
     emit(output, value, f"Jupyter on {value['name']}:\n{value['url']}")  # on a line of its own, which fits 60 columns
 
 
-def _browse(session: Session, row: dict[str, Any], notebook: Notebook) -> None:
+def _browse(session: Session, row: Machine, notebook: Notebook) -> None:
     """Open a 0600 page that leads on to Jupyter: a browser's command line would show the token to everybody."""
     import webbrowser
 

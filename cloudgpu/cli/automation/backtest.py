@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.automation.backtest import Amount, BacktestDocument, ReplayedStop, ReplayedWork
+
 WIDEST = 20  # characters of a name in the table
-Value = dict[str, Any]
 
 
 def command(
@@ -36,7 +38,7 @@ def command(
     emit(output, value, text(value))
 
 
-def text(value: Value) -> str:
+def text(value: BacktestDocument) -> str:
     """Return what is not known, what was saved, and each end, in 80 columns."""
     from cloudgpu.cli.render import paragraph
 
@@ -46,24 +48,24 @@ def text(value: Value) -> str:
     if value["stops"]:
         parts.append(_stops(value))
     killed = [one for one in value["stops"] if one["work"] and one["work"]["under_way"]]
-    parts += [paragraph(_kill(one)) for one in killed]
+    parts += [paragraph(_kill(one, one["work"])) for one in killed if one["work"]]
     parts += [paragraph(remark) for remark in value["remarks"]] if value["hours"] else []
     return "\n\n".join(parts)
 
 
-def _head(value: Value) -> str:
+def _head(value: BacktestDocument) -> str:
     from cloudgpu.core.values.times import minute
 
     period = f"{minute(value['since'])} to {minute(value['until'])}"
     return f"The policy {value['policy']} ({value['file']}) from {period}, a pass every {_span(value['every_s'])}."
 
 
-def _blind(value: Value) -> str:
+def _blind(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
     ran = f"{_span(value['hours'] * 3600)} that {_count(len(value['machines']), 'machine')} ran"
     share = value["blind_share"]
-    if share >= 1:
+    if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
     if not share:
         return f"Of the {ran} there are samples for all."
@@ -73,7 +75,7 @@ def _blind(value: Value) -> str:
     )
 
 
-def _sums(value: Value) -> str:
+def _sums(value: BacktestDocument) -> str:
     from cloudgpu.cli.render import facts
 
     saved, cost = value["saved"], value["cost"]
@@ -89,11 +91,11 @@ def _sums(value: Value) -> str:
     )
 
 
-def _really(value: Value) -> int:
+def _really(value: BacktestDocument) -> int:
     return sum(len(one["really"]) for one in value["machines"])
 
 
-def _starts(value: Value) -> str | None:
+def _starts(value: BacktestDocument) -> str | None:
     if not value["starts_again"]:
         return None
     from cloudgpu.cli.render import dollars
@@ -104,13 +106,13 @@ def _starts(value: Value) -> str | None:
     )
 
 
-def _killed(value: Value) -> str:
+def _killed(value: BacktestDocument) -> str:
     if not value["killed"]:
         return "no work that was under way, as far as samples tell"
     return f"work under way {_count(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
 
 
-def _stops(value: Value) -> str:
+def _stops(value: BacktestDocument) -> str:
     from cloudgpu.cli.render import dollars, table
 
     rows = [
@@ -127,7 +129,7 @@ def _stops(value: Value) -> str:
     return table(rows, ["NAME", "AT (UTC)", "WOULD", "OFF", "SAVED", "THEN"], right=(3, 4))
 
 
-def _then(one: Value) -> str:
+def _then(one: ReplayedStop) -> str:
     work = one["work"]
     if work is not None:
         return "KILLED work" if work["under_way"] else "used again"
@@ -136,10 +138,9 @@ def _then(one: Value) -> str:
     return "not used" if not one["blind_s"] else "partly known"
 
 
-def _kill(one: Value) -> str:
+def _kill(one: ReplayedStop, work: ReplayedWork) -> str:
     from cloudgpu.core.values.times import minute
 
-    work = one["work"]
     return (
         f"{one['name']}: {', '.join(work['what'])} was under way at {minute(one['at'])} and went on for "
         f"{_span(work['seconds'])} until {minute(work['end'])}; it would have been ended then ({one['rule']}: "
@@ -147,7 +148,7 @@ def _kill(one: Value) -> str:
     )
 
 
-def _money(amount: Value) -> str:
+def _money(amount: Amount) -> str:
     from cloudgpu.cli.render import dollars
 
     if amount["usd"] is None:

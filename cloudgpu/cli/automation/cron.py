@@ -15,6 +15,7 @@ from cloudgpu.errors import ProviderUnavailable
 if TYPE_CHECKING:
     from cloudgpu.control.scheduler.cron import Change
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.cron import CronChangeDocument
 
 
 class Action(StrEnum):
@@ -97,7 +98,7 @@ def _change(session: Session, change: Change | None, output: Format, *, yes: boo
         return
     value = change_value(change, os.environ)
     if value["changed"]:
-        place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[value["table"]]
+        place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
         what = "Take this out of" if change.after is None else "Write this into"
         sys.stderr.write("".join(f"  {line}\n" for line in (value["lines"] or change_lines(change))))
         confirm(f"{what} {place}?", yes=yes, why=f"This changes {place}")
@@ -110,7 +111,7 @@ def change_lines(change: Change) -> list[str]:
     return (change.before or "").rstrip("\n").split("\n")
 
 
-def _change_text(value: dict[str, Any], change: Change) -> str:
+def _change_text(value: CronChangeDocument, change: Change) -> str:
     if change.after is None:
         done = f"Taken out of {value['table']}: no pass is made by itself now."
     elif value["changed"]:
@@ -134,8 +135,7 @@ def _test(session: Session, output: Format, *, inside: bool) -> None:
     from cloudgpu.control.scheduler.cron_test import exit_code, inside_value, trial_value
 
     if inside:  # in cron's environment: for the process that asks, not for people
-        value = inside_value(session)
-        emit(Format.JSON, value, "")
+        emit(Format.JSON, inside_value(session), "")
         return
     from cloudgpu.cli.automation.cron_text import trial_text
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import ago, facts, when
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.automation.cron import CredentialStatus, CronDocument, CronTestDocument, LastRun
 
 
-def show_text(value: Document, now: datetime) -> str:
+def show_text(value: CronDocument, now: datetime) -> str:
     """Return what is installed, and when a pass last succeeded."""
     found = []
     for one in value["installed"]:
-        found += [f"In {one['table']}:", *(f"  {line}" for line in one["lines"]), ""]
+        found += [f"In {one['table']}:", *(f"  {text}" for text in one["lines"]), ""]
     if not found:
         found = ["Nothing is installed for this home. To have a pass every ten minutes: cloudgpu cron install", ""]
-    for one in value["stale"]:
-        found += [f"In {one['table']}, {one['why']}:", f"  {one['line']}", f"  {one['next']}", ""]
+    for line in value["stale"]:
+        found += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
     if value["unanswered"]:
         return "\n".join([*found, f"When the last pass was is not known. {value['unanswered'][0]['why']}"])
     return "\n".join([*found, last_text(value["last"], now)])
 
 
-def last_text(last: Document | None, now: datetime) -> str:
+def last_text(last: LastRun | None, now: datetime) -> str:
     """Return when the last pass was, in one line."""
     if last is None:
         return "No pass has been made yet."
@@ -36,7 +37,7 @@ def last_text(last: Document | None, now: datetime) -> str:
     return f"The last pass failed {ago(last['at'], now)}{where}; the last that succeeded: {ago(last['ok_at'], now)}."
 
 
-def trial_text(value: Document, now: datetime) -> str:
+def trial_text(value: CronTestDocument, now: datetime) -> str:
     """Return what was run and how, what it would do, and how long each credential lasts."""
     lines = [
         "In cron's own environment, by /bin/sh:",
@@ -52,7 +53,7 @@ def trial_text(value: Document, now: datetime) -> str:
     return "\n".join(lines)
 
 
-def _ended(value: Document) -> str:
+def _ended(value: CronTestDocument) -> str:
     if value["error"] is not None:
         way = f" {value['error']['next']}" if value["error"]["next"] else ""
         return f"It failed with {value['exit_code']}: {value['error']['message']}{way}"
@@ -60,7 +61,7 @@ def _ended(value: Document) -> str:
     return f"It runs{after}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
 
 
-def _lasts(one: Document, now: datetime) -> str:
+def _lasts(one: CredentialStatus, now: datetime) -> str:
     until = when(one["until"], now) if one["until"] else None
     if one["outlives"]:
         return f"outlives the night: {one['what']}" + (f"; it ends {until}" if until else "")

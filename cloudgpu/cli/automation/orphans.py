@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from cloudgpu.core.model.identity import gap_text
 if TYPE_CHECKING:
     from cloudgpu.control.resources.orphans import Survey
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
 
 
 def command(
@@ -53,7 +54,7 @@ def command(
 
 
 def _clean(
-    session: Session, found: Survey, document: dict[str, Any], *, snapshot: bool, yes: bool, output: Format
+    session: Session, found: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
     from cloudgpu.cli.automation.orphans_text import going, gone
@@ -70,8 +71,8 @@ def _clean(
     _leave(document, 0 if gravest is None else gravest.exit_code)
 
 
-def _question(document: dict[str, Any]) -> str:
-    ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end"})
+def _question(document: OrphansDocument) -> str:
+    ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end" and one["launch"]})
     goes = sum(one["do"] == "remove" for one in document["orphans"])
     parts = [f"remove {'this' if goes == 1 else f'these {goes} things'}"] if goes else []
     parts += [f"end {', '.join(ends)} with all that is on {'them' if len(ends) > 1 else 'it'}"] if ends else []
@@ -79,13 +80,13 @@ def _question(document: dict[str, Any]) -> str:
     return f"{asked[0].upper()}{asked[1:]}? It cannot be undone."
 
 
-def _show(session: Session, document: dict[str, Any], output: Format, *, clean: bool) -> None:
+def _show(session: Session, document: OrphansDocument, output: Format, *, clean: bool) -> None:
     from cloudgpu.cli.automation.orphans_text import listing
 
     emit(output, document, listing(document, session.clock(), cleaned=clean))
 
 
-def _leave(document: dict[str, Any], code: int = 0) -> None:
+def _leave(document: OrphansDocument, code: int = 0) -> None:
     """Say who did not answer, and leave with the exit code of the contract: 9 before 8 before the rest."""
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.machines.accounts_text import asked_lines
 from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.times import from_iso
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.storage import Orphan, OrphansDocument
 
 
-def listing(document: Value, now: datetime, *, cleaned: bool) -> str:
+def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
     """Return all that is left over: first what cleaning removes, then what stays and why."""
     found = document["orphans"]
     if not found:
@@ -28,11 +29,11 @@ def listing(document: Value, now: datetime, *, cleaned: bool) -> str:
     return "\n\n".join(part for part in (*parts, "\n".join(asked_lines(document))) if part)
 
 
-def _nothing(document: Value) -> str:
+def _nothing(document: OrphansDocument) -> str:
     return "Nothing was found left over where it was answered." if document["unanswered"] else "Nothing is left over."
 
 
-def going(document: Value, now: datetime) -> str:
+def going(document: OrphansDocument, now: datetime) -> str:
     """Return what `--clean` is about to remove, and what stays: to be read before the question."""
     found = document["orphans"]
     goes = [one for one in found if one["do"] != "stay"]
@@ -41,7 +42,7 @@ def going(document: Value, now: datetime) -> str:
     return "\n\n".join(part for part in (_things(saving, goes, now), _images(goes), _staying(stays, now)) if part)
 
 
-def gone(document: Value, now: datetime) -> str:
+def gone(document: OrphansDocument, now: datetime) -> str:
     """Return what has become of what was to be removed."""
     saved = [f"Kept as image {one['image']['name']}: {_word(one)} {one['id']}" for one in document["removed"]
              if one["image"]]  # fmt: skip
@@ -50,7 +51,7 @@ def gone(document: Value, now: datetime) -> str:
     return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
 
 
-def _things(title: str, found: Sequence[Value], now: datetime) -> str:
+def _things(title: str, found: Sequence[Orphan], now: datetime) -> str:
     """Return a table of things, each with why it counts below it."""
     if not found:
         return ""
@@ -58,15 +59,15 @@ def _things(title: str, found: Sequence[Value], now: datetime) -> str:
     return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_whys(found)}"
 
 
-def _whys(found: Sequence[Value]) -> str:
-    def why(one: Value) -> str:
+def _whys(found: Sequence[Orphan]) -> str:
+    def why(one: Orphan) -> str:
         return f"{one['why']}{_way(one)}"
 
     grouped = groupby(sorted(found, key=why), key=why)
     return facts((", ".join(sorted({_word(one) for one in ones})), text) for text, ones in grouped)
 
 
-def _staying(found: Sequence[Value], now: datetime) -> str:
+def _staying(found: Sequence[Orphan], now: datetime) -> str:
     if not found:
         return ""
     rows = [[_word(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in found]
@@ -74,28 +75,28 @@ def _staying(found: Sequence[Value], now: datetime) -> str:
     return f"Stays:\n{shown}\n{facts(_reasons(found))}"
 
 
-def _reasons(found: Sequence[Value]) -> Iterator[tuple[str, str]]:
+def _reasons(found: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
     for one in found:
         reason = "" if one["stays"] is None else f": {one['stays']}"
         yield one["name"] or _id(one), f"{one['why']}{reason}{_way(one)}"
 
 
-def _way(one: Value) -> str:
+def _way(one: Orphan) -> str:
     """Return the command that ends it, or takes it up again."""
     return "" if one["way"] is None else f" ({one['way']})"
 
 
-def _images(goes: Sequence[Value]) -> str:
+def _images(goes: Sequence[Orphan]) -> str:
     """Return what is saved first, and what that costs."""
     lines = [
-        f"An image of {_id(one)} is made first, {one['image']['name']}: at most {_usd(one['image'])} a month."
+        f"An image of {_id(one)} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
         for one in goes
-        if one["image"]
+        if (image := one["image"])
     ]
     return "\n".join(map(paragraph, lines))
 
 
-def _total(document: Value) -> str:
+def _total(document: OrphansDocument) -> str:
     unpriced = document["unpriced"]
     more = f", and {unpriced} without a known price" if unpriced else ""
     goes = document["goes_usd_per_month"]
@@ -103,29 +104,29 @@ def _total(document: Value) -> str:
     return f"{total}; the same with --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
 
 
-def _word(one: Value) -> str:
+def _word(one: Orphan) -> str:
     return str(one["what"]).replace("_", " ")
 
 
-def _id(one: Value) -> str:
+def _id(one: Orphan) -> str:
     return str(one["id"])
 
 
-def _monthly(one: Value) -> str:
+def _monthly(one: Orphan) -> str:
     if one["usd_per_month"] is None:
         return "?"
-    return f"{'<= ' if one['at_most'] else ''}{_usd(one)}"
+    return f"{'<= ' if one['at_most'] else ''}{_usd(one['usd_per_month'])}"
 
 
-def _usd(one: Value) -> str:
-    return "nothing" if one["usd_per_month"] == "0" else dollars(one["usd_per_month"])
+def _usd(text: str | None) -> str:
+    return "nothing" if text == "0" else dollars(text)
 
 
-def _launch(one: Value) -> str:
+def _launch(one: Orphan) -> str:
     if one["launch"] is not None:
         return str(one["launch"]["name"] or one["launch"]["id"])
     return f"{one['owner']}'s" if one["owner"] else "launch unknown"
 
 
-def _since(one: Value, now: datetime) -> str:
+def _since(one: Orphan, now: datetime) -> str:
     return "not known" if one["since"] is None else f"{rounded((now - from_iso(one['since'])).total_seconds())} ago"

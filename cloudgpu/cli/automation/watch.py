@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.cron import WatchDocument
 
 EVERY = "10m"
 LEAST, MOST = timedelta(seconds=1), timedelta(days=1)
@@ -107,7 +108,7 @@ def _status(session: Session, output: Format) -> None:
     emit(output, value, _status_text(value, session))
 
 
-def _status_text(value: dict[str, Any], session: Session) -> str:
+def _status_text(value: WatchDocument, session: Session) -> str:
     from cloudgpu.cli.automation.cron_text import last_text
     from cloudgpu.cli.render import ago, when
     from cloudgpu.core.values.times import duration_text

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import DownDocument, LsDocument
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
+    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 HERE = ("local", "ssh")
 NO_CLOUD = "No cloud was asked: config.toml names none, and no usable credentials are here."
 
 
-def asked_lines(document: dict[str, Any]) -> list[str]:
+def asked_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
     """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
     from cloudgpu.cli.render import paragraph
 
@@ -21,5 +27,5 @@ def asked_lines(document: dict[str, Any]) -> list[str]:
     return [paragraph(line) for line in lines]
 
 
-def _name(one: dict[str, Any]) -> str:
+def _name(one: AccountAnswer) -> str:
     return str(one["account"]) if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from cloudgpu.cli.common import Format, Output, Yes, _complete_name, confirm, em
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.machines import MachineDocument, RetainedFiles
 
 PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
 
@@ -101,14 +102,14 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     )
 
 
-def _kept_files(value: dict[str, Any]) -> str:
+def _kept_files(value: RetainedFiles) -> str:
     """Return which files stay on the user's own computer, since somebody made or changed them."""
     more = value["count"] - len(value["files"])
     listed = ", ".join(value["files"]) + (f" and {more} more" if more else "")
     return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
 
 
-def _gone(value: dict[str, Any], now: datetime) -> str:
+def _gone(value: MachineDocument, now: datetime) -> str:
     """Return that a machine is gone, and since when where it had ended long before it was asked to."""
     from cloudgpu.cli.render import when
     from cloudgpu.core.values.times import from_iso

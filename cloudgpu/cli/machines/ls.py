@@ -14,6 +14,9 @@ from cloudgpu.errors import ProviderUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
+    from cloudgpu.views.documents.parts import Gap
+
 
 def command(
     *,
@@ -56,7 +59,7 @@ def command(
 
 
 def _text(
-    document: dict[str, Any],
+    document: LsDocument,
     now: Any,
     any_ever: Callable[[], bool],
     *,
@@ -115,7 +118,7 @@ def _none(*, ever: bool, asked: bool) -> str:
     return paragraph(f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + first
 
 
-def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:
+def _rehearsed(machines: list[MachineDocument], now: Any) -> list[str]:
     """Return on which machines a spot interruption is rehearsed, and when it takes them."""
     from cloudgpu.cli.render import paragraph, when
 
@@ -123,7 +126,7 @@ def _rehearsed(machines: list[dict[str, Any]], now: Any) -> list[str]:
     return [paragraph(f"{one['name']}: {said} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
 
 
-def _absent(machines: list[dict[str, Any]]) -> list[str]:
+def _absent(machines: list[MachineDocument]) -> list[str]:
     """Return which machines' account or host config.toml names no more, and what to do."""
     from cloudgpu.cli.render import paragraph
 
@@ -132,7 +135,7 @@ def _absent(machines: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _marked(machines: list[dict[str, Any]]) -> list[str]:
+def _marked(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind prices mean, of those that there are."""
     from cloudgpu.cli.render import PRICE_MARKS, price_mark
 
@@ -142,7 +145,7 @@ def _marked(machines: list[dict[str, Any]]) -> list[str]:
     return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 
 
-def _billed_on(machines: list[dict[str, Any]]) -> list[str]:
+def _billed_on(machines: list[MachineDocument]) -> list[str]:
     """Return which machines are stopped and go on costing as if they ran, and what ends that."""
     from cloudgpu.cli.render import paragraph
 
@@ -151,7 +154,7 @@ def _billed_on(machines: list[dict[str, Any]]) -> list[str]:
     return [paragraph(f"{name}: {why} {name}.") for name in names]
 
 
-def _unjudged(machines: list[dict[str, Any]]) -> list[str]:
+def _unjudged(machines: list[MachineDocument]) -> list[str]:
     """Return which machines nobody can tell from outside to be idle, and why."""
     from cloudgpu.cli.render import paragraph
 
@@ -159,14 +162,14 @@ def _unjudged(machines: list[dict[str, Any]]) -> list[str]:
     return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
 
 
-def _gpus_now(machines: list[dict[str, Any]]) -> list[str]:
+def _gpus_now(machines: list[MachineDocument]) -> list[str]:
     """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
     from cloudgpu.cli.render import paragraph
 
     return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpus_now"]]
 
 
-def _part_missing(unanswered: list[dict[str, str]]) -> Exception:
+def _part_missing(unanswered: list[Gap]) -> Exception:
     for gap in unanswered:
         tell(gap_text(gap["scope"], gap["why"]))
     return typer.Exit(ProviderUnavailable.exit_code)

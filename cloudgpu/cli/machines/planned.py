@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Extra, Network, Plan, PlannedGuards
+    from cloudgpu.views.documents.parts import RuleText
 
 
-def plan(value: Value, now: datetime) -> str:
+def plan(value: Plan, now: datetime) -> str:
     """Return the plan as lines of a label and what it stands for."""
     return facts(
         [
@@ -43,14 +45,14 @@ def plan(value: Value, now: datetime) -> str:
     )
 
 
-def _lease(value: Value, now: datetime) -> str:
+def _lease(value: Plan, now: datetime) -> str:
     expires, last = when(value["expires"], now), when(value["renew_until"], now)
     if value["lease_ends"]:
         return f"until {expires}, renewed while in use until {last}"
     return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"
 
 
-def _what(value: Value) -> str:
+def _what(value: Plan) -> str:
     size = [
         f"{value['vcpus']} CPUs" if value["vcpus"] else "",
         f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
@@ -58,7 +60,7 @@ def _what(value: Value) -> str:
     return ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
 
 
-def _where(value: Value) -> str:
+def _where(value: Plan) -> str:
     first = place(value)
     if not value["further_offers"]:
         return first
@@ -66,7 +68,7 @@ def _where(value: Value) -> str:
     return f"{first}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
 
 
-def _chosen(shares: Sequence[Value]) -> str:
+def _chosen(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
     each = [f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({_counted(one['offers'])})" for one in shares]
     if len(each) == 1:
@@ -78,19 +80,19 @@ def _counted(offers: int) -> str:
     return f"{offers} offer" + ("s" if offers > 1 else "")
 
 
-def _market(value: Value) -> str:
+def _market(value: Plan) -> str:
     market = str(value["market"]).replace("_", "-")
     persistent = " by a persistent request" if _asks_to_persist(value) and market == "spot" else ""
     fallback = "; on-demand where spot has no capacity" if value["or_on_demand"] and market == "spot" else ""
     return market + persistent + fallback
 
 
-def _asks_to_persist(value: Value) -> bool:
+def _asks_to_persist(value: Plan) -> bool:
     """Say whether a spot machine can be stopped only since that was asked for: Azure's and Google's always can be."""
     return bool(value["setup"]["persistent"]) and value["provider"] not in ("azure", "gcp")
 
 
-def _policy(value: Value) -> str:
+def _policy(value: Plan) -> str:
     """Return the policy, and who said how long where that is not the policy."""
     by = {"option": " as typed", "config.toml": " from config.toml"}
     lease = duration_text(value["lease_s"]) + by.get(value["lease_from"], "")
@@ -98,19 +100,20 @@ def _policy(value: Value) -> str:
     return f"{value['policy']}: lease {lease}, renew-until {renew}"
 
 
-def _rule(one: Value, now: datetime) -> str:
+def _rule(one: RuleText, now: datetime) -> str:
     return f"{when(one['at'], now)}: {one['text']}" if one["at"] else str(one["text"])
 
 
-def _cost(value: Value) -> str:
+def _cost(value: Plan) -> str:
     """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
     beside = " with what is beside it" if any(extra["running"] for extra in value["extras"]) else ""
     missing = f"; not in it, as no price is known: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
-    to_the_end = _reaches(value, "renew_until")
+    to_the_end = _reaches(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
     if not value["lease_ends"]:
         reaches = f"{to_the_end} to its renew-until"
     else:
-        reaches = f"{_reaches(value, 'lease_end')} to the end of the lease, {to_the_end} if it renews itself to the end"
+        lease = _reaches(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
+        reaches = f"{lease} to the end of the lease, {to_the_end} if it renews itself to the end"
     by_hand = ""
     if _only_passes(value["guarded"]):
         hourly = dollars(value["price"]["usd_per_hour"], 4)
@@ -118,17 +121,17 @@ def _cost(value: Value) -> str:
     return f"{reaches}{beside}{missing}{by_hand}"
 
 
-def _only_passes(guarded: Value) -> bool:
+def _only_passes(guarded: PlannedGuards) -> bool:
     return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
 
 
-def _reaches(value: Value, end: str) -> str:
+def _reaches(high: str, low: str) -> str:
     """Return a cost; as at most that, where it may be less by as much as is shown."""
-    most, least = dollars(value[f"cost_to_{end}_usd"]), dollars(value[f"low_to_{end}_usd"])
+    most, least = dollars(high), dollars(low)
     return most if most == least else f"at most {most}"
 
 
-def _extra(extra: Value) -> str:
+def _extra(extra: Extra) -> str:
     if extra["usd_per_month"] is None:
         return f"{extra['what']}: price not known"
     doubt = f" ({extra['basis']})" if extra["basis"] in ("derived", "recalled") else ""
@@ -138,7 +141,7 @@ def _extra(extra: Value) -> str:
 _SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
-def _budget(one: Value) -> str:
+def _budget(one: BudgetFit) -> str:
     """Return how it fits a budget: the sum of what was spent, what runs and this, and what is left then."""
     name = f"{one['name']} ({one['scope']})"
     if one["unpriced"]:
@@ -152,34 +155,34 @@ def _budget(one: Value) -> str:
     return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['when']}, {rest}{does}{counted}"
 
 
-def _does(one: Value) -> str:
+def _does(one: BudgetFit) -> str:
     """Return what a budget does that does not carry it."""
     if one["overridden"]:
         return "passed by --override"
     return "refused" if one["refuses"] else "it only tells"
 
 
-def _at_most(extra: Value) -> str:
+def _at_most(extra: Extra) -> str:
     return "at most " if extra["at_most"] else ""
 
 
-def _stop(value: Value) -> str:
+def _stop(value: Plan) -> str:
     """Return what `stop` does, and what keeping costs a month, where something is kept that has a price."""
     kept = [extra for extra in value["extras"] if extra["kept"]]
     return f"{value['stop_means']}: {_monthly(kept)}" if kept else str(value["stop_means"])
 
 
-def _monthly(extras: Sequence[Value]) -> str:
-    priced = [extra for extra in extras if extra["usd_per_month"] is not None]
+def _monthly(extras: Sequence[Extra]) -> str:
+    priced = [(extra, usd) for extra in extras if (usd := extra["usd_per_month"]) is not None]
     if not priced:
         return "its price is not known"
-    total = Money.usd(sum((Decimal(extra["usd_per_month"]) for extra in priced), Decimal()))
+    total = Money.usd(sum((Decimal(usd) for _, usd in priced), Decimal()))
     more = " and what has no known price" if len(priced) < len(extras) else ""
-    at_most = "at most " if any(extra["at_most"] for extra in priced) else ""
+    at_most = "at most " if any(extra["at_most"] for extra, _ in priced) else ""
     return f"{at_most}{total.text()} a month{more}"
 
 
-def _ssh(network: Value) -> str | None:
+def _ssh(network: Network) -> str | None:
     """Return who may log in and by which way; None where the provider has no say in it."""
     if network["security_group"]:
         who = f"as security group {network['security_group']} says"
@@ -194,6 +197,6 @@ def _ssh(network: Value) -> str | None:
     return "; ".join(filter(None, (who, way))) or None
 
 
-def _template(value: Value) -> str:
+def _template(value: Plan) -> str:
     left_out = f"; left out here: {', '.join(value['left_out'])}" if value["left_out"] else ""
     return f"{value['template']}{left_out}"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import rounded
 from cloudgpu.core.values.printable import printable
 
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import BusyMachine
+
 SHOWN, WIDTH = 10, 80
 
 
-def running_lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def running_lines(found: Sequence[BusyMachine]) -> list[str]:
     """Return what ends with each machine, and of which machines that is not known."""
     return [line for one in found for line in _lines(one)]
 
 
-def _lines(one: dict[str, Any]) -> list[str]:
+def _lines(one: BusyMachine) -> list[str]:
     if one["processes"] is None:
         return [f"{one['name']}: it is not known what still runs there: {one['fault']}"]
     rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]

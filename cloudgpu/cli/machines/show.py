@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
 
 
 def command(
@@ -36,7 +39,7 @@ def command(
     emit(output, value, _text(value, session.clock()))
 
 
-def _text(value: dict[str, Any], now: Any) -> str:
+def _text(value: ShownDocument, now: Any) -> str:
     from cloudgpu.cli.machine_text import machine
 
     parts = []
@@ -51,7 +54,7 @@ def _text(value: dict[str, Any], now: Any) -> str:
     return "\n\n".join(parts)
 
 
-def _history(lines: list[dict[str, Any]]) -> str:
+def _history(lines: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
     from cloudgpu.cli.render import wrapped
     from cloudgpu.views.history import told, who

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 from cloudgpu.cli.machines import launching as options
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 AWAKE = ("running", "pending")
 
 
@@ -67,7 +67,7 @@ def command(
     emit(output, value, f"{row['name']} is {row['state']}.{_next(session, row)}")
 
 
-def _next(session: Session, row: Row) -> str:
+def _next(session: Session, row: Machine) -> str:
     from cloudgpu.cli.render import next_steps
     from cloudgpu.control.launch.templates import opens_jupyter
 
@@ -76,7 +76,7 @@ def _next(session: Session, row: Row) -> str:
     return "\n" + next_steps(row["name"], jupyter=opens_jupyter(session, row))
 
 
-def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool) -> Row:
+def _started(session: Session, row: Machine, asked: Asked, *, wait: bool, yes: bool) -> Machine:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
@@ -97,7 +97,7 @@ def _started(session: Session, row: Row, asked: Asked, *, wait: bool, yes: bool)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
+def _moved(session: Session, row: Machine, asked: Asked, *, yes: bool) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.lifecycle import new_lease
@@ -115,8 +115,8 @@ def _moved(session: Session, row: Row, asked: Asked, *, yes: bool) -> Row:
 
 
 def _brought_back(
-    session: Session, row: Row, asked: Asked, *, wider: bool, wait: bool, yes: bool, output: Format
-) -> Row:
+    session: Session, row: Machine, asked: Asked, *, wider: bool, wait: bool, yes: bool, output: Format
+) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
     from cloudgpu.control.launch.budget_preview import check_budgets, planned

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here, tell
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import MachineDocument
 
 
 def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format.TEXT) -> None:
@@ -36,7 +39,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     emit(output, value, _said(value) + _lost(row["stop_means"] or ""))
 
 
-def _said(value: dict[str, Any]) -> str:
+def _said(value: MachineDocument) -> str:
     from cloudgpu.cli.render import dollars, stays, steps, while_stopped
     from cloudgpu.core.model.machine import is_owned
 

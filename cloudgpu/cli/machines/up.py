@@ -11,6 +11,13 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.machines.machines import (
+        MachineDocument,
+        PlannedUpDocument,
+        RequestDifference,
+        UpDocument,
+    )
 
 
 def command(
@@ -95,7 +102,7 @@ def command(
     emit(output, result, _result_text(result, ready=not no_wait, jupyter=opens_jupyter(session, done.row)))
 
 
-def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait: bool) -> str | None:
+def _on_start(session: Session, row: Machine, template: Template, *, wait: bool) -> str | None:
     """Return how far the template's script is, at its end where that is waited for."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
     from cloudgpu.core.model.machine import is_owned
@@ -110,7 +117,7 @@ def _on_start(session: Session, row: dict[str, Any], template: Template, *, wait
         raise
 
 
-def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
+def tell_plan(document: PlannedUpDocument, now: Any, output: Format) -> None:
     """Show the plan on stderr, so that stdout stays the answer's."""
     import sys
 
@@ -118,7 +125,7 @@ def tell_plan(document: dict[str, Any], now: Any, output: Format) -> None:
         sys.stderr.write(_plan_text(document, now) + "\n")
 
 
-def _plan_text(document: dict[str, Any], now: Any) -> str:
+def _plan_text(document: PlannedUpDocument, now: Any) -> str:
     from cloudgpu.cli.machines.planned import plan
 
     text = "Plan\n" + plan(document["plan"], now)
@@ -128,7 +135,7 @@ def _plan_text(document: dict[str, Any], now: Any) -> str:
     return text
 
 
-def _result_text(result: dict[str, Any], *, ready: bool, jupyter: bool) -> str:
+def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     from cloudgpu.cli.render import next_steps
 
     machine = result["machine"]
@@ -156,12 +163,12 @@ def _start_text(name: str, on_start: str | None) -> str:
     return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
 
 
-def _differs(one: dict[str, str]) -> str:
+def _differs(one: RequestDifference) -> str:
     """Return in what a found machine is not as was asked, and how to have it so."""
     return f"not changed: {one['option']} {one['asked']} was asked; it has {one['has']}. To change it: {one['change']}"
 
 
-def _at_cloud(machine: dict[str, Any]) -> str:
+def _at_cloud(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
     from cloudgpu.cli.render import at_cloud
     from cloudgpu.core.model.machine import is_owned

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.render import ago, facts, rounded, table, when, wrapped
 from cloudgpu.core.values.times import from_iso, iso
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.automation.activity import (
+        ActivityIdle,
+        ActivitySignal,
+        GivenWarning,
+        ReapVerdict,
+        RuleEnds,
+        WhyDocument,
+    )
+
 KILO = 1000.0
 _STATES = {"ACTIVE": "in use", "IDLE": "idle", "UNKNOWN": "not known whether it is used"}
 
 
-def texts(values: Sequence[Value], now: datetime) -> str:
+def texts(values: Sequence[WhyDocument], now: datetime) -> str:
     """Return what `reap --explain` says: a block for each machine."""
     return "\n\n".join(text(one, now) for one in values)
 
 
-def text(value: Value, now: datetime) -> str:
+def text(value: WhyDocument, now: datetime) -> str:
     """Return why one machine counts as what it does, and when it would be ended."""
     parts = [_head(value)]
     if value["signals"]:
@@ -28,13 +37,13 @@ def text(value: Value, now: datetime) -> str:
     return "\n".join(parts)
 
 
-def _head(value: Value) -> str:
+def _head(value: WhyDocument) -> str:
     because, activity = value["because"], value["activity"]
     said = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
     return wrapped(said, rest="  ")
 
 
-def _runs(value: Value) -> bool:
+def _runs(value: WhyDocument) -> bool:
     """Say whether there is a use to be known."""
     return not (value["activity"] == "UNKNOWN" and value["because"].startswith("it is "))
 
@@ -44,7 +53,7 @@ def indented(shown: str) -> str:
     return "\n".join(f"  {line}" for line in shown.splitlines())
 
 
-def _signals(value: Value) -> str:
+def _signals(value: WhyDocument) -> str:
     limits = {one["what"]: _limit(one) for one in value["signals"]}
     # Its own limit is since the last key: output after that is not seen at all, and any other counts as keys do.
     limits["terminal output"] = limits.get("terminal input", "")
@@ -61,7 +70,7 @@ def _signals(value: Value) -> str:
     return table(rows, ["SIGNAL", "SEEN", "COUNTS FROM", "LAST SIGN OF LIFE", "NOW"])
 
 
-def _limit(one: Value) -> str:
+def _limit(one: ActivitySignal) -> str:
     if one["limit"] is None:
         return "any"
     return ("within " if one["unit"] == "seconds" else "") + _reading(one["limit"], one["unit"], ago="")
@@ -95,14 +104,14 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _facts(value: Value, now: datetime) -> str:
+def _facts(value: WhyDocument, now: datetime) -> str:
     decision, policy, ends = value["decision"], value["policy"], value["ends"]
     idle = policy["idle"]
     return facts(
         [
             ("known", _known(value, now)),
             ("policy", f"{policy['name'] or 'none'}: {policy['why']}"),
-            ("idle", idle and _idle(value, now)),
+            ("idle", idle and _idle(idle, value["ends"], now)),
             ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
             ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
@@ -115,15 +124,15 @@ def _facts(value: Value, now: datetime) -> str:
     )
 
 
-def _rule(decision: Value) -> str:
+def _rule(decision: ReapVerdict) -> str:
     return "" if decision["rule"] == "none" else f" ({decision['rule']})"
 
 
-def _if(value: Value) -> str:
+def _if(value: WhyDocument) -> str:
     return "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
 
 
-def _known(value: Value, now: datetime) -> str:
+def _known(value: WhyDocument, now: datetime) -> str:
     known = value["known"]
     again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
     if known["how"] == "asked" and known["at"]:
@@ -139,20 +148,19 @@ def _known(value: Value, now: datetime) -> str:
     return (f"its own word that it was in use, {ago(word, now)}" if word else "nothing") + again
 
 
-def _idle(value: Value, now: datetime) -> str:
-    idle = value["policy"]["idle"]
+def _idle(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:
     if idle["do"] == "off":
         return "does not end it"
     rule = f"{rounded(idle['after_s'])} without a sign of life, then a warning and {rounded(idle['grace_s'])}"
     if idle["do"] == "warn":
         return f"{rule}; it is only warned"
-    end, held = value["ends"]["idle"], value["ends"]["held_until"]
+    end, held = ends["idle"], ends["held_until"]
     if end and held:  # which is warned of once the hold is over
         end = max(end, iso(from_iso(held) + timedelta(seconds=idle["grace_s"])))
     return rule + (f"; not used from now on, it ends {when(end, now)} at the earliest" if end else "")
 
 
-def _warning(one: Value, now: datetime) -> str:
+def _warning(one: GivenWarning, now: datetime) -> str:
     due = f", ends {when(one['due'], now)}" if one["due"] else ""
     rule = "use not known" if one["rule"] == "none" else one["rule"]
     return f"{rule}, {ago(one['at'], now)}{due}" if from_iso(one["at"]) <= now else rule

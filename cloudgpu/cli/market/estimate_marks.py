@@ -10,8 +10,8 @@ from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
 
-Document = dict[str, Any]
 DEAR = Decimal(1000)  # dollars: from here on without cents
 _MARKS = "m+<~?!"
 _STAND_INS = {"memory bandwidth": "bw", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
@@ -38,22 +38,22 @@ class Amounts:
         return f"{self(text)}{self.code}" if self.currency else dollars(text)
 
 
-def finite(document: Document) -> bool:
+def finite(document: EstimateDocument) -> bool:
     """Say whether the work ends, so that it costs something in all."""
     return document["estimates"][0]["in_all"] is not None
 
 
-def rests(one: Document) -> str:
+def rests(one: Estimate) -> str:
     """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
     return "" if one["times_as_fast"] is None else _STAND_INS.get(one["times_as_fast"]["rests"], "")
 
 
-def short(one: Document) -> str:
+def short(one: Estimate) -> str:
     """Return the type as people know it."""
     return str(one["instance_type"]).removeprefix("Standard_")
 
 
-def marks(one: Document) -> str:
+def marks(one: Estimate) -> str:
     """Return the marks of all prices of an offer, each once."""
     every = "".join(
         [
@@ -65,7 +65,7 @@ def marks(one: Document) -> str:
     return "".join(mark for mark in _MARKS if mark in every)
 
 
-def mark(thing: Document) -> str:
+def mark(thing: AttachedPrice) -> str:
     """Return the marks of what is paid beside a machine."""
     if thing["usd"] is None:
         return "+"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Amounts, finite, marks, rests, short
 from cloudgpu.cli.render import dollars, paragraph
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
+
 NAMED = 4  # types that a reason names before it says how many more
 _WISHES = {
     "gpu": "--gpu",
@@ -20,7 +22,7 @@ _WISHES = {
 }
 
 
-def notes(document: Document, shown: Amounts) -> Iterator[str]:
+def notes(document: EstimateDocument, shown: Amounts) -> Iterator[str]:
     """Yield what stands below the tables, block by block."""
     found = document["estimates"]
     yield "\n".join(
@@ -31,14 +33,15 @@ def notes(document: Document, shown: Amounts) -> Iterator[str]:
     yield "\n".join(paragraph(one) for one in (_currency(document), _fees(document, shown)) if one)
 
 
-def _range(first: Document, shown: Amounts) -> Iterator[str]:
+def _range(first: Estimate, shown: Amounts) -> Iterator[str]:
     """Yield between what the first lies, which the table leaves out where amounts are long."""
-    if first["low"] != first["high"]:
-        ends = " and ".join(shown.with_code(first[name]["usd"]) for name in ("low", "high"))
+    low, high = first["low"], first["high"]
+    if low is not None and high is not None and low != high:
+        ends = " and ".join(shown.with_code(end["usd"]) for end in (low, high))
         yield f"The first is between {ends}."
 
 
-def _dates(document: Document) -> str:
+def _dates(document: EstimateDocument) -> str:
     found = document["estimates"]
     days = sorted(one["price"]["as_of"][:10] for one in found)
     span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
@@ -48,7 +51,7 @@ def _dates(document: Document) -> str:
     return f"{market} list prices {span}, {where}; -o json has the source of each. `up` shows what it will pay."
 
 
-def _mark_notes(document: Document) -> Iterator[str]:
+def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     found = document["estimates"]
     every = "".join(marks(one) for one in found)
     if "+" in every:
@@ -61,12 +64,12 @@ def _mark_notes(document: Document) -> Iterator[str]:
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in every:
         yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
-    stand_ins = {rests(one): one["times_as_fast"]["rests"] for one in found if rests(one)}
+    stand_ins = {rests(one): one["times_as_fast"]["rests"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
         said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
         yield f"{said}: how fast it is at this work was not measured, and this stands in for it."
-    if any(not one["fits"] for one in found):
-        past = document["past"]
+    past = document["past"]
+    if past is not None and any(not one["fits"] for one in found):
         yield (
             f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
             "not known, so these stand last."
@@ -77,7 +80,7 @@ def _mark_notes(document: Document) -> Iterator[str]:
         yield "Azure's spot prices have moved since: many later ones equal the list price."
 
 
-def _derived(found: Sequence[Document]) -> Iterator[str]:
+def _derived(found: Sequence[Estimate]) -> Iterator[str]:
     """Yield how the derived prices of each provider were made, as `gpus` says it."""
     providers = {one["provider"] for one in found if one["price"]["basis"] == "derived"}
     if "aws" in providers:
@@ -88,7 +91,7 @@ def _derived(found: Sequence[Document]) -> Iterator[str]:
         yield "the price of a disk or an address, from others"
 
 
-def _unpriced(found: Sequence[Document]) -> str:
+def _unpriced(found: Sequence[Estimate]) -> str:
     kinds = {
         f"{thing['part']} {thing['kind']} at {one['provider']}": None
         for one in found
@@ -98,7 +101,7 @@ def _unpriced(found: Sequence[Document]) -> str:
     return f"not priced, and in no sum: {', '.join(kinds)}."
 
 
-def _legacy(found: Sequence[Document]) -> Iterator[str]:
+def _legacy(found: Sequence[Estimate]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for one in found:
         reason = one["legacy"] or ("not sold on demand, only as spot (recalled)" if one["spot_only"] else "")
@@ -113,7 +116,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _left_out(document: Document) -> Iterator[str]:
+def _left_out(document: EstimateDocument) -> Iterator[str]:
     asked, means = document["asked"], document["means"]
     if len(means) > 1:
         yield f"{asked['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
@@ -126,7 +129,7 @@ def _left_out(document: Document) -> Iterator[str]:
         yield f"Left out: {', '.join(names)}: {why}."
 
 
-def _sustained(found: Sequence[Document], shown: Amounts) -> Iterator[str]:
+def _sustained(found: Sequence[Estimate], shown: Amounts) -> Iterator[str]:
     due = [one for one in found if one["sustained_use_usd"] is not None]
     if due:
         first = due[0]
@@ -136,7 +139,7 @@ def _sustained(found: Sequence[Document], shown: Amounts) -> Iterator[str]:
         )
 
 
-def _currency(document: Document) -> str:
+def _currency(document: EstimateDocument) -> str:
     rate = document["currency"]
     if rate is None:
         return ""
@@ -144,7 +147,7 @@ def _currency(document: Document) -> str:
     return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
-def _fees(document: Document, shown: Amounts) -> str:
+def _fees(document: EstimateDocument, shown: Amounts) -> str:
     first, sentence = document["estimates"][0], document["fees"]
     if first["with_fees_usd"] is None:
         return str(sentence)
@@ -152,7 +155,7 @@ def _fees(document: Document, shown: Amounts) -> str:
     return f"The first: {shown.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
 
 
-def nothing(document: Document) -> str:
+def nothing(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
     lines = ["Nothing in the catalogue fits."]
     for other in document["without"]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.market.estimate_marks import Amounts, finite, mark, marks, rests, short, trust
 from cloudgpu.cli.market.estimate_notes import notes, nothing
 from cloudgpu.cli.render import table
+from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
 
-Document = dict[str, Any]
 Columns = list[tuple[str, list[str]]]
+SpanName = Literal["day", "month", "year", "low", "in_all", "high"]
 WIDTH = 80
 _CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
 MAIN = 1  # the column of numbers that stays to the last
@@ -24,7 +26,7 @@ PARTS = 12  # rows of which the parts are shown
 FEW = 100  # hours: below it with two digits
 
 
-def estimate_text(document: Document, currency: Currency | None) -> str:
+def estimate_text(document: EstimateDocument, currency: Currency | None) -> str:
     """Return the table of costs, that of their parts, and below them what they rest on and do not say."""
     if not document["estimates"]:
         return nothing(document)
@@ -33,7 +35,7 @@ def estimate_text(document: Document, currency: Currency | None) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def _costs(document: Document, shown: Amounts) -> str:
+def _costs(document: EstimateDocument, shown: Amounts) -> str:
     found = document["estimates"]
     many = document["asked"]["number"]
     numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
@@ -41,7 +43,7 @@ def _costs(document: Document, shown: Amounts) -> str:
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
-def _of_time(found: Sequence[Document], shown: Amounts) -> Columns:
+def _of_time(found: Sequence[Estimate], shown: Amounts) -> Columns:
     return [
         ("DAY", _plain(found, "day", shown)),
         (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marks, found))),
@@ -49,9 +51,9 @@ def _of_time(found: Sequence[Document], shown: Amounts) -> Columns:
     ]
 
 
-def _of_work(found: Sequence[Document], shown: Amounts) -> Columns:
+def _of_work(found: Sequence[Estimate], shown: Amounts) -> Columns:
     columns = [
-        ("HOURS", _marked([_hours(one["in_all"]["hours"]) for one in found], map(rests, found))),
+        ("HOURS", _marked([_hours(fact(one["in_all"])["hours"]) for one in found], map(rests, found))),
         (f"COST{shown.code}", _marked(_plain(found, "in_all", shown), map(marks, found))),
     ]
     if any(one["low"] != one["high"] for one in found):
@@ -65,20 +67,20 @@ def _hours(text: str) -> str:
     return f"{hours:,.2f}" if hours < FEW else f"{hours:,.0f}"
 
 
-def _offer(one: Document) -> list[str]:
+def _offer(one: Estimate) -> list[str]:
     gpu = one["gpu"] + ("?" if one["recalled"] or one["peak_recalled"] else "")
     doubtful = one["legacy"] or (one["spot_only"] and one["market"] != "spot")
     return [f"{_count(one)} {gpu}", f"{short(one)}{'*' if doubtful else ''}", f"{one['provider']} {one['region']}"]
 
 
-def _count(one: Document) -> str:
+def _count(one: Estimate) -> str:
     if one["share"] < 1:
         return str(Fraction(one["share"]).limit_denominator(8))
     return f"{one['count']}x"
 
 
-def _plain(found: Sequence[Document], name: str, shown: Amounts) -> list[str]:
-    return [shown(one[name]["usd"]) for one in found]
+def _plain(found: Sequence[Estimate], name: SpanName, shown: Amounts) -> list[str]:
+    return [shown(fact(one[name])["usd"]) for one in found]
 
 
 def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
@@ -88,13 +90,13 @@ def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, each, strict=True)]
 
 
-def _parts(document: Document, shown: Amounts) -> str:
+def _parts(document: EstimateDocument, shown: Amounts) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     found = document["estimates"][:PARTS]
-    name = "in_all" if finite(document) else "month"
+    name: SpanName = "in_all" if finite(document) else "month"
     numbers = [
         (f"{shown.code.strip() or '$'}/H", _marked([_hourly(one, shown) for one in found], map(_price_marks, found))),
-        ("MACHINE", [shown(one[name]["machine_usd"]) for one in found]),
+        ("MACHINE", [shown(fact(one[name])["machine_usd"]) for one in found]),
         *((part.upper(), _part(found, name, part, shown)) for part in ("disk", "address")),
         ("IN ALL" if finite(document) else "A MONTH", _plain(found, name, shown)),
     ]
@@ -103,17 +105,18 @@ def _parts(document: Document, shown: Amounts) -> str:
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
-def _price_marks(one: Document) -> str:
+def _price_marks(one: Estimate) -> str:
     return ("c" if one["committed"] else "") + trust(one["price"]["basis"], one["old"])
 
 
-def _hourly(one: Document, shown: Amounts) -> str:
+def _hourly(one: Estimate, shown: Amounts) -> str:
     amount = Money.usd(Decimal(one["paid_usd_per_hour"]))
     return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
 
 
-def _part(found: Sequence[Document], name: str, part: str, shown: Amounts) -> list[str]:
-    texts = [one[name][f"{part}_usd"] for one in found]
+def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Amounts) -> list[str]:
+    spans = [fact(one[name]) for one in found]
+    texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
     each = ["".join(dict.fromkeys("".join(mark(it) for it in one["beside"] if it["part"] == part))) for one in found]
     return _marked(["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in each))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 from cloudgpu.cli.kinds import kind_option
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.market import QuotaDocument, QuotaLimit, QuotaRequestDocument, RaiseValue
 
 ROOM = 35  # columns that a line has left for what a limit counts
 
@@ -81,12 +84,12 @@ def _request(
     )
 
 
-def _answer(document: dict[str, Any]) -> str:
+def _answer(document: QuotaRequestDocument) -> str:
     look = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
     return f"Asked: request {document['id']}. See what became of it: {look}"
 
 
-def _asked(value: dict[str, Any]) -> str:
+def _asked(value: RaiseValue) -> str:
     now, place = value["now"], f"{value['code']} in {value['region']}"
     if now is None:
         return f"limit {place}: to be {value['asked']:g}; what it is now is not known"
@@ -94,7 +97,7 @@ def _asked(value: dict[str, Any]) -> str:
     return f"{now['name']} ({place}): {_figure(now['limit'])} {now['unit']} now{used}; to be {value['asked']:g}"
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(document: QuotaDocument) -> str:
     from cloudgpu.cli.render import paragraph, table
 
     rows = [
@@ -110,9 +113,9 @@ def _text(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _alike(quotas: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+def _alike(quotas: list[QuotaLimit]) -> list[tuple[QuotaLimit, list[str]]]:
     """Return each limit once with the regions in which it is the same, used alike."""
-    found: dict[tuple[Any, ...], tuple[dict[str, Any], list[str]]] = {}
+    found: dict[tuple[Any, ...], tuple[QuotaLimit, list[str]]] = {}
     for quota in quotas:
         key = (quota["code"], quota["used"], quota["limit"])
         found.setdefault(key, (quota, []))[1].append(quota["region"])

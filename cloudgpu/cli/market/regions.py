@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.catalog.regions import Question
+    from cloudgpu.views.documents.market.market import Region, RegionsDocument
 
 
 def command(
@@ -44,7 +45,7 @@ def command(
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _text(document: dict[str, Any], question: Question) -> str:
+def _text(document: RegionsDocument, question: Question) -> str:
     from cloudgpu.cli.render import paragraph, table
     from cloudgpu.control.catalog.regions import sources
 
@@ -56,8 +57,8 @@ def _text(document: dict[str, Any], question: Question) -> str:
     if question.gpu:
         columns += [
             ("$/H", [_price(row) for row in rows]),
-            ("TYPE", [row["instance_type"] for row in rows]),
-            ("ZONE", [row["zone"] for row in rows]),
+            ("TYPE", [row["instance_type"] or "" for row in rows]),
+            ("ZONE", [row["zone"] or "" for row in rows]),
         ]
     headings = [heading for heading, _ in columns]
     cells = [[column[number] for _, column in columns] for number in range(len(rows))]
@@ -72,11 +73,11 @@ def _text(document: dict[str, Any], question: Question) -> str:
     return "\n".join([table(cells, headings, right=right), *([""] if said else []), *said])
 
 
-def _ping(row: dict[str, Any]) -> str:
+def _ping(row: Region) -> str:
     return "-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}"
 
 
-def _price(row: dict[str, Any]) -> str:
+def _price(row: Region) -> str:
     from cloudgpu.cli.render import dollars
 
-    return dollars(row["price"]["usd_per_hour"], 4)
+    return dollars(row["price"] and row["price"]["usd_per_hour"], 4)

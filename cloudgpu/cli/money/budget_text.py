@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import paragraph, table, wrapped
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.budgets import (
+        AlertRun,
+        BudgetCheckDocument,
+        BudgetSetDocument,
+        BudgetStatus,
+        BudgetTestDocument,
+        Delivery,
+    )
+    from cloudgpu.views.documents.money.report import SentReportDocument
+
 WIDEST_NAME = 18
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
-def table_of(values: Sequence[Value]) -> str:
+def table_of(values: Sequence[BudgetStatus]) -> str:
     """Return a line for each budget, and below it what it is about; empty for none."""
     if not values:
         return ""
@@ -38,7 +48,7 @@ def table_of(values: Sequence[Value]) -> str:
     return "\n".join([heading, *below])
 
 
-def set_text(value: Value) -> str:
+def set_text(value: BudgetSetDocument) -> str:
     """Return what was set, how it stands, and what it replaced."""
     one, before = value["budget"], value["replaced"]
     lines = [table_of([one])]
@@ -54,7 +64,7 @@ def set_text(value: Value) -> str:
     return "\n".join(lines)
 
 
-def check_text(value: Value, every: str) -> str:
+def check_text(value: BudgetCheckDocument, every: str) -> str:
     """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
     from cloudgpu.control.budgets.commands import said_stops
 
@@ -71,15 +81,13 @@ def check_text(value: Value, every: str) -> str:
     return "\n".join([*lines, *_told(value["alerts"])])
 
 
-def sent_text(value: Value) -> str:
-    """Return who has what was sent, and who does not; or why nothing was."""
-    if value.get("nothing_sent"):
-        return paragraph(value["nothing_sent"])
+def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
+    """Return who has what was sent, and who does not."""
     lines = [f"{receiver} has it." for receiver in value["sent"]]
     return "\n".join([*lines, *(paragraph(f"{one['receiver']} has not: {one['why']}") for one in value["failed"])])
 
 
-def _told(alerts: Value | None) -> list[str]:
+def _told(alerts: AlertRun | None) -> list[str]:
     if alerts is None:
         return []
     lines = [paragraph(f"Wrong now: {title}.") for title in alerts["lasting"]]
@@ -87,7 +95,7 @@ def _told(alerts: Value | None) -> list[str]:
     return lines + [paragraph(f"Could not tell {one['receiver']}: {one['why']}") for one in alerts["failed"]]
 
 
-def _overshoot(one: Value, every: str) -> str:
+def _overshoot(one: BudgetStatus, every: str) -> str:
     over = _amount(one["overshoot_usd"])
     return (
         f"{one['name']} stops machines once it is spent. Judged every {every}, it can be passed by up to {over} at "
@@ -95,7 +103,7 @@ def _overshoot(one: Value, every: str) -> str:
     )
 
 
-def _about(one: Value) -> str:
+def _about(one: BudgetStatus) -> str:
     parts = [one["scope"], ", ".join(one["actions"])]
     parts += [] if one["tz"] == "UTC" else [one["tz"]]
     parts += [] if one["amount"] is None else [_rate(one)]
@@ -106,11 +114,11 @@ def _about(one: Value) -> str:
     return wrapped("; ".join(parts), "  ", "  ")
 
 
-def _rate(one: Value) -> str:
-    return f"{Decimal(one['amount']):,f} {one['currency']} at {one['per_usd']} of {one['rate_as_of']}"
+def _rate(one: BudgetStatus) -> str:
+    return f"{Decimal(one['amount'] or 0):,f} {one['currency']} at {one['per_usd']} of {one['rate_as_of']}"
 
 
-def _lasts(one: Value) -> str:
+def _lasts(one: BudgetStatus) -> str:
     if one["passed"]:
         return "spent"
     return "yes" if one["empty_in_s"] is None else duration_text(one["empty_in_s"])

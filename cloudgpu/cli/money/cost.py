@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostWish
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 
 class CostFormat(StrEnum):
@@ -148,7 +149,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
             why="This takes a ledger that is in doubt for the true one",
         )
 
-    value: dict[str, Any] = verified(session, agree=agree)
+    value = verified(session, agree=agree)
     whole = f"The ledger is whole: {value['lines']} lines, every hash right."
     shown = Format.JSON if output is CostFormat.JSON else Format.TEXT
     emit(shown, value, _settled(value) if value["settled"] else whole)
@@ -156,7 +157,7 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _settled(value: dict[str, Any]) -> str:
+def _settled(value: VerifyDocument) -> str:
     """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
     from cloudgpu.cli.machines.accounts_text import asked_lines
     from cloudgpu.cli.render import paragraph

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import paragraph, rounded, table
 from cloudgpu.core.values.money import Money
@@ -12,8 +12,8 @@ from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostSum, Projection
 
-Document = dict[str, Any]
 WIDTH = 80
 NARROWEST = 12  # characters that a name is left, however wide the numbers are
 FEW = 6  # names, or reasons, that are told one by one
@@ -27,7 +27,7 @@ _HEADS = {
 _MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated more than 180 days before"}
 
 
-def cost_text(document: Document, currency: Currency | None) -> str:
+def cost_text(document: CostDocument, currency: Currency | None) -> str:
     """Return the table with its totals, and below it what they do not say; empty where nothing was spent."""
     if not document["groups"]:
         return _nothing(document)
@@ -39,7 +39,7 @@ def cost_text(document: Document, currency: Currency | None) -> str:
 class _Amounts:
     """Shows amounts, all of one answer with the same digits after the point."""
 
-    def __init__(self, currency: Currency | None, document: Document) -> None:
+    def __init__(self, currency: Currency | None, document: CostDocument) -> None:
         self.currency = currency
         largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
         self.more = 2 if largest < FINE else 0
@@ -56,20 +56,21 @@ class _Amounts:
         return self(text, more) if self.currency is None else f"{self(text, more)} {self.currency.code}"
 
 
-def _nothing(document: Document) -> str:
+def _nothing(document: CostDocument) -> str:
     if document["since"] is None and document["until"] is None:
         return "Nothing has been spent yet, as far as this ledger knows; no cloud was asked."
     return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was asked.")
 
 
-def _table(document: Document, shown: _Amounts) -> str:
-    every = (*document["groups"], document["total"])
+def _table(document: CostDocument, shown: _Amounts) -> str:
+    every: tuple[CostSum, ...] = (*document["groups"], document["total"])
     code = f" {shown.currency.code}" if shown.currency else ""
     heads = ["HOURS", f"COST{code}"]
     columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
-        columns += [_known(every, name, shown) for name in ("on_demand_usd", "saved_usd")]
+        columns.append(_known((one["on_demand_usd"] for one in every), shown))
+        columns.append(_known((one["saved_usd"] for one in every), shown))
     while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -78,7 +79,7 @@ def _table(document: Document, shown: _Amounts) -> str:
     return _aligned(head, _names(document), heads, columns)
 
 
-def _names(document: Document) -> list[str]:
+def _names(document: CostDocument) -> list[str]:
     return [*(one["name"] or "(none)" for one in document["groups"]), "total"]
 
 
@@ -94,7 +95,7 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
-def _marked(every: Sequence[Document], shown: _Amounts) -> list[str]:
+def _marked(every: Sequence[CostSum], shown: _Amounts) -> list[str]:
     """Return what each costs; its marks stand behind the last digit, so that the digits are under one another."""
     marks = [f"{'+' if one['without_price'] and one['usd'] is not None else ''}{one['marks']}" for one in every]
     marks = [
@@ -104,11 +105,11 @@ def _marked(every: Sequence[Document], shown: _Amounts) -> list[str]:
     return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]
 
 
-def _known(every: Sequence[Document], name: str, shown: _Amounts) -> list[str]:
-    return ["" if one[name] is None else shown(one[name]) for one in every]
+def _known(amounts: Iterable[str | None], shown: _Amounts) -> list[str]:
+    return ["" if one is None else shown(one) for one in amounts]
 
 
-def _ranges(document: Document, shown: _Amounts) -> str:
+def _ranges(document: CostDocument, shown: _Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
     every = zip(_names(document), (*document["groups"], document["total"]), strict=True)
     found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
@@ -122,7 +123,7 @@ def _short(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _notes(document: Document, shown: _Amounts) -> Iterator[str]:
+def _notes(document: CostDocument, shown: _Amounts) -> Iterator[str]:
     yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
     yield _sentences(_missing(document), _uncounted(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
@@ -138,8 +139,8 @@ def _sentences(*found: str) -> str:
     return "\n".join(paragraph(one) for one in found if one)
 
 
-def _period(document: Document) -> str:
-    since, until = (document[name] and f"{document[name][:16]}Z" for name in ("since", "until"))
+def _period(document: CostDocument) -> str:
+    since, until = (moment and f"{moment[:16]}Z" for moment in (document["since"], document["until"]))
     return " ".join(filter(None, [f"from {since}" if since else "", f"until {until}" if until else ""]))
 
 
@@ -148,12 +149,12 @@ def _few(names: list[str]) -> str:
     return f"{', '.join(names[:FEW])}{more}"
 
 
-def _missing(document: Document) -> str:
+def _missing(document: CostDocument) -> str:
     number = document["total"]["without_price"]
     return f"+ {number} without a price, in no sum: {_few(document['unpriced'])}." if number else ""
 
 
-def _uncounted(document: Document) -> str:
+def _uncounted(document: CostDocument) -> str:
     """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
     now = document["as_of"]
     long = (one for one in document["uncounted"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
@@ -165,7 +166,7 @@ def _minutes(since: str, until: str) -> float:
     return (from_iso(until) - from_iso(since)).total_seconds() / 60
 
 
-def _doubts(document: Document) -> str:
+def _doubts(document: CostDocument) -> str:
     reasons = document["total"]["reasons"]
     if not reasons:
         return ""
@@ -173,15 +174,15 @@ def _doubts(document: Document) -> str:
     return f"Because: {'; '.join(reasons[:FEW])}.{more}"
 
 
-def _marks(document: Document) -> str:
+def _marks(document: CostDocument) -> str:
     found = document["total"]["marks"]
     return f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
 
 
-def _lost(document: Document, shown: _Amounts) -> str:
+def _lost(document: CostDocument, shown: _Amounts) -> str:
     found = []
-    for name, what in (("interrupted", "run"), ("failed", "failed launch")):
-        one = document[name]
+    lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
+    for name, what, one in lost:
         many = {"run": "runs", "failed launch": "failed launches"}[what] if one["number"] != 1 else what
         if one["number"]:
             found.append(f"{one['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
@@ -189,7 +190,7 @@ def _lost(document: Document, shown: _Amounts) -> str:
     return f"In it: {'; '.join(found)}." if found else ""
 
 
-def _uncompared(document: Document) -> str:
+def _uncompared(document: CostDocument) -> str:
     total = document["total"]
     number = total["without_on_demand"]
     if not number or total["on_demand_usd"] is None:
@@ -197,34 +198,39 @@ def _uncompared(document: Document) -> str:
     return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
 
 
-def _to_come(document: Document, shown: _Amounts) -> str:
+def _to_come(document: CostDocument, shown: _Amounts) -> str:
     burn, found = document["burn"], document["projected"]
-    if found is None or not any(Decimal(value) for name, value in burn.items()):
+    if found is None or not (Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)):
         return ""
-    parts = {"machines": "machines that run", "stopped": "stopped machines", "kept": "what is kept"}
-    each = [
-        f"{what} {shown.with_code(burn[f'{part}_usd_per_hour'], 2)}"
-        for part, what in parts.items()
-        if Decimal(burn[f"{part}_usd_per_hour"])
-    ]
+    each = [f"{what} {shown.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
     missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
     now = f"now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({', '.join(each) or 'nothing known'}{missing})"
-    whens = {
-        "end_of_day": "at the end of the day",
-        "end_of_month": "at the end of the month",
-        "leases_end": "at the leases' end",
-        "renew_until": "at renew-until",
-    }
-    rows = [[whens[goal], _range(one, shown)] for goal, one in found.items() if goal in whens]
+    rows = [
+        ["at the end of the day", _range(found["end_of_day"], shown)],
+        ["at the end of the month", _range(found["end_of_month"], shown)],
+        ["at the leases' end", _range(found["leases_end"], shown)],
+        ["at renew-until", _range(found["renew_until"], shown)],
+    ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}\n{paragraph(found['assumption'])}"
 
 
-def _budgets(document: Document, shown: _Amounts) -> str:
+def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
+    """Return what of the burn rate is not zero, in words and in dollars an hour."""
+    parts = [
+        ("machines that run", burn["machines_usd_per_hour"]),
+        ("stopped machines", burn["stopped_usd_per_hour"]),
+        ("what is kept", burn["kept_usd_per_hour"]),
+    ]
+    return [(what, amount) for what, amount in parts if Decimal(amount)]
+
+
+def _budgets(document: CostDocument, shown: _Amounts) -> str:
     """Return how long each budget lasts, one sentence each."""
     found = []
     for one in document["budgets"]:
-        seconds = one["empty_at"] and (from_iso(one["empty_at"]) - from_iso(document["as_of"])).total_seconds()
+        empty = one["empty_at"]
+        seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
         left = f"{shown.with_code(one['left_usd'])} of {shown.with_code(one['limit_usd'])} left"
         over = Decimal(one["left_usd"]) <= 0
@@ -232,13 +238,13 @@ def _budgets(document: Document, shown: _Amounts) -> str:
     return _sentences(*found)
 
 
-def _sustained(document: Document, shown: _Amounts) -> Iterator[str]:
+def _sustained(document: CostDocument, shown: _Amounts) -> Iterator[str]:
     for one in document["sustained_use"]:
         where = f"{one['what']} in {one['region']}, account {one['account']}"
         yield f"Sustained use, {one['month']}: {shown.with_code(one['usd'])} less for {where}, {one['reason']}."
 
 
-def _credits(document: Document, shown: _Amounts) -> str:
+def _credits(document: CostDocument, shown: _Amounts) -> str:
     found = document["credits"]
     if found is None:
         return ""
@@ -249,13 +255,13 @@ def _credits(document: Document, shown: _Amounts) -> str:
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 
 
-def _range(one: Document, shown: _Amounts) -> str:
+def _range(one: Projection, shown: _Amounts) -> str:
     if one["low_usd"] == one["high_usd"]:
         return shown.with_code(one["usd"])
     return f"{shown.with_code(one['usd'])} ({shown(one['low_usd'])} to {shown(one['high_usd'])})"
 
 
-def _currency(document: Document) -> str:
+def _currency(document: CostDocument) -> str:
     rate = document["currency"]
     if rate is None:
         return ""
@@ -263,7 +269,7 @@ def _currency(document: Document) -> str:
     return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
-def _fees(document: Document, shown: _Amounts) -> str:
+def _fees(document: CostDocument, shown: _Amounts) -> str:
     fees = document["fees"]
     if fees["total_usd"] is None:
         return str(fees["sentence"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
 from cloudgpu.control.cost.exports import Form
 from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.reconcile import ExportDocument
 
 
 def command(
@@ -48,7 +51,7 @@ def command(
         tell(f"{done['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
 
 
-def _said(done: dict[str, Any]) -> str:
+def _said(done: ExportDocument) -> str:
     from cloudgpu.cli.render import dollars
 
     where = f" written to {done['file']}" if done["file"] else ""

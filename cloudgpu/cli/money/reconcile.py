@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
 
 WIDEST = 24  # characters of a name in the table
 
@@ -45,7 +48,7 @@ def command(
         emit(Format(output), value, _text(value))
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: ReconcileDocument) -> str:
     from cloudgpu.cli.render import dollars, paragraph, table
 
     rows = [
@@ -64,11 +67,11 @@ def _text(value: dict[str, Any]) -> str:
     return "\n".join([_head(value), "", shown, "", *said])
 
 
-def _head(value: dict[str, Any]) -> str:
+def _head(value: ReconcileDocument) -> str:
     from cloudgpu.cli.render import paragraph
     from cloudgpu.core.values.times import minute
 
-    if value["since"] is None:
+    if value["since"] is None or value["until"] is None:
         return paragraph(
             f"{value['file']}: {value['rows']} rows, none of them for use, so there is nothing to compare."
         )
@@ -77,7 +80,7 @@ def _head(value: dict[str, Any]) -> str:
     return paragraph(f"{period}, {value['rows']} rows of {', '.join(value['providers'])}.{rates}")
 
 
-def _reasons(value: dict[str, Any]) -> list[str]:
+def _reasons(value: ReconcileDocument) -> list[str]:
     found = []
     for one in value["resources"]:
         parts = [f"{part['kind']} {_signed(part['usd'])} ({part['why']})" for part in one["reasons"]]
@@ -86,7 +89,7 @@ def _reasons(value: dict[str, Any]) -> list[str]:
     return found
 
 
-def _rest(value: dict[str, Any]) -> list[str]:
+def _rest(value: ReconcileDocument) -> list[str]:
     from cloudgpu.cli.render import dollars
 
     said = []
@@ -99,7 +102,7 @@ def _rest(value: dict[str, Any]) -> list[str]:
     return said
 
 
-def _rows(value: dict[str, Any]) -> str:
+def _rows(value: OtherLedgers) -> str:
     return "1 row is" if value["rows"] == 1 else f"{value['rows']} rows are"
 
 
@@ -114,13 +117,14 @@ def _short(name: str) -> str:
     return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
 
 
-def _write_csv(value: dict[str, Any]) -> None:
+def _write_csv(value: ReconcileDocument) -> None:
     from cloudgpu.views.exports.plain import plain_cells, write_csv
 
     names = ("id", "name", "provider", "ours_usd", "ours_low_usd", "ours_high_usd", "theirs_usd", "gap_usd", "likely")
-    rows = [{**{name: one[name] for name in names}, "reasons": _plain(one)} for one in value["resources"]]
+    rows: list[dict[str, object]] = [{**one, "reasons": _plain(one)} for one in value["resources"]]
+    rows = [{name: one[name] for name in (*names, "reasons")} for one in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))
 
 
-def _plain(one: dict[str, Any]) -> list[str]:
+def _plain(one: ReconciledResource) -> list[str]:
     return [f"{part['kind']} {part['usd']}: {part['why']}" for part in one["reasons"]]

@@ -96,10 +96,12 @@ def _check_sent(form: Form, to: str | None) -> None:
 
 def _send(session: Session, document: dict[str, Any], output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
+    from cloudgpu.cli.render import paragraph
     from cloudgpu.control.cost.report_delivery import sent_report
 
     value = sent_report(session, document)
-    emit(output, value, sent_text(value))
+    nothing = value["nothing_sent"]
+    emit(output, value, sent_text(value) if nothing is None else paragraph(nothing))
     if value["failed"]:
         raise typer.Exit(8)
 

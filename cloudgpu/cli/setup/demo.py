@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, StopUnproved
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
     return {"machine": row["name"], "cell_output": cell, "activity": activity, **costs, "left": proof}
 
 
-def _launch(session: Session, story: _Story) -> dict[str, Any]:
+def _launch(session: Session, story: _Story) -> Machine:
     from cloudgpu.cli.machines.planned import plan
     from cloudgpu.control.inputs.launch_request import Wish
     from cloudgpu.control.launch.budget_preview import planned
@@ -134,14 +135,14 @@ def _launch(session: Session, story: _Story) -> dict[str, Any]:
     story.say(plan(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
-    address = row["address"]
+    address = fact(row["address"])
     story.detail(f"{row['name']} runs at {address['host']} port {address['port']}; its tags:")
-    tags = session.provider_of(row).get(row["provider_id"]).tags
+    tags = session.provider_of(row).get(fact(row["provider_id"])).tags
     story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
     return row
 
 
-def _work(session: Session, row: dict[str, Any], story: _Story) -> tuple[str, str]:
+def _work(session: Session, row: Machine, story: _Story) -> tuple[str, str]:
     from cloudgpu.access.jupyter.notebook import run_cell
     from cloudgpu.control.access.jupyter import JupyterTunnel, agent_status
 

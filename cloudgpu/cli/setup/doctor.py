@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.setup.live_check import Trial
     from cloudgpu.core.model.checks import Check
+    from cloudgpu.views.documents.setup.doctor import LiveCheck
 
 MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
 
@@ -59,7 +60,7 @@ def command(
         raise typer.Exit(code)
 
 
-def _live(*, yes: bool, **asked: str | None) -> tuple[dict[str, Any], list[Trial]]:
+def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
     from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
 
@@ -97,7 +98,7 @@ def _checks_text(checks: Sequence[Check], failed: int, *, live: bool) -> str:
     return "\n".join(lines)
 
 
-def _live_text(document: dict[str, Any]) -> str:
+def _live_text(document: LiveCheck) -> str:
     from cloudgpu.cli.render import dollars, facts
 
     lines = []

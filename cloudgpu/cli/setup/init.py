@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from cloudgpu.control.setup.init import Draft, Found, Host
+    from cloudgpu.views.documents.setup.init import InitDocument
 
 T = TypeVar("T")
 QUESTIONS = {
@@ -249,7 +249,7 @@ def _show(made: Draft) -> None:
     sys.stderr.write(f"{made.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
 
 
-def _value(made: Draft) -> dict[str, Any]:
+def _value(made: Draft) -> InitDocument:
     from cloudgpu.config.credentials import find_credentials
     from cloudgpu.control.setup.init import missing_extras
 
@@ -257,12 +257,14 @@ def _value(made: Draft) -> dict[str, Any]:
         "file": str(made.found.home.config_file),
         "written": made.changed,
         "diff": list(made.diff),
-        "credentials": [asdict(one) for one in find_credentials(os.environ)],
+        "credentials": [
+            {"provider": one.provider, "what": one.what, "where": one.where} for one in find_credentials(os.environ)
+        ],
         "missing_extras": list(missing_extras()),
     }
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: InitDocument) -> str:
     lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
     lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
     if not value["credentials"]:

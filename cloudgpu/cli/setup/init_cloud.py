@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.errors import InvalidRequest
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.setup.cloud_account import Preparation
     from cloudgpu.core.model.account import BudgetAlert, RolePart
+    from cloudgpu.views.documents.setup.init import AccountBudget, InitCloudDocument
 
 
 # What a machine may do under its role, by cloud.
@@ -157,15 +157,15 @@ def _show_uses(made: Preparation, name: str) -> None:
 
 def _roles(made: Preparation) -> str:
     role, timer = (one.parts[0].name if one else None for one in (made.role, made.timer))
-    return _both({"role": role, "timer_role": timer})
+    return _both(role, timer)
 
 
-def _both(value: dict[str, Any]) -> str:
+def _both(role: str | None, timer: str | None) -> str:
     """Return the roles' names, and the verb that goes with them."""
-    return f"{value['role']} is" if value["timer_role"] is None else f"{value['role']} and {value['timer_role']} are"
+    return f"{role} is" if timer is None else f"{role} and {timer} are"
 
 
-def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[str, Any]:
+def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
     return {
         "cloud": made.kind,
         "account": made.account,
@@ -175,17 +175,20 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> dict[
         "made": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
         "budget": None if removed or made.budget is None else _budget_value(made.budget),
-        "findings": [asdict(one) for one in made.findings],
+        "findings": [
+            {"what": one.what, "good": one.good, "says": one.says, "next": one.next, "needed": one.needed}
+            for one in made.findings
+        ],
         "file": str(made.draft.found.home.config_file),
         "written": made.draft.changed,
     }
 
 
-def _budget_value(budget: BudgetAlert) -> dict[str, Any]:
+def _budget_value(budget: BudgetAlert) -> AccountBudget:
     return {"per_month_usd": f"{budget.per_month.dollars:f}", "emails": list(budget.emails)}
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: InitCloudDocument) -> str:
     kind = value["cloud"]
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
     if not value["made"] and not value["removed"]:
@@ -193,9 +196,10 @@ def _text(value: dict[str, Any]) -> str:
         return "\n".join([*wrote, nothing, *[f"Next: cloudgpu doctor --provider {kind}"] * bool(wrote)])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
-        gone = [f"{_both(value)} gone."] * (value["role"] is not None and value["removed"] != ["budget"])
+        roles_went = value["role"] is not None and value["removed"] != ["budget"]
+        gone = [f"{_both(value['role'], value['timer_role'])} gone."] * roles_went
         gone += ["The budget is gone."] * ("budget" in value["removed"])
         return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
     mails = [f"The budget is there: it mails {_named(value['budget']['emails'])}."] if value["budget"] else []
-    roles = [f"{_both(value)} there."] * (value["role"] is not None)
+    roles = [f"{_both(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
     return "\n".join([*wrote, *roles, *mails, f"Next: cloudgpu doctor --provider {kind}"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.control.setup.retire_account import Farewell
+    from cloudgpu.views.documents.setup.init import ForgetDocument
 
 
 def retire(account: str, *, yes: bool, output: Format) -> None:
@@ -27,7 +28,7 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
     emit(output, value, _text(value, farewell))
 
 
-def _shown(value: dict[str, Any]) -> str:
+def _shown(value: ForgetDocument) -> str:
     what = f"account {value['account']} ({value['provider']})"
     what = what if value["host"] is None else f"host {value['host']} of {what}"
     lines = [f"Forgets {what}", f"  machines in the ledger: {_machines(value)}"]
@@ -47,13 +48,13 @@ def _shown(value: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _machines(value: dict[str, Any]) -> str:
+def _machines(value: ForgetDocument) -> str:
     count, last = value["machines"], value["last_ended"]
     ended = "all ended" if not value["lost"] else f"{count - len(value['lost'])} ended"
     return f"{count}, {ended}, the last at {last}" if last else str(count)
 
 
-def _text(value: dict[str, Any], farewell: Farewell) -> str:
+def _text(value: ForgetDocument, farewell: Farewell) -> str:
     name = value["account"]
     if value["host"] is not None:
         lost = ", ".join(one["name"] for one in value["lost"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, confirm, emit, open_here
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.init import RenameDocument
 
 
 def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
@@ -23,7 +26,7 @@ def rename_place(old: str, new: str, *, yes: bool, output: Format) -> None:
     emit(output, value, f"{old} is called {new} now." + (f" Found there: {machines}." if machines else ""))
 
 
-def _shown(value: dict[str, Any], old: str) -> str:
+def _shown(value: RenameDocument, old: str) -> str:
     what = f"account {old}" if value["host"] is None else f"host {value['host']} of account {value['account']}"
     machines = ", ".join(value["machines"]) or "none that runs or is kept"
     lines = [f"Renames {what} to {value['new']}", f"  its machines: {machines}"]

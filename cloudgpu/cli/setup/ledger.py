@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument, RestoreDocument
 
 
 class Action(StrEnum):
@@ -93,7 +94,7 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
     emit(output, value, "\n".join(_moved(value)))
 
 
-def _moved(value: dict[str, Any]) -> list[str]:
+def _moved(value: LedgerMoveDocument) -> list[str]:
     where = f"{value['to']}: {value['lines']} lines"
     if value["followed"]:
         said = [f"The ledger stands at {where}."]
@@ -121,7 +122,7 @@ def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, out
     emit(output, value, "\n".join(_said(value)))
 
 
-def _said(value: dict[str, Any]) -> list[str]:
+def _said(value: RestoreDocument) -> list[str]:
     said = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
     if value["aside"]:
         said.append(f"The one before is set aside: {value['aside']}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.errors import AuthFailed, InvalidRequest
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.ledger import TeamLedgerDocument
 
 _Names = list[str] | None
 
@@ -50,7 +53,7 @@ def command(
         raise typer.Exit(AuthFailed.exit_code)
 
 
-def _lines(value: dict[str, Any]) -> list[str]:
+def _lines(value: TeamLedgerDocument) -> list[str]:
     members, payers = value["members_role"], value["payers_role"]
     stands = "is" if value["stands"] else "is not yet"
     lines = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.storage import NamedResource
 
 
 class Action(StrEnum):
@@ -76,7 +78,7 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
     emit(output, value, _said(value, row) + (f"\n{_CUT}." if goes_on else ""))
 
 
-def _said(value: dict[str, Any], row: dict[str, Any]) -> str:
+def _said(value: NamedResource, row: Machine) -> str:
     from cloudgpu.cli.storage.retained import monthly
 
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,16 +14,16 @@ from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-Value = dict[str, Any]
+    from cloudgpu.views.documents.machines.storage import NamedResource
 
 
 def listing(session: Session, word: str, output: Format) -> None:
     """Print the images or volumes of this ledger; leave with 8 when a part did not answer."""
-    from cloudgpu.control.resources.named import named, things_value
+    from cloudgpu.control.resources.named import images_value, leftover_value, named, volumes_value
 
-    document = things_value(named(session, Kind(word)), Kind(word))
-    emit(output, document, _table(document[f"{word}s"], word, session))
+    found = named(session, Kind(word))
+    document = images_value(found) if Kind(word) is Kind.IMAGE else volumes_value(found)
+    emit(output, document, _table([leftover_value(one) for one in found.items], word, session))
     for gap in document["unanswered"]:
         tell(gap_text(gap["scope"], gap["why"]))
     if document["unanswered"]:
@@ -44,7 +44,7 @@ def removal(session: Session, word: str, name: str | None, region: str | None, *
     emit(output, {"removed": leftover_value(thing)}, f"The {word} {thing.name} is gone.")
 
 
-def monthly(value: Value) -> str:
+def monthly(value: NamedResource) -> str:
     """Return what something kept costs a month, in words; `at most` for what is billed by what is used of it."""
     if value["usd_per_month"] is None:
         return "price not known"
@@ -52,7 +52,7 @@ def monthly(value: Value) -> str:
     return f"{at_most}{dollars(value['usd_per_month'])} a month"
 
 
-def _table(values: list[Value], word: str, session: Session) -> str:
+def _table(values: list[NamedResource], word: str, session: Session) -> str:
     if not values:
         return f"No {word} is kept."
     names = {row["provider_id"]: row["name"] for row in session.ledger.machines() if row["provider_id"]}
@@ -70,7 +70,7 @@ def _table(values: list[Value], word: str, session: Session) -> str:
     return table(rows, ["NAME", "AT", "WHERE", "SIZE", "$/MONTH", "USED BY" if word == "volume" else ""], right=(3,))
 
 
-def _used_by(value: Value, names: dict[str, str]) -> str:
+def _used_by(value: NamedResource, names: dict[str, str]) -> str:
     if not value["ready"]:
         return "being made"
     holder = value["attached_to"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.errors import InvalidRequest
 
-Row = dict[str, Any]
 NAMED = 5  # machines in a sentence
 
 
@@ -43,7 +42,7 @@ def check_whole(held: Mapping[str, Held]) -> None:
             raise one.broken
 
 
-def unresolved(held: Mapping[str, Held], rows: Sequence[Row]) -> tuple[str, ...]:
+def unresolved(held: Mapping[str, Held], rows: Sequence[Machine]) -> tuple[str, ...]:
     """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
     fault = {one.name: one.fault for one in held.values() if one.policy is None}
     names: dict[str, list[str]] = {name: [] for name in fault}

@@ -9,14 +9,14 @@ from typing import Any
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.file import limits_from, policy_from
 from cloudgpu.config.policies.find import Found
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.limits import Limits, joined
 
-Row = Mapping[str, Any]
 Terms = Mapping[str, Any]
 _AT_LAUNCH = "the ledger, as the home that launched it last read it"
 
 
-def is_from(home: str, row: Row) -> bool:
+def is_from(home: str, row: Machine) -> bool:
     """Say whether this home has launched a machine: its files are the ones that count. `home` is its `home_id`."""
     terms = row.get("terms")
     return terms is not None and bool(terms["home"] == home)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import told_if_gone
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
@@ -11,6 +11,7 @@ from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, do
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.checks import gravest
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.network import ANYWHERE, cidr_wish, is_behind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import changing
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from cloudgpu.providers.abilities import Reachable
+    from cloudgpu.views.documents.machines.access import AllowDocument, SkippedMachine, SshRule
 
-Row = dict[str, Any]
-Document = dict[str, Any]
 CALLER = "caller"
 WITHIN_S = 60
 
@@ -48,12 +48,12 @@ def network_of(typed: str | None, *, anywhere: bool = False) -> str | None:
 class _Moves:
     """What became of each machine so far."""
 
-    machines: list[Document] = field(default_factory=list)
-    skipped: list[Document] = field(default_factory=list)
+    machines: list[SshRule] = field(default_factory=list)
+    skipped: list[SkippedMachine] = field(default_factory=list)
     faults: list[CloudgpuError] = field(default_factory=list)
 
 
-def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Document, CloudgpuError | None]:
+def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDocument, CloudgpuError | None]:
     """Open SSH to `cidr` (None: this client's public address) instead of where the caller came from before.
 
     For the machine called `name`, else for every living one whose provider has such rules; the others are skipped and
@@ -72,7 +72,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
     for row, keeper in _kept(session, rows, cidr, moves):
         try:
             with told_if_gone(session, row), alone(session, row):
-                before = keeper.allowed(row["provider_id"])  # the cloud first: without it no address is needed
+                before = keeper.allowed(fact(row["provider_id"]))  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
                 with changing(f"Who may reach {row['name']} may have changed already. Run the same command again."):
                     moves.machines.append(_moved(row, keeper, _label(session, row), cidr, before, known))
@@ -88,23 +88,23 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[Documen
             moves.faults.append(fault)
     code = gravest(fault.exit_code for fault in moves.faults)
     failed = [fault.as_dict() for fault in moves.faults]
-    document = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
+    document: AllowDocument = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
     return document, next((fault for fault in moves.faults if fault.exit_code == code), None)
 
 
-def _told_apart(session: Session, rows: Sequence[Row]) -> tuple[list[Row], list[Document]]:
+def _told_apart(session: Session, rows: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
     law = law_of(session)
     ours = [row for row in rows if law.owns(row) or let_in(session, row) is not None]
     return ours, [{"name": row["name"], "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
 
 
-def alone(session: Session, row: Row) -> AbstractContextManager[None]:
+def alone(session: Session, row: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
     return session.hold(f"doors-{row['account']}", wait=WITHIN_S)
 
 
-def _named(session: Session, name: str, cidr: str | None) -> Row:
+def _named(session: Session, name: str, cidr: str | None) -> Machine:
     row = session.find(name)
     if let_in(session, row) is None:  # a colleague it is shared with moves their own address, and no other
         check_may(session, row, "let anybody in to")
@@ -120,9 +120,11 @@ def _named(session: Session, name: str, cidr: str | None) -> Row:
     return row
 
 
-def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves) -> list[tuple[Row, Reachable]]:
+def _kept(
+    session: Session, rows: Sequence[Machine], cidr: str | None, moves: _Moves
+) -> list[tuple[Machine, Reachable]]:
     """Return the machines that have a rule to be moved, and write down why the others have none."""
-    found: list[tuple[Row, Reachable]] = []
+    found: list[tuple[Machine, Reachable]] = []
     for row in rows:
         try:
             keeper = doorkeeper(session, row)
@@ -138,24 +140,24 @@ def _kept(session: Session, rows: Sequence[Row], cidr: str | None, moves: _Moves
     return found
 
 
-def _label(session: Session, row: Row) -> str:
+def _label(session: Session, row: Machine) -> str:
     """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
     return label_of(row, own_key(session)) if let_in(session, row) else CALLER
 
 
 def _moved(
-    row: Row, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Row]
-) -> Document:
+    row: Machine, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Machine]
+) -> SshRule:
     machine = row["provider_id"]
-    keeper.allow(machine, label, cidr)  # also where it seems so: a crash may have left the old rule beside it
+    keeper.allow(fact(machine), label, cidr)  # also where it seems so: a crash may have left the old rule beside it
     for other in before:
         if _is_of_the_dead(other, known):
-            keeper.allow(machine, other, None)
+            keeper.allow(fact(machine), other, None)
     was = before.get(label)
     return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
 
 
-def _is_of_the_dead(label: str, known: dict[str, Row]) -> bool:
+def _is_of_the_dead(label: str, known: dict[str, Machine]) -> bool:
     """Say whether a colleague's address was let in for a machine of this ledger that has ended."""
     owner = known.get(label.partition(".")[0])
     return owner is not None and owner["ended"] is not None

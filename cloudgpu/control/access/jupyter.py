@@ -17,6 +17,7 @@ from cloudgpu.control.access.reach import check_reachable, moved, reached
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_told
 from cloudgpu.control.network.reachability import closed
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.access import TunnelDocument
 
-Row = dict[str, Any]
 STATUS_WITHIN = 20.0
 SETUP_WITHIN = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
 SETUP_PAUSE_S = 5.0
@@ -68,7 +69,7 @@ class JupyterTunnel:
     gone, shows a wrong host key or refuses the login.
     """
 
-    def __init__(self, session: Session, row: Row, *, first_port: int = FIRST_PORT) -> None:
+    def __init__(self, session: Session, row: Machine, *, first_port: int = FIRST_PORT) -> None:
         self._session = session
         self._row = row
         self._first_port = first_port
@@ -111,7 +112,7 @@ class JupyterTunnel:
         """Jupyter's token."""
         return self.notebook.token
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> TunnelDocument:
         """Return the answer of `tunnel`, as of now."""
         return tunnel_value(self._row, self.notebook, in_background=False, pid=os.getpid())
 
@@ -164,14 +165,13 @@ class JupyterTunnel:
             self._session.tell(f"{fault.message} {fault.next} (the tunnel goes on when that is done)")
 
 
-def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
+def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:
     """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
 
     Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
     JupyterLab says itself that it is installing it.
     """
-    made = row["launched_at"] and from_iso(row["launched_at"])
-    until = made and made + SETUP_WITHIN
+    until = from_iso(row["launched_at"]) + SETUP_WITHIN if row["launched_at"] else None
     told: list[str] = []
     begun: list[datetime] = []
 
@@ -190,7 +190,7 @@ def setup_patience(session: Session, row: Row) -> Callable[[NotYet], bool]:
     return go_on
 
 
-def _is_set_up(session: Session, row: Row) -> bool:
+def _is_set_up(session: Session, row: Machine) -> bool:
     """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
     try:
         return isinstance(session.provider_of(row), Resolves)
@@ -198,13 +198,19 @@ def _is_set_up(session: Session, row: Row) -> bool:
         return bool(row["setup"])
 
 
-def tunnel_value(row: Row, notebook: Notebook, *, in_background: bool, pid: int) -> dict[str, Any]:
+def tunnel_value(row: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
     """Return the answer of `tunnel`; `pid` is the process that holds it."""
-    where = {"name": row["name"], "port": notebook.port, "url": notebook.url, "started": notebook.started}
-    return {**where, "background": in_background, "pid": pid}
+    return {
+        "name": row["name"],
+        "port": notebook.port,
+        "url": notebook.url,
+        "started": notebook.started,
+        "background": in_background,
+        "pid": pid,
+    }
 
 
-def start_background(session: Session, row: Row, *, first_port: int) -> tuple[Notebook, int]:
+def start_background(session: Session, row: Machine, *, first_port: int) -> tuple[Notebook, int]:
     """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
 
     Raises what kept the tunnel from coming up, in its own class.
@@ -224,7 +230,7 @@ def start_background(session: Session, row: Row, *, first_port: int) -> tuple[No
     return Notebook(running.port, server.token, server.started), running.pid
 
 
-def serve_background(session: Session, row: Row, *, first_port: int) -> None:
+def serve_background(session: Session, row: Machine, *, first_port: int) -> None:
     """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     try:
@@ -240,7 +246,7 @@ def serve_background(session: Session, row: Row, *, first_port: int) -> None:
         raise ended
 
 
-def agent_status(session: Session, row: Row) -> dict[str, Any]:
+def agent_status(session: Session, row: Machine) -> dict[str, Any]:
     """Return what the agent on the machine says of itself: activity and why, last active, lease.
 
     Raises Unreachable when the machine or its agent does not answer.

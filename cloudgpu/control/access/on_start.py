@@ -8,8 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class OnStart(StrEnum):
     FAILED = "failed"
 
 
-def on_start_of(session: Session, row: dict[str, Any], template: Template) -> OnStart | None:
+def on_start_of(session: Session, row: Machine, template: Template) -> OnStart | None:
     """Return how far the script of a machine is that was just reached; None where there is none, or nobody knows."""
     from cloudgpu.control.access.reach import reached
 
@@ -42,7 +43,7 @@ def on_start_of(session: Session, row: dict[str, Any], template: Template) -> On
     return None
 
 
-def wait_for_on_start(session: Session, row: dict[str, Any], template: Template) -> OnStart | None:
+def wait_for_on_start(session: Session, row: Machine, template: Template) -> OnStart | None:
     """Wait until the script has ended; return None where the template has none.
 
     Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `WITHIN`, and what `reached`
@@ -72,7 +73,7 @@ def _said(connection: Connection) -> tuple[OnStart, str]:
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text
 
 
-def _failed(row: dict[str, Any], template: Template, status: str) -> InvalidRequest:
+def _failed(row: Machine, template: Template, status: str) -> InvalidRequest:
     return InvalidRequest(
         f"{row['name']} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
         field="template",
@@ -81,7 +82,7 @@ def _failed(row: dict[str, Any], template: Template, status: str) -> InvalidRequ
     )
 
 
-def _still_running(row: dict[str, Any]) -> ProviderUnavailable:
+def _still_running(row: Machine) -> ProviderUnavailable:
     hours = int(WITHIN.total_seconds() // 3600)
     return ProviderUnavailable(
         f"on_start still runs on {row['name']} after {hours} hour; the machine is ready and billed.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.access.keys import ClientKey
 from cloudgpu.access.keys import client_key as make_client_key
@@ -18,7 +18,7 @@ from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.values.network import is_behind, is_told
 from cloudgpu.errors import (
     AuthFailed,
@@ -31,7 +31,6 @@ from cloudgpu.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Row = dict[str, Any]
 READY_WITHIN = timedelta(minutes=10)
 DOOR_AFTER_S = 30.0  # most machines answer sooner; from then on it is looked whether they are open to us at all
 
@@ -41,7 +40,7 @@ def client_key(session: Session) -> ClientKey:
     return make_client_key(session.home.keys)
 
 
-def wait_until_ready(session: Session, row: Row) -> Row:
+def wait_until_ready(session: Session, row: Machine) -> Machine:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
 
     One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
@@ -58,7 +57,7 @@ def wait_until_ready(session: Session, row: Row) -> Row:
     return row
 
 
-def _wait_for_ssh(session: Session, row: Row, deadline: datetime) -> None:
+def _wait_for_ssh(session: Session, row: Machine, deadline: datetime) -> None:
     target = session.target(row)
     try:
         connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
@@ -75,12 +74,12 @@ def _left(session: Session, deadline: datetime) -> float:
     return max(1.0, (deadline - session.clock()).total_seconds())
 
 
-def wait_until_running(session: Session, row: Row) -> Row:
+def wait_until_running(session: Session, row: Machine) -> Machine:
     """Wait until the machine runs; return the new row. Raises Unreachable when it ended or did not run in time."""
     return _wait_running(session, row, session.clock() + READY_WITHIN, addressed=False)
 
 
-def _wait_running(session: Session, row: Row, deadline: datetime, *, addressed: bool = True) -> Row:
+def _wait_running(session: Session, row: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
     pause = 0.05
     while True:
         row = _look(session, row)
@@ -105,7 +104,7 @@ def _wait_running(session: Session, row: Row, deadline: datetime, *, addressed: 
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
 
 
-def _look(session: Session, row: Row) -> Row:
+def _look(session: Session, row: Machine) -> Machine:
     """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
     try:
         return refresh(session, row)
@@ -117,7 +116,7 @@ def _look(session: Session, row: Row) -> Row:
 
 
 @contextmanager
-def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Connection]:
+def reached(session: Session, row: Machine, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; where the ledger's address is out of date, ask the provider once and retry.
 
     Somebody else's machine may be at that address by now, and shows another host key. Raises Unreachable with the
@@ -131,7 +130,7 @@ def reached(session: Session, row: Row, *, timeout: float = 10) -> Iterator[Conn
         connection.close()
 
 
-def open_connection(session: Session, row: Row, *, timeout: float = 10) -> Connection:
+def open_connection(session: Session, row: Machine, *, timeout: float = 10) -> Connection:
     """Return a verified connection, as `reached` does, to be closed by the caller."""
     check_reachable(session, row)
     pin_told(session, row)
@@ -142,7 +141,7 @@ def open_connection(session: Session, row: Row, *, timeout: float = 10) -> Conne
     return _connected(session, latest, timeout)
 
 
-def _connected(session: Session, row: Row, timeout: float) -> Connection:
+def _connected(session: Session, row: Machine, timeout: float) -> Connection:
     try:
         return connect(session.target(row), timeout=timeout)
     except Unreachable as fault:
@@ -152,7 +151,7 @@ def _connected(session: Session, row: Row, timeout: float) -> Connection:
         raise found from fault
 
 
-def moved(session: Session, row: Row, fault: Unreachable) -> Row:
+def moved(session: Session, row: Machine, fault: Unreachable) -> Machine:
     """Return the machine's row where it has another address by now, or another key that its user has confirmed.
 
     Raises why it cannot be reached otherwise.
@@ -163,12 +162,12 @@ def moved(session: Session, row: Row, fault: Unreachable) -> Row:
     return latest
 
 
-def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
+def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
     return (closed(session, row) if passing(fault) else None) or guest.explained(session, row, fault)
 
 
-def find_way(session: Session, row: Row) -> Row:
+def find_way(session: Session, row: Machine) -> Machine:
     """Return the machine's row as it can be reached now, for somebody else who connects: the system's ssh.
 
     Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
@@ -186,7 +185,7 @@ def find_way(session: Session, row: Row) -> Row:
     return row
 
 
-def check_reachable(session: Session, row: Row) -> None:
+def check_reachable(session: Session, row: Machine) -> None:
     """Raise the error that says why this machine cannot be reached and what to do; `gone` for one that has ended."""
     name = row["name"]
     if row["attempt"] == "open":
@@ -214,7 +213,7 @@ def check_reachable(session: Session, row: Row) -> None:
         raise gone(row, session.clock())
 
 
-def _asked_again(session: Session, row: Row) -> Row:
+def _asked_again(session: Session, row: Machine) -> Machine:
     """Return the machine's row of now, or as it was where its provider says nothing; raise why it cannot be reached."""
     with suppress(ProviderUnavailable, InvalidRequest):
         try:

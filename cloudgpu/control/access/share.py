@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access import known_hosts
@@ -13,9 +14,9 @@ from cloudgpu.control.inventory.sync_some import told_if_gone
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.team.law import by, check_may
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.network import cidr_wish, is_behind
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import changing
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.access import ShareDocument
 
-Row = dict[str, Any]
 SAME = "same"  # the word for a colleague who sits in the network that this client calls from
 
 
@@ -42,7 +43,7 @@ def check_from(typed: str | None, *, remove: bool) -> None:
         cidr_wish(str(typed), "--from")
 
 
-def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None) -> dict[str, Any]:
+def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
     """Let this key log in until the machine ends; return what its owner needs to do so.
 
     It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
@@ -55,7 +56,7 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
         raise refuse_unkept(session, row, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
     with told_if_gone(session, row):
-        before = keeper.allowed(row["provider_id"]) if keeper and kept else {}
+        before = keeper.allowed(fact(row["provider_id"])) if keeper and kept else {}
     network = _network(session, row, from_, before) if kept else None
     with changing(_half_done(row)):
         with reached(session, row) as connection:
@@ -64,7 +65,7 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
         if network is not None and keeper is not None:
             changed |= before.get(label_of(row, key)) != network
             with told_if_gone(session, row), alone(session, row):
-                keeper.allow(row["provider_id"], label_of(row, key), network)
+                keeper.allow(fact(row["provider_id"]), label_of(row, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
@@ -78,7 +79,7 @@ def share(session: Session, row: Row, key: GuestKey, *, from_: str | None = None
     }
 
 
-def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
+def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocument:
     """Take this key (every shared one, for None) and its address out again; return as `share` does.
 
     The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
@@ -92,23 +93,38 @@ def unshare(session: Session, row: Row, key: GuestKey | None) -> dict[str, Any]:
         fingerprint = key.fingerprint if key else None
         if row.get("shared") and (fingerprint is None or fingerprint in row["shared"]):
             now = session.clock()
-            body = {"key": fingerprint, "host": platform.node(), **by(session, row, "share")}
-            dedupe = f"unshared:{row['id']}:{fingerprint}:{iso(now)}"
-            session.ledger.append([Draft("machine_unshared", row["id"], body, now, dedupe)])
-    value = {"name": row["name"], "shared": False, "changed": changed or closed, "key": fingerprint}
-    return {**value, "from": None, "ssh": None, "host_key": None}
+            who = by(session, row, "share")
+            session.ledger.append([machine_unshared(row["id"], fingerprint, now, host=platform.node(), who=who)])
+    return {
+        "name": row["name"],
+        "shared": False,
+        "changed": changed or closed,
+        "key": fingerprint,
+        "from": None,
+        "ssh": None,
+        "host_key": None,
+    }
 
 
-def _hand_over(session: Session, row: Row, key: GuestKey, said: dict[str, Any]) -> None:
+def _hand_over(session: Session, row: Machine, key: GuestKey, said: dict[str, Any]) -> None:
     """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
-    now, known = session.clock(), row.get("shared", {}).get(key.fingerprint, {})
-    if any(known.get(name) != value for name, value in said.items()) or not known:
-        body = {"key": key.fingerprint, **said, "host": platform.node(), **by(session, row, "share")}
-        dedupe = f"shared:{row['id']}:{key.fingerprint}:{iso(now)}"
-        session.ledger.append([Draft("machine_shared", row["id"], body, now, dedupe)])
+    now, known = session.clock(), row.get("shared", {}).get(key.fingerprint)
+    before: Mapping[str, Any] = known or {}
+    if known is None or any(before.get(name) != value for name, value in said.items()):
+        line = machine_shared(
+            row["id"],
+            key.fingerprint,
+            now,
+            label=said["label"],
+            network=said["from"],
+            host_key=said["host_key"],
+            host=platform.node(),
+            who=by(session, row, "share"),
+        )
+        session.ledger.append([line])
 
 
-def _network(session: Session, row: Row, typed: str | None, before: Mapping[str, str]) -> str | None:
+def _network(session: Session, row: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
     """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
     if typed is not None:
         return caller_cidr(session, option="--from") if typed == SAME else cidr_wish(typed, "--from")
@@ -122,20 +138,20 @@ def _network(session: Session, row: Row, typed: str | None, before: Mapping[str,
     )
 
 
-def _closed(session: Session, row: Row, key: GuestKey | None) -> bool:
+def _closed(session: Session, row: Machine, key: GuestKey | None) -> bool:
     """Take the address of a key (of every shared one, for None) out; return whether there was one."""
     keeper = doorkeeper(session, row)
     if keeper is None:
         return False
     with alone(session, row):
-        labels = [label for label in keeper.allowed(row["provider_id"]) if label.startswith(f"{row['id']}.")]
+        labels = [label for label in keeper.allowed(fact(row["provider_id"])) if label.startswith(f"{row['id']}.")]
         gone = [label for label in labels if key is None or label == label_of(row, key)]
         for label in gone:
-            keeper.allow(row["provider_id"], label, None)
+            keeper.allow(fact(row["provider_id"]), label, None)
     return bool(gone)
 
 
-def _half_done(row: Row) -> str:
+def _half_done(row: Machine) -> str:
     return f"Who may log in to {row['name']} may be changed in part. Run the same command again to finish it."
 
 

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, heard, unheard
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.events.observations import has_moved_on, not_before, told_itself
+from cloudgpu.core.events.observations import has_moved_on, not_before
+from cloudgpu.core.events.observed_lines import instance_observed_by_itself
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.evidence import AHEAD
 from cloudgpu.core.reaper.seen import Word
 from cloudgpu.core.values.times import from_iso
@@ -29,10 +31,8 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 
-
-def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Word]:
+def heard_of(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
     """Return what these machines say of their use, by id: one call for each; without those whose listing tells it.
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
@@ -50,9 +50,9 @@ def heard_of(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dic
     return words
 
 
-def _words(asker: TellsActivity, rows: Sequence[Row]) -> dict[str, Word]:
-    answers = _answers(asker, [row["provider_id"] for row in rows])
-    return {row["id"]: answers.get(row["provider_id"]) for row in rows}
+def _words(asker: TellsActivity, rows: Sequence[Machine]) -> dict[str, Word]:
+    answers = _answers(asker, [one for row in rows if (one := row["provider_id"])])
+    return {row["id"]: answers.get(row["provider_id"] or "") for row in rows}
 
 
 def _answers(asker: TellsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
@@ -70,12 +70,12 @@ def _plausible(session: Session, word: Word) -> Word:
     return None if isinstance(word, datetime) and word - session.clock() > AHEAD else word
 
 
-def _write(session: Session, rows: Sequence[Row], words: Mapping[str, Word]) -> None:
+def _write(session: Session, rows: Sequence[Machine], words: Mapping[str, Word]) -> None:
     drafts = []
     for row in rows:
         word, known = words.get(row["id"]), row["last_active"]
         if isinstance(word, datetime) and has_moved_on(from_iso(known) if known else None, word):
-            drafts.append(told_itself(row, word, not_before(row, session.clock())))
+            drafts.append(instance_observed_by_itself(row, word, not_before(row, session.clock())))
     if drafts:
         session.ledger.append(drafts)
 
@@ -88,7 +88,7 @@ USAGE = 2  # how argparse ends for words that it does not know
 
 def probe(
     session: Session,
-    rows: Sequence[Row],
+    rows: Sequence[Machine],
     *,
     timeout: float = 10,
     at_once: int = 16,
@@ -119,7 +119,7 @@ class _How(NamedTuple):
     keep: bool
 
 
-def _ask_of(session: Session, row: Row, how: _How) -> Callable[[], Report]:
+def _ask_of(session: Session, row: Machine, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
     shelf, clock = Shelf(session.home.samples, row["id"]), session.clock
     try:

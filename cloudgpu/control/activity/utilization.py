@@ -14,6 +14,7 @@ from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
 
-Row = Mapping[str, Any]
 Run = tuple[float, float]
 JOULES_OF_A_KWH = 3_600_000
 
@@ -53,7 +53,7 @@ class OwnMachine:
 
 def worked(
     session: Session,
-    rows: Iterable[Row],
+    rows: Iterable[Machine],
     uses: Iterable[tuple[str, Mapping[str, Any]]],
     since: datetime | None = None,
     until: datetime | None = None,
@@ -79,7 +79,7 @@ def worked(
     return found
 
 
-def own_machines(rows: Iterable[Row], worked_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
+def own_machines(rows: Iterable[Machine], worked_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
     """Return the user's own machines (provider `ssh`) that ran in these hours (of `worked`), in the rows' order.
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
@@ -88,7 +88,7 @@ def own_machines(rows: Iterable[Row], worked_hours: Mapping[str, Sequence[Hour]]
     return tuple(_own(row, worked_hours[row["id"]]) for row in mine)
 
 
-def _own(row: Row, found: Sequence[Hour]) -> OwnMachine:
+def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     measured = [one.joules for one in found if one.joules is not None]
     joules, drawing = sum(measured), sum(one.drawing for one in found)
     return OwnMachine(
@@ -105,7 +105,7 @@ def _own(row: Row, found: Sequence[Hour]) -> OwnMachine:
     )
 
 
-def _runs(rows: Iterable[Row], uses: Iterable[tuple[str, Mapping[str, Any]]], now: float) -> dict[str, list[Run]]:
+def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Mapping[str, Any]]], now: float) -> dict[str, list[Run]]:
     """Return when each machine was billed, by its row's id; what still runs, until now."""
     found: dict[str, list[Run]] = {row["id"]: [] for row in rows}
     open_uses = ((row["id"], use) for row in rows for use in row["uses"])
@@ -123,16 +123,16 @@ class _Hears:
     session: Session
     known: dict[str, bool] = field(default_factory=dict)
 
-    def word(self, row: Row, run: Run) -> Word | None:
+    def word(self, row: Machine, run: Run) -> Word | None:
         """Return a machine's word of its latest run; None where a look does not bring it, or it is of another run.
 
         The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
         That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
-        active = from_iso(row["last_active"])
+        active = from_iso(fact(row["last_active"]))
         if active.timestamp() < run[0] or not self._in_a_look(row["account"]):
             return None
-        seen = alive_at(self.session.ledger, dict(row)) if row["billed"] else None
+        seen = alive_at(self.session.ledger, row.copy()) if row["billed"] else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
         return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 

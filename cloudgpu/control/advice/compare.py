@@ -15,12 +15,13 @@ from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
 from cloudgpu.control.activity.utilization import own_machines, worked
 from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
-from cloudgpu.core.advice.compare import HERE, Case, History, Machine, by_day, clouds_of
+from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
 from cloudgpu.core.advice.compare import compared as sides_of
 from cloudgpu.core.advice.desktop import Depreciation, counted_by, owned
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import added, daily
 from cloudgpu.core.catalog.gpus import EQUAL, Work
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.ledger.samples.store import Shelf
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Accelerator
     from cloudgpu.core.values.money import Money
 
-Row = dict[str, Any]
-
 
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
 NOTHING = timedelta(0)
@@ -55,7 +54,7 @@ class Read:
     `cost` is what all of these rows cost by day, for whoever has added that up already.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[Machine]
     ended: Sequence[Ended]
     hours: Mapping[str, Sequence[Hour]]
     cost: Daily | None = None
@@ -115,7 +114,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
 
 
 def _history(
-    session: Session, asked: CompareWish, found: Read, counted: Sequence[Row], now: datetime
+    session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
     ids, of_all = {row["id"] for row in counted}, len(counted) == len(found.rows)
@@ -133,7 +132,7 @@ def _history(
     return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
 
 
-def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequence[Row]) -> list[Machine]:
+def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine]) -> list[Compared]:
     ran = [row for row in counted if row["id"] in found.hours]
     begins = {one.at for row in ran for one in found.hours[row["id"]]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
@@ -143,13 +142,13 @@ def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequen
 
 def _machine(
     session: Session,
-    row: Row,
+    row: Machine,
     hours: Sequence[Hour],
     days: Mapping[datetime, Any],
     speed: Callable[[Accelerator], Faster],
-) -> Machine:
+) -> Compared:
     gpu = gpu_of(row)
-    return Machine(
+    return Compared(
         name=row["name"] or row["id"],
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
@@ -160,7 +159,7 @@ def _machine(
     )
 
 
-def _is_read(session: Session, row: Row, hours: Sequence[Hour]) -> bool:
+def _is_read(session: Session, row: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
     if any(one.gpu for one in hours) or not any(one.used for one in hours):
         return True
@@ -182,7 +181,7 @@ def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
     return [of(one) for one in mine]
 
 
-def _cost_of(row: Row, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
+def _cost_of(row: Machine, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
     """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
     its = [one for one in ended if one[0] == row["id"]]
     found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.read import gpu_of
 from cloudgpu.core.advice.compare import Own
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import Work, faster
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.units import Energy
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.activity.utilization import OwnMachine
     from cloudgpu.core.values.money import Money
 
-Row = Mapping[str, Any]
 _KWH = 3_600_000  # joules
 
 
-def own(row: Row, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
+def own(row: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read: bool) -> Own:
     """Return what one of the user's own machines did; `cost` is what the ledger says it came to, None: not known.
 
     Where its GPUs are not `read`, all its use counts as work.
@@ -41,7 +40,7 @@ def own(row: Row, found: OwnMachine, work: Work, cost: Money | None, *, read: bo
         unknown=timedelta(hours=found.unknown_hours),
         energy=_energy(found, hours),
         electricity=cost,
-        assumed=(row.get("price") or {}).get("basis") == Basis.ASSUMED,
+        assumed=row["price"] is not None and row["price"]["basis"] == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
         cards=timedelta(hours=found.card_hours),

@@ -56,12 +56,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.estimate import Span
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+    from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 
 Document = dict[str, Any]
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, wish: Wish) -> Document:
+def estimated(session: Session, wish: Wish) -> EstimateDocument:
     """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone."""
     past = None
     if wish.like is not None:
@@ -71,7 +72,7 @@ def estimated(session: Session, wish: Wish) -> Document:
     return estimate(session.settings, session.clock(), wish, past)
 
 
-def estimated_here(environ: Mapping[str, str], now: datetime, asked: AskedOfEstimate) -> tuple[Document, Wish]:
+def estimated_here(environ: Mapping[str, str], now: datetime, asked: AskedOfEstimate) -> tuple[EstimateDocument, Wish]:
     """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.
 
     Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
@@ -82,7 +83,7 @@ def estimated_here(environ: Mapping[str, str], now: datetime, asked: AskedOfEsti
     return estimate(settings, now, wish, None), wish
 
 
-def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -> Document:
+def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -> EstimateDocument:
     """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
@@ -100,7 +101,7 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
         "as_of": iso(now),
         "asked": _asked(wish),
         "past": None if past is None else past_value(past),
-        "currency": wish.currency and wish.currency.value(),
+        "currency": None if wish.currency is None else wish.currency.value(),
         "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "means": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
@@ -194,7 +195,7 @@ def _of_past(wish: Wish, past: Past | None, spec: GpuSpec, gpus: Fraction, speed
     return on_other(past, ratio, gpus)
 
 
-def _asked(wish: Wish) -> Document:
+def _asked(wish: Wish) -> EstimateRequest:
     it = wish.filters
     flops = wish.flops
     return {

@@ -21,7 +21,9 @@ from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tflops
 from cloudgpu.core.catalog.catalog import by_price, meant_by
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.records import AcceleratorRecord
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.money import Money
+    from cloudgpu.views.documents.market.estimate import PastRun
 
 AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _USUAL = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
@@ -130,9 +133,6 @@ def address_parts(provider: str, market: Market, address: Address) -> Iterator[t
         yield _KEPT_FREE, While.IDLE
 
 
-Row = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class Past:
     """What a machine of the ledger did: its GPU, how many (a share is a part of one), and its billed hours by kind."""
@@ -186,21 +186,23 @@ def past_run(session: Session, name: str) -> Past:
     return found
 
 
-def past_value(past: Past) -> Row:
+def past_value(past: Past) -> PastRun:
     """Return a past run as plain values; hours are those that it was billed for."""
-    hours = ("gpu_hours", "used_hours", "idle_hours", "unknown_hours")
     return {
         "id": past.id,
         "name": past.name,
         "gpu": past.gpu.name,
         "gpus": float(past.gpus),
         "gpu_memory_gib": past.memory_gib,
-        **{name: round(float(getattr(past, name)), 6) for name in hours},
+        "gpu_hours": round(float(past.gpu_hours), 6),
+        "used_hours": round(float(past.used_hours), 6),
+        "idle_hours": round(float(past.idle_hours), 6),
+        "unknown_hours": round(float(past.unknown_hours), 6),
     }
 
 
-def _gpu_of(row: Row) -> tuple[GpuSpec, Row]:
-    found: list[Row] = row["accelerators"] or []
+def _gpu_of(row: Machine) -> tuple[GpuSpec, AcceleratorRecord]:
+    found = row["accelerators"] or []
     if len(found) != 1:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
         raise _no_gpu(row, f"{row['name']} has {has}, so its work says nothing of another GPU's hours.")
@@ -211,7 +213,7 @@ def _gpu_of(row: Row) -> tuple[GpuSpec, Row]:
     return spec, one
 
 
-def _spec(gpu: Row) -> GpuSpec | None:
+def _spec(gpu: AcceleratorRecord) -> GpuSpec | None:
     """Return what is known of a machine's GPU; its memory says which, where its name means several."""
     known = catalog.named_gpu(gpu["name"])
     if known is not None:
@@ -224,7 +226,7 @@ def _spec(gpu: Row) -> GpuSpec | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _no_gpu(row: Row, says: str) -> InvalidRequest:
+def _no_gpu(row: Machine, says: str) -> InvalidRequest:
     way = "Say how much work it is instead: --flops, or --hours-per-day."
     return InvalidRequest(says, field="--like", value=row["name"], next=way)
 

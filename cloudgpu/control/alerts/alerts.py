@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
@@ -23,20 +23,7 @@ from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.published import lab_limits
-from cloudgpu.core.alerts.alerts import (
-    SUBJECT,
-    Audience,
-    Finding,
-    News,
-    Told,
-    as_now,
-    cleared_line,
-    due,
-    known_as,
-    raised_line,
-    sent_line,
-    told,
-)
+from cloudgpu.core.alerts.alerts import SUBJECT, Audience, Finding, News, Told, as_now, due, known_as, raised_line, told
 from cloudgpu.core.alerts.findings import (
     ENDED,
     TOPICS,
@@ -47,6 +34,8 @@ from cloudgpu.core.alerts.findings import (
     unproved_since,
 )
 from cloudgpu.core.budgets.status import findings
+from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -55,6 +44,8 @@ from cloudgpu.views.machines import reason_of
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.views.documents.money.budgets import AlertRun
+    from cloudgpu.views.documents.money.budgets import Delivery as DeliveryValue
 
 
 def topic_here(session: Session, topic: str) -> str:
@@ -85,14 +76,14 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     return (*of_machines, *over, *price_leaps(rows, _factor_of(session)), *_held_back(session))
 
 
-def _factor_of(session: Session) -> Callable[[Mapping[str, Any]], Fraction]:
+def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
     """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
     published = None
     with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
         published = lab_limits(session).price_jump
 
-    def factor(row: Mapping[str, Any]) -> Fraction:
-        return Fraction(published or Decimal((row.get("terms") or {}).get("price_jump", PRICE_JUMP)))
+    def factor(row: Machine) -> Fraction:
+        return Fraction(published or Decimal(row["terms"]["price_jump"] if row.get("terms") else PRICE_JUMP))
 
     return factor
 
@@ -110,14 +101,14 @@ def _held_back(session: Session) -> Iterator[Finding]:
                 yield found_at_home(session, held_finding(provider, names))
 
 
-def _as_seen(session: Session, row: dict[str, Any], now: str) -> dict[str, Any]:
+def _as_seen(session: Session, row: Machine, now: str) -> Machine:
     """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
     if not row["billed"] or row["renew_until"] is None or row["renew_until"] > now:
         return row
     return row | {"seen_at": alive_at(session.ledger, row)}
 
 
-def _asked_since(session: Session, rows: list[dict[str, Any]]) -> Iterator[tuple[str, datetime]]:
+def _asked_since(session: Session, rows: list[Machine]) -> Iterator[tuple[str, datetime]]:
     for row in rows:
         since = unproved_since(session.ledger.events(row["id"])) if row["asked"] else None
         if since is not None:
@@ -142,7 +133,7 @@ class Delivery:
     waiting: int
     lasting: tuple[str, ...]
 
-    def value(self) -> dict[str, Any]:
+    def value(self) -> AlertRun:
         """Return it as a part of a JSON document."""
         return {
             "raised": list(self.raised),
@@ -153,7 +144,7 @@ class Delivery:
         }
 
 
-def outcomes_value(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+def outcomes_value(outcomes: Iterable[Outcome]) -> DeliveryValue:
     """Return who took a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
     found = list(outcomes)
     return {
@@ -244,7 +235,7 @@ def _noted(
         return known, (), ()
     heard = _audience(session)
     raised = [raised_line(one, known, heard.of(one), now) for one in raise_]
-    lines = raised + [cleared_line(one, now) for one in clear]
+    lines = raised + [alert_cleared(*one.id, now) for one in clear]
     session.ledger.append(lines)
     return _told(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
 
@@ -290,7 +281,9 @@ def _tried(session: Session, waiting: Mapping[str, Sequence[News]]) -> tuple[Out
     outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
     taken = [(one, news) for one, news in zip(outcomes, waiting.values(), strict=True) if one.why is None]
     if taken:
-        session.ledger.append([sent_line(one.receiver, news, session.clock()) for one, news in taken])
+        session.ledger.append(
+            [alert_sent(one.receiver, [each.id for each in news], session.clock()) for one, news in taken]
+        )
     return outcomes
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.advice.recommend_request import AskedOfRecommend
     from cloudgpu.control.cost.report import AskedOfReport
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.market.estimate import EstimateDocument
+    from cloudgpu.views.documents.money.report import SentReportDocument
 
 Document = dict[str, Any]
 
@@ -58,7 +60,7 @@ class Advice:
 
         return desktops_listed(self._session)
 
-    def estimate(self, **asked: Unpack[AskedOfEstimate]) -> Document:
+    def estimate(self, **asked: Unpack[AskedOfEstimate]) -> EstimateDocument:
         """Return what machines would cost on every provider, cheapest first: machine, disk and address. Asks no cloud.
 
         Each word is as on the command line: `gpu="l4"`, `hours_per_day=8`, `flops="3.1e20"`, `like="quiet-owl"`.
@@ -95,7 +97,7 @@ class Advice:
             write_report(rendered(document, wanted), Path(to))
         return document
 
-    def send_report(self, **asked: Unpack[AskedOfReport]) -> Document:
+    def send_report(self, **asked: Unpack[AskedOfReport]) -> SentReportDocument:
         """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
 
         Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named

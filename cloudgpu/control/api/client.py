@@ -14,6 +14,7 @@ from cloudgpu.control.inputs.launch_request import check_reason, duration, momen
 from cloudgpu.control.inventory.listing import listed, machine
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.session.base import silent, utc_now
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 
@@ -25,6 +26,26 @@ if TYPE_CHECKING:
     from cloudgpu.control.access.jupyter import JupyterTunnel
     from cloudgpu.control.inputs.launch_request import Asked
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.reap import ReapDocument
+    from cloudgpu.views.documents.machines.access import AllowDocument, ShareDocument
+    from cloudgpu.views.documents.machines.machines import (
+        DownDocument,
+        InterruptionDocument,
+        LsDocument,
+        MachineDocument,
+        PlannedUpDocument,
+        ShownDocument,
+        UpDocument,
+    )
+    from cloudgpu.views.documents.machines.storage import (
+        ImagesDocument,
+        NamedResource,
+        OrphansDocument,
+        RemovedDocument,
+        VolumesDocument,
+    )
+    from cloudgpu.views.documents.setup.doctor import DoctorDocument
+    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 Document = dict[str, Any]
 FIRST_PORT = 8888
@@ -74,7 +95,7 @@ class Cloudgpu(Policies):
         """Close the ledger. Machines and background tunnels go on."""
         self._session.ledger.close()
 
-    def plan(self, **asked: Unpack[Asked]) -> Document:
+    def plan(self, **asked: Unpack[Asked]) -> PlannedUpDocument:
         """Return what `up` would launch with the same arguments, and the machine that it would return instead.
 
         Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
@@ -84,7 +105,7 @@ class Cloudgpu(Policies):
 
         return planned(self._session, prepare(self._session, wish_of(**asked)))
 
-    def up(self, *, wait: bool = True, **asked: Unpack[Asked]) -> Document:
+    def up(self, *, wait: bool = True, **asked: Unpack[Asked]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
 
         This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
@@ -102,7 +123,7 @@ class Cloudgpu(Policies):
         on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
         return launched(self._session, prepared, done, on_start)
 
-    def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> Document:  # noqa: A002  (option)
+    def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> LsDocument:  # noqa: A002  (option)
         """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
 
         With `mine` only those that the settings' owner has.
@@ -113,7 +134,7 @@ class Cloudgpu(Policies):
 
     def show(
         self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False
-    ) -> Document:
+    ) -> ShownDocument:
         """Return one machine, ended ones too; with `history` also its lines of the ledger.
 
         With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
@@ -170,7 +191,7 @@ class Cloudgpu(Policies):
         check_port(port)
         return JupyterTunnel(self._session, self._session.find(name), first_port=port)
 
-    def stop(self, name: str | None = None) -> Document:
+    def stop(self, name: str | None = None) -> MachineDocument:
         """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed."""
         from cloudgpu.control.lifecycle.lifecycle import stop
         from cloudgpu.control.outage.discovery import to_stop
@@ -186,7 +207,7 @@ class Cloudgpu(Policies):
         override: str | None = None,
         wait: bool = True,
         move: bool = False,
-    ) -> Document:
+    ) -> MachineDocument:
         """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
 
         A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
@@ -200,7 +221,7 @@ class Cloudgpu(Policies):
         reason = check_reason(override)
         return self._machine(started(self._session, row, span, renew=renew, override=reason, move_it=move, wait=wait))
 
-    def save_image(self, name: str | None, image: str | None = None, *, restart: bool = True) -> Document:
+    def save_image(self, name: str | None, image: str | None = None, *, restart: bool = True) -> NamedResource:
         """Save a running or stopped machine as an image under a name, and return it once it is ready.
 
         A running machine restarts for it unless `restart` is false: what it writes then may be cut in two.
@@ -209,35 +230,34 @@ class Cloudgpu(Policies):
 
         return leftover_value(save(self._session, self._session.find(name), image, restart=restart))
 
-    def images(self) -> Document:
+    def images(self) -> ImagesDocument:
         """Return the images that are kept by name, with what they cost; what did not answer is under `unanswered`."""
-        return self._things(Kind.IMAGE)
+        from cloudgpu.control.resources.named import images_value, named
 
-    def volumes(self) -> Document:
+        return images_value(named(self._session, Kind.IMAGE))
+
+    def volumes(self) -> VolumesDocument:
         """Return the data volumes, with what they cost; what did not answer is under `unanswered`."""
-        return self._things(Kind.VOLUME)
+        from cloudgpu.control.resources.named import named, volumes_value
 
-    def remove_image(self, name: str, *, region: str | None = None) -> Document:
+        return volumes_value(named(self._session, Kind.VOLUME))
+
+    def remove_image(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove an image, and prove that it is gone."""
         return self._remove(Kind.IMAGE, name, region)
 
-    def remove_volume(self, name: str, *, region: str | None = None) -> Document:
+    def remove_volume(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove a data volume with all that is on it, and prove that it is gone."""
         return self._remove(Kind.VOLUME, name, region)
 
-    def _things(self, kind: Kind) -> Document:
-        from cloudgpu.control.resources.named import named, things_value
-
-        return things_value(named(self._session, kind), kind)
-
-    def _remove(self, kind: Kind, name: str, region: str | None) -> Document:
+    def _remove(self, kind: Kind, name: str, region: str | None) -> RemovedDocument:
         from cloudgpu.control.resources.named import leftover_value, remove, the_one
 
         thing = the_one(self._session, kind, name, region)
         remove(self._session, thing)
         return {"removed": leftover_value(thing)}
 
-    def down(self, *names: str, all: bool = False) -> Document:  # noqa: A002  (the option's name)
+    def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
         """End machines and all that was made with them, and prove it; without a name the only one there is.
 
         Every one is tried. When the end of one failed or could not be proved, the gravest fault is raised, and its
@@ -257,7 +277,7 @@ class Cloudgpu(Policies):
 
     def hold(
         self, name: str | None, until: datetime | timedelta | str | None = None, *, release: bool = False
-    ) -> Document:
+    ) -> MachineDocument:
         """Keep a machine from being ended by its lease until a time, or for a time from now; or `release` it.
 
         Where something else ends it before, `tell` is given the sentence that says so.
@@ -275,7 +295,7 @@ class Cloudgpu(Policies):
             session.tell(loses)
         return self._machine(set_hold(session, row, end))
 
-    def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> Document:
+    def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
         """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along.
 
         Raises BudgetRefused where a budget does not carry that.
@@ -296,7 +316,7 @@ class Cloudgpu(Policies):
         policy: str | None = None,
         max_stops: int | None = None,
         nightly: bool = False,
-    ) -> Document:
+    ) -> ReapDocument:
         """Make one pass over all machines and return what was found, decided and done; with `dry_run` change nothing.
 
         A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
@@ -320,7 +340,7 @@ class Cloudgpu(Policies):
         snapshot: bool = False,
         stopped_older_than: timedelta | str | None = None,
         region: str | None = None,
-    ) -> Document:
+    ) -> OrphansDocument:
         """Return what launches have left, in all regions; with `clean`, remove it, and return what stays.
 
         What did not answer is in the document. Raises the gravest fault where something could not be removed:
@@ -340,14 +360,14 @@ class Cloudgpu(Policies):
             raise fault
         return document
 
-    def interrupt(self, name: str | None = None) -> Document:
+    def interrupt(self, name: str | None = None) -> InterruptionDocument:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
         from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
 
         row = self._session.find(name)
         return interrupted(row, interrupt(self._session, row))
 
-    def allow(self, name: str | None = None, *, from_: str | None = None, from_anywhere: bool = False) -> Document:
+    def allow(self, name: str | None = None, *, from_: str | None = None, from_anywhere: bool = False) -> AllowDocument:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
 
         Every one is tried. When one of several failed, the gravest fault is raised.
@@ -366,7 +386,7 @@ class Cloudgpu(Policies):
         *,
         from_: str | None = None,
         remove: bool = False,
-    ) -> Document:
+    ) -> ShareDocument:
         """Let a colleague's public key (a file) in to a machine until it ends; or take it, or every one, out again.
 
         `from_` is where they come from, a CIDR or `same`: needed where the provider says who may connect.
@@ -385,7 +405,7 @@ class Cloudgpu(Policies):
             return unshare(self._session, row, guest)
         return share(self._session, row, guest, from_=from_)
 
-    def verify(self) -> Document:
+    def verify(self) -> VerifyDocument:
         """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
 
         Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
@@ -395,13 +415,13 @@ class Cloudgpu(Policies):
         self._session.check_begun(self._environ)
         return verified(self._session, agree=self._session.tell)
 
-    def doctor(self) -> Document:
+    def doctor(self) -> DoctorDocument:
         """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
         from cloudgpu.control.setup.doctor import examine, examined
 
         return examined(examine(self._environ, clock=self._clock))
 
-    def _machine(self, row: dict[str, Any]) -> Document:
+    def _machine(self, row: Machine) -> MachineDocument:
         return machine(self._session, row)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.lifecycle.lifecycle import Ended, end_all_of
 from cloudgpu.core.model.identity import Elsewhere
-from cloudgpu.core.model.machine import may_go_on
+from cloudgpu.core.model.machine import Machine, may_go_on
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.identity import Asked, Unanswered
+    from cloudgpu.providers.abilities import Remains
+    from cloudgpu.views.documents.machines.machines import BusyMachine, DownDocument, RetainedFiles
+    from cloudgpu.views.documents.machines.storage import NamedResource
 
-Row = dict[str, Any]
-Document = dict[str, Any]
 AT_ONCE = 8  # machines that are ended side by side
 
 
@@ -36,11 +37,11 @@ class ToEnd:
     alone in a team.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[Machine]
     gaps: Sequence[CloudgpuError] = ()
     asked: Sequence[Asked] = ()
     closed: Sequence[Unanswered] = ()
-    others: Sequence[Row] = ()
+    others: Sequence[Machine] = ()
 
 
 def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToEnd:
@@ -129,7 +130,7 @@ def _look_first(session: Session) -> Look:
     return look
 
 
-def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -> list[CloudgpuError]:
+def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = None) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
     from cloudgpu.core.model.identity import words_of
 
@@ -147,8 +148,8 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Row] | None = None) -
 
 
 def ended(
-    session: Session, wanted: ToEnd, running: Sequence[Document] | None = None
-) -> tuple[Document, CloudgpuError | None]:
+    session: Session, wanted: ToEnd, running: Sequence[BusyMachine] | None = None
+) -> tuple[DownDocument, CloudgpuError | None]:
     """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
 
     `running` is what still runs on them (None: not asked yet).
@@ -161,11 +162,11 @@ def ended(
     gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
-    document = {
+    document: DownDocument = {
         "ended": [machine_value(one.row, now) for one in gone],
         "running": list(running),
         "kept": _on_purpose(gone),
-        "kept_files": [{"name": one.row["name"], **asdict(one.remains)} for one in gone if one.remains],
+        "kept_files": [_retained(one.row, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],
         **asked_value(wanted.asked, wanted.closed),
@@ -173,7 +174,11 @@ def ended(
     return document, _gravest(faults)
 
 
-def _on_purpose(gone: Sequence[Ended]) -> list[Document]:
+def _retained(row: Machine, remains: Remains) -> RetainedFiles:
+    return {"name": row["name"], "where": remains.where, "files": list(remains.files), "count": remains.count}
+
+
+def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     """Return what the user keeps by name of these machines, each thing once."""
     things = {thing.id: thing for one in gone for thing in one.on_purpose}
     if not things:
@@ -183,10 +188,10 @@ def _on_purpose(gone: Sequence[Ended]) -> list[Document]:
     return [leftover_value(thing) for thing in things.values()]
 
 
-def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Ended | CloudgpuError]:
+def _ended_at_once(session: Session, rows: Sequence[Machine]) -> list[Ended | CloudgpuError]:
     """End these machines side by side: one whose proof does not come keeps no other one on."""
 
-    def apart(row: Row) -> Ended | CloudgpuError:
+    def apart(row: Machine) -> Ended | CloudgpuError:
         with session.beside() as own:
             return _ended(own, row)
 
@@ -194,7 +199,7 @@ def _ended_at_once(session: Session, rows: Sequence[Row]) -> list[Ended | Cloudg
         return list(pool.map(apart, rows))
 
 
-def _ended(session: Session, row: Row) -> Ended | CloudgpuError:
+def _ended(session: Session, row: Machine) -> Ended | CloudgpuError:
     try:
         return end_all_of(session, row, why="asked by the user")
     except CloudgpuError as fault:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cloudgpu.control.inputs.periods import AskedOfCost, Moment
+    from cloudgpu.views.documents.market.market import QuotaDocument, QuotaRequestDocument, RegionsDocument
+    from cloudgpu.views.documents.money.budgets import (
+        BudgetCheckDocument,
+        BudgetRemovedDocument,
+        BudgetsDocument,
+        BudgetSetDocument,
+    )
+    from cloudgpu.views.documents.money.cost import CostDocument
+    from cloudgpu.views.documents.money.reconcile import ExportDocument, ReconcileDocument
 
 Document = dict[str, Any]
 
@@ -83,7 +92,7 @@ class Money(Advice):
         sort: str | None = None,
         account: str | None = None,
         provider: str | None = None,
-    ) -> Document:
+    ) -> RegionsDocument:
         """Return the regions of an account, with what a GPU costs in each now and how far each is.
 
         A region that does not answer raises nothing: it is named under `unanswered`.
@@ -103,7 +112,7 @@ class Money(Advice):
         spot: bool = False,
         account: str | None = None,
         provider: str | None = None,
-    ) -> Document:
+    ) -> QuotaDocument | QuotaRequestDocument:
         """Return the account's limits on machines with GPUs; with `request`, ask for a higher one and return that."""
         from cloudgpu.control.catalog.quotas import Asking, carry_out, plan_raise, quotas_value
         from cloudgpu.core.model.offers import Market
@@ -113,7 +122,7 @@ class Money(Advice):
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
 
-    def cost(self, **asked: Unpack[AskedOfCost]) -> Document:
+    def cost(self, **asked: Unpack[AskedOfCost]) -> CostDocument:
         """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
 
         Raises InvalidRequest for a group, period, time zone or currency that cannot be.
@@ -123,7 +132,7 @@ class Money(Advice):
 
         return costs(self._session, cost_wish(self._session.settings, self._session.clock(), **asked))
 
-    def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> Document:
+    def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> BudgetSetDocument:
         """Set a budget, with the options of `budget set` as words (`scope="project=vision"`), and return how it stands.
 
         `replace=True` sets it anew. Raises InvalidRequest for a word that cannot be, and for a name that is taken.
@@ -133,19 +142,19 @@ class Money(Advice):
         anew = words.pop("replace", False)
         return set_value(self._session, Asked(name, str(amount), period, **words), anew=anew)
 
-    def budgets(self) -> Document:
+    def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
         from cloudgpu.control.budgets.commands import listed
 
         return listed(self._session)
 
-    def remove_budget(self, name: str) -> Document:
+    def remove_budget(self, name: str) -> BudgetRemovedDocument:
         """Take a budget of the ledger away; raise InvalidRequest for one that is not there."""
         from cloudgpu.control.budgets.commands import removed
 
         return removed(self._session, name)
 
-    def check_budgets(self, name: str | None = None) -> Document:
+    def check_budgets(self, name: str | None = None) -> BudgetCheckDocument:
         """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
 
         A budget that is passed raises nothing: it is named under `passed`, and `stops` is what it would do.
@@ -162,7 +171,7 @@ class Money(Advice):
         since: Moment | None = None,
         until: Moment | None = None,
         tz: str | None = None,
-    ) -> Document:
+    ) -> ExportDocument:
         """Write the bill to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
 
         Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
@@ -172,7 +181,7 @@ class Money(Advice):
         span = span_asked(self._session, since, until, tz)
         return export(self._session, form_of(form), span, Path(out))
 
-    def reconcile(self, file: Path | str, provider: str | None = None) -> Document:
+    def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:
         """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
 
         Raises InvalidRequest for a file that is no such export, or in a currency without a rate. Changes nothing.

@@ -10,6 +10,7 @@ from cloudgpu.control.api.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import Moment
+    from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
 Document = dict[str, Any]
 
@@ -76,7 +77,7 @@ class Policies(Money):
         since: Moment = "30d",
         machine: str | None = None,
         every: timedelta | str = "10m",
-    ) -> Document:
+    ) -> BacktestDocument:
         """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
 
         Raises InvalidRequest for a fault in the policy, InstanceNotFound for an unknown machine. Changes nothing.

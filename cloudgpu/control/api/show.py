@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.listing import machine
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-Row = dict[str, Any]
-Document = dict[str, Any]
+    from cloudgpu.core.events.log import Event
+    from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
 
 
 def shown(
     session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
-) -> Document:
+) -> ShownDocument:
     """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself."""
     row = session.find(name, ended=True)
     if refresh and row["provider_id"] and not row["ended"]:
         from cloudgpu.control.inventory.sync import refresh as look
 
         row = look(session, row, note=True)
-    document = machine(session, row)
+    document: ShownDocument = {**machine(session, row)}  # type: ignore[typeddict-item]  # what is not asked for lacks
     if why:
         from cloudgpu.control.reaper.explain import explained
 
@@ -32,12 +32,19 @@ def shown(
     return document
 
 
-def _lines_about(session: Session, row: Row) -> list[Any]:
+def _lines_about(session: Session, row: Machine) -> list[Event]:
     """Return the lines about a machine by seq: its own, and where it was let past a budget."""
     past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row["id"])
     return sorted([*session.ledger.events(row["id"]), *past], key=lambda one: one.seq)
 
 
-def _line(event: Any) -> Document:
-    names = ("seq", "occurred_at", "clock", "recorded_at", "actor", "kind")
-    return {**{name: getattr(event, name) for name in names}, "body": dict(event.body)}
+def _line(event: Event) -> HistoryLine:
+    return {
+        "seq": event.seq,
+        "occurred_at": event.occurred_at,
+        "clock": event.clock,
+        "recorded_at": event.recorded_at,
+        "actor": event.actor,
+        "kind": event.kind,
+        "body": dict(event.body),
+    }

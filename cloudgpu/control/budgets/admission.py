@@ -12,9 +12,11 @@ from cloudgpu.control.budgets.store import budgets, counted_prices
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import Asking, asking
-from cloudgpu.core.budgets.budget import Budget, overridden_line
+from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.events.lab_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.identity import gap_text
+from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.core.values.times import from_iso, iso
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.log.base import View
 
-Row = dict[str, Any]
 Decision = Callable[["View"], Sequence[Draft]]
 FRESH_FOR = timedelta(minutes=15)
 
@@ -92,7 +93,11 @@ def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]
 
 
 def carried(
-    session: Session, view: View, wanted: Row, override: str | None, rows: Sequence[Row] | None = None
+    session: Session,
+    view: View,
+    wanted: BudgetSubject,
+    override: str | None,
+    rows: Sequence[BudgetSubject] | None = None,
 ) -> list[Draft]:
     """Return the lines that go with the admission of what is wanted: none, or that budgets were overridden.
 
@@ -108,21 +113,27 @@ def carried(
     check_override(session, override)
     passed = [(one.budget.name, _too_much(one.tightest.total, one.budget.limit)) for one in refusals]
     session.tell("let past: " + ", ".join(f"{name} (by up to {amount.text()})" for name, amount in passed))
-    return [overridden_line(wanted, override, passed, session.clock(), platform.node())]
+    return [budget_overridden(wanted, override, passed, session.clock(), platform.node())]
 
 
 def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
 
-def ask_budgets(session: Session, view: View, wanted: Row, rows: Sequence[Row] | None = None) -> Asking:
+def ask_budgets(
+    session: Session, view: View, wanted: BudgetSubject, rows: Sequence[BudgetSubject] | None = None
+) -> Asking:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already."""
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()
     if not covering:
         return Asking(wanted, (), frozenset(), counted_prices(session), now)
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
+    def ended(since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
         return view.uses("" if since is None else iso(since))
 
-    return asking(covering, wanted, view.bills() if rows is None else rows, ended, counted_prices(session), now)
+    def unpriced(_since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
+        return view.uses(unpriced=True)
+
+    known = view.bills() if rows is None else rows
+    return asking(covering, wanted, known, ended, counted_prices(session), now, unpriced)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
@@ -29,8 +29,18 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
+    from cloudgpu.views.documents.money.budgets import (
+        BudgetCheckDocument,
+        BudgetJudgement,
+        BudgetRemovedDocument,
+        BudgetsDocument,
+        BudgetSetDocument,
+        BudgetStatus,
+        BudgetStop,
+        BudgetTestDocument,
+    )
 
-Document = dict[str, Any]
 EVERY = timedelta(minutes=15)  # how often budgets are looked at, where nobody says
 
 
@@ -125,7 +135,7 @@ def _check_known(session: Session, scope: Scope) -> None:
             )
 
 
-def set_value(session: Session, asked: Asked, *, anew: bool) -> Document:
+def set_value(session: Session, asked: Asked, *, anew: bool) -> BudgetSetDocument:
     """Set a budget and return it, how it stands, and the one that it replaced."""
     payers_only(session, "Setting a budget")
     budget = budget_asked(session, asked)
@@ -168,17 +178,17 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     return [row["name"] for row in covered if gentlest(row) is Do.TERMINATE]
 
 
-def listed(session: Session) -> Document:
+def listed(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
     return {"budgets": [standing_value(one) for one in standings(session, the_budgets(session, None))]}
 
 
-def removed(session: Session, name: str) -> Document:
+def removed(session: Session, name: str) -> BudgetRemovedDocument:
     """Take a budget away and return it."""
     return {"removed": budget_value(remove_budget(session, name))}
 
 
-def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> Document:
+def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> BudgetCheckDocument:
     """Look where the view is old, judge the budgets (or one), tell of what is to be told, and return all of it.
 
     `every` is how often this is done: a budget that stops can be passed by what is burnt in between. `stops` is what
@@ -186,7 +196,7 @@ def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> 
     address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
     """
     if name is not None:
-        return _judged(session, name, every) | {"deadman": None}
+        return {**_judged(session, name, every), "deadman": None}
     from cloudgpu.control.alerts.health import ping
 
     try:
@@ -195,10 +205,11 @@ def checked(session: Session, name: str | None, *, every: timedelta = EVERY) -> 
         with suppress(CloudgpuError):  # what ended the pass is what the user hears of
             ping(session, ok=False)
         raise
-    return document | {"deadman": ping(session, ok=not document["alerts"]["failed"])}
+    told = document["alerts"]
+    return {**document, "deadman": ping(session, ok=told is None or not told["failed"])}
 
 
-def _judged(session: Session, name: str | None, every: timedelta) -> Document:
+def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
 
     found = the_budgets(session, name)
@@ -217,12 +228,12 @@ def _judged(session: Session, name: str | None, every: timedelta) -> Document:
     }
 
 
-def is_refused(document: Document) -> bool:
+def is_refused(document: BudgetsDocument | BudgetJudgement) -> bool:
     """Say whether a budget that refuses, or stops, is passed."""
     return any(one["passed"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 
-def sent_value(session: Session) -> Document:
+def sent_value(session: Session) -> BudgetTestDocument:
     """Send a sample of an alert to every receiver; return who has taken it and who has not."""
     from cloudgpu.control.alerts.alerts import sample
 
@@ -233,7 +244,7 @@ def sent_value(session: Session) -> Document:
     }
 
 
-def budget_value(one: Budget) -> Document:
+def budget_value(one: Budget) -> BudgetValue:
     """Return a budget as plain values."""
     paid = one.paid_in
     return {
@@ -254,11 +265,12 @@ def budget_value(one: Budget) -> Document:
     }
 
 
-def standing_value(one: Standing, every: timedelta = EVERY) -> Document:
+def standing_value(one: Standing, every: timedelta = EVERY) -> BudgetStatus:
     """Return a budget and how it stands."""
-    return budget_value(one.budget) | {
-        "since": one.period and iso(one.period.begin),
-        "until": one.period and iso(one.period.end),
+    return {
+        **budget_value(one.budget),
+        "since": None if one.period is None else iso(one.period.begin),
+        "until": None if one.period is None else iso(one.period.end),
         "spent_usd": usd(one.spent),
         "spent_percent": one.percent(one.spent),
         "promised_usd": usd(one.promised),
@@ -273,12 +285,12 @@ def standing_value(one: Standing, every: timedelta = EVERY) -> Document:
     }
 
 
-def stop_value(one: Stop) -> Document:
+def stop_value(one: Stop) -> BudgetStop:
     """Return what a passed budget would do with a machine."""
     return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
 
 
-def said_stops(found: Sequence[Document]) -> list[str]:
+def said_stops(found: Sequence[BudgetStop]) -> list[str]:
     """Return the sentences of what passed budgets would do, in their order."""
     return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
 

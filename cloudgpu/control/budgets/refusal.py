@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.budgets.admission import Asking, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.model.machine import BudgetSubject, fact
+from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import BudgetRefused
@@ -55,7 +57,7 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
 
 def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
     share, budget, name = worst.tightest, worst.budget, ask.wanted["name"]
-    until = from_iso(ask.wanted["renew_until"])
+    until = from_iso(fact(ask.wanted["renew_until"]))
     others = f", nor do {number - 1} others," if number > 1 else ""
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
@@ -159,12 +161,18 @@ def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
     return []
 
 
-def _as_row(ask: Asking, offer: Offer) -> dict[str, Any]:
+def _as_row(ask: Asking, offer: Offer) -> BudgetSubject:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
-    place = {"provider": item.provider, "account": item.account, "region": item.region, "market": str(item.market)}
-    price = {"price": {"nanos_per_hour": offer.price.per_hour.nanos}, "on_demand": None}
-    return {**ask.wanted, **place, **price, "instance_type": item.instance_type}
+    return ask.wanted | {
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "market": str(item.market),
+        "price": price_to_json(offer.price),
+        "on_demand": None,
+        "instance_type": item.instance_type,
+    }
 
 
 def _override(refusals: Sequence[Verdict]) -> str:

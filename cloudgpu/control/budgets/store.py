@@ -13,9 +13,10 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import accounts, earliest
-from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of, removed_line, set_line
+from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.status import Standing, standing
+from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.model.machine import volumes_there
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.machine import Machine
     from cloudgpu.ledger.log.base import View
 
-Row = dict[str, Any]
 DIRECTORY = "budgets"
+_Ended = tuple[str, dict[str, Any]]
 _PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
 
 
@@ -106,7 +108,7 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
                 next="Add --replace to set it anew, or choose another name.",
             )
         before.extend([found] if found else [])
-        return [set_line(budget, session.clock(), view.head()[0])]
+        return [budget_set(budget.body(), session.clock(), view.head()[0])]
 
     session.ledger.decide(decision)
     return before[0] if before else None
@@ -139,7 +141,7 @@ def remove_budget(session: Session, name: str) -> Budget:
 
     def decision(view: View) -> Sequence[Draft]:
         before.append(known())
-        return [removed_line(name, session.clock(), view.head()[0])]
+        return [budget_removed(name, session.clock(), view.head()[0])]
 
     known()  # before a ledger is made for nothing
     session.ledger.decide(decision)
@@ -177,12 +179,17 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     wanted, now = tuple(of), session.clock()
     if not wanted:
         return ()
-    begin = earliest(wanted, now)
-    since = "" if begin is None else iso(begin)
-    rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    begin = earliest([one for one in wanted if one.span.kind != "total"] or wanted, now)
+
+    def look(view: View) -> tuple[list[Machine], list[_Ended], list[_Ended]]:
+        rows = view.bills()
+        ended = [] if begin is None else list(view.uses(iso(begin)))
+        return rows, ended, list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
+
+    rows, ended, unpriced = session.ledger.read(look)
     volumes = volumes_there(rows)
     prices = counted_prices(session)
-    counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes)
+    counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
     return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.config.files.text import shown
@@ -24,7 +24,15 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasQuota, HasRegions, RaisesQuota
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.market import (
+        QuotaDocument,
+        QuotaLimit,
+        QuotaNeed,
+        QuotaRequestDocument,
+        RaiseValue,
+    )
+    from cloudgpu.views.documents.parts import Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ def quotas_value(
     gpu: str | None = None,
     account: str | None = None,
     provider: str | None = None,
-) -> Document:
+) -> QuotaDocument:
     """Return the limits of a region, or of every region of the account, and what is used of each.
 
     With `gpu` only those that count it, and `needs` says how much the smallest machine with it counts. Regions
@@ -83,7 +91,7 @@ def _regions(one: Any, region: str | None) -> list[str]:
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 
-def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Document]]:
+def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
     with Pool(16) as pool:
         answers = dict(zip(regions, pool.map(lambda region: _tried(one, region), regions), strict=True))
     faults = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
@@ -100,7 +108,7 @@ def _tried(one: HasQuota, region: str) -> list[Quota] | CloudgpuError:
         return fault
 
 
-def quota_value(quota: Quota) -> Document:
+def quota_value(quota: Quota) -> QuotaLimit:
     """Return one limit; `limit` null where the provider did not say, `used` null where it is not known."""
     return {
         "region": quota.region,
@@ -113,7 +121,7 @@ def quota_value(quota: Quota) -> Document:
     }
 
 
-def _need_value(need: Need) -> Document:
+def _need_value(need: Need) -> QuotaNeed:
     return {
         "instance_type": need.shape.name,
         "market": str(need.market),
@@ -177,7 +185,7 @@ class Raise:
     quota: Quota | None
     need: Need | None = None
 
-    def value(self) -> Document:
+    def value(self) -> RaiseValue:
         """Return it as what `quota --request` shows before it asks."""
         return {
             "provider": self.provider.kind,
@@ -214,9 +222,9 @@ def plan_raise(session: Session, asking: Asking, *, account: str | None, provide
     return found
 
 
-def carry_out(found: Raise) -> Document:
+def carry_out(found: Raise) -> QuotaRequestDocument:
     """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
-    return found.value() | {"id": found.provider.request_quota(found.region, found.code, found.limit)}
+    return {**found.value(), "id": found.provider.request_quota(found.region, found.code, found.limit)}
 
 
 def _check(asking: Asking) -> None:

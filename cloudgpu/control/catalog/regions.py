@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus
 from cloudgpu.control.inputs.values import gpu_wish
@@ -28,6 +28,10 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
 from cloudgpu.providers.base import Provider
 from cloudgpu.views.machines import price_value
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.market import Region as RegionValue
+    from cloudgpu.views.documents.market.market import RegionsDocument
 
 TRIES = 3
 WAIT_S = 3.0
@@ -63,7 +67,6 @@ def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float])
         return now() - begun
 
 
-Document = dict[str, Any]
 PING_GAP = "round trip"
 
 
@@ -113,7 +116,9 @@ def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None) ->
     return Question(gpu, market, ping, None if sort is None else Order(sort))
 
 
-def regions_value(session: Session, question: Question, *, account: str | None, provider: str | None) -> Document:
+def regions_value(
+    session: Session, question: Question, *, account: str | None, provider: str | None
+) -> RegionsDocument:
     """Return the regions with what was asked about each; what did not answer is named under `unanswered`.
 
     Asks the provider what it launches and at which price, and opens connections where `ping` says so. Raises
@@ -150,7 +155,7 @@ def _cheapest(session: Session, provider: Provider, want: Want) -> tuple[dict[st
     return found, list(stock.unanswered)
 
 
-def _row(place: Region, offer: Offer | None, ping: Ping | None) -> Document:
+def _row(place: Region, offer: Offer | None, ping: Ping | None) -> RegionValue:
     return {
         "region": place.name,
         "ping_ms": round(ping * 1000, 2) if isinstance(ping, float) else None,
@@ -160,7 +165,7 @@ def _row(place: Region, offer: Offer | None, ping: Ping | None) -> Document:
     }
 
 
-def _key(row: Document, order: Order) -> tuple[float, float, str]:
+def _key(row: RegionValue, order: Order) -> tuple[float, float, str]:
     """Return what a row is ordered by; what is not known comes last."""
     price = float(row["price"]["usd_per_hour"]) if row["price"] else float("inf")
     ping = float("inf") if row["ping_ms"] is None else row["ping_ms"]
@@ -168,7 +173,7 @@ def _key(row: Document, order: Order) -> tuple[float, float, str]:
     return (*keys[order], row["region"])
 
 
-def sources(rows: Iterable[Document]) -> list[str]:
+def sources(rows: Iterable[RegionValue]) -> list[str]:
     """Return who says the prices, each once with the oldest day on which that was true, and whether it is none's word.
 
     That is, where a price was computed from others, or is from memory.

@@ -14,6 +14,7 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
@@ -37,12 +38,21 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import Asked, Ended, Tally
     from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.ledger.log.base import View
+    from cloudgpu.views.documents.money.cost import (
+        BudgetForecast,
+        CostDocument,
+        CostHead,
+        CostToCome,
+        Credit,
+        Deductions,
+        Fees,
+        Projections,
+    )
+    from cloudgpu.views.documents.money.cost import Credits as CreditsValue
+    from cloudgpu.views.documents.parts import DesktopLine
 
-Row = dict[str, Any]
-Document = dict[str, Any]
 
-
-def deducted(session: Session, rows: list[Row], asked: Asked, now: datetime) -> Document:
+def deducted(session: Session, rows: list[Machine], asked: Asked, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
     if not session.settings.credits and not any(row["provider"] == "gcp" for row in rows):
         return {"sustained_use": [], "credits": None}
@@ -50,11 +60,11 @@ def deducted(session: Session, rows: list[Row], asked: Asked, now: datetime) -> 
     return session.ledger.read(lambda view: _deducted(session, view, asked, now))
 
 
-def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Document:
-    found: Document = {"sustained_use": [], "credits": None}
+def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Deductions:
+    found: Deductions = {"sustained_use": [], "credits": None}
     rows = view.bills()
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, Row]]:
+    def ended(since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
         return view.uses("" if since is None else iso(since))
 
     if any(row["provider"] == "gcp" for row in rows):
@@ -62,8 +72,14 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Docu
 
         discounts = sustained(rows, ended, now, asked.since, asked.until)
         found["sustained_use"] = [
-            {name: getattr(one, name) for name in ("account", "region", "what", "month", "reason")}
-            | {"usd": usd(money(one.amount))}
+            {
+                "account": one.account,
+                "region": one.region,
+                "what": one.what,
+                "month": one.month,
+                "reason": one.reason,
+                "usd": usd(money(one.amount)),
+            }
             for one in discounts
         ]
     if session.settings.credits:
@@ -74,12 +90,14 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Docu
     return found
 
 
-def _credits(found: AfterCredits) -> Document:
-    uses = [{"name": one.credit.name, "used_usd": usd(one.used), "left_usd": usd(one.left)} for one in found.uses]
+def _credits(found: AfterCredits) -> CreditsValue:
+    uses: list[Credit] = [
+        {"name": one.credit.name, "used_usd": usd(one.used), "left_usd": usd(one.left)} for one in found.uses
+    ]
     return {"before_usd": usd(found.before), "after_usd": usd(found.after), "uses": uses}
 
 
-def lasting(session: Session, now: datetime) -> list[Document]:
+def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands and when it will be empty if what runs now goes on.
 
     `empty_at` null: it lasts to the end of its period, or for ever.
@@ -99,14 +117,14 @@ def lasting(session: Session, now: datetime) -> list[Document]:
 
 
 MOST_NAMED = 8
-NOTHING_OFF: dict[str, Any] = {"sustained_use": [], "credits": None}
+NOTHING_OFF: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
     "What runs now goes on: a machine with all beside it until its renew-until, or its lease's end where that is "
     "said; what stopped machines cost and what is kept goes on until the day or month ends."
 )
 
 
-def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
+def costs(session: Session, wish: CostWish | None = None) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
     Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
@@ -138,8 +156,8 @@ def costs(session: Session, wish: CostWish | None = None) -> dict[str, Any]:
 
 
 def _desktop(
-    session: Session, rows: list[Row], ended: Sequence[Ended], wanted: CostWish, now: datetime
-) -> dict[str, Any] | None:
+    session: Session, rows: list[Machine], ended: Sequence[Ended], wanted: CostWish, now: datetime
+) -> DesktopLine | None:
     """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
     try:
         return desktop_line(session, rows, ended, wanted.asked, now, wanted.currency)
@@ -148,7 +166,7 @@ def _desktop(
         return None
 
 
-def budgets_left(session: Session, now: datetime) -> list[dict[str, Any]]:
+def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return how each budget stands; what was spent is said all the same where a budget's file cannot be read."""
     try:
         return lasting(session, now)
@@ -157,7 +175,7 @@ def budgets_left(session: Session, now: datetime) -> list[dict[str, Any]]:
         return []
 
 
-def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
+def _read(session: Session, asked: Asked) -> tuple[list[Machine], Sequence[Ended]]:
     """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals:
         return session.ledger.bills(), []
@@ -166,7 +184,7 @@ def _read(session: Session, asked: Asked) -> tuple[list[Row], Sequence[Ended]]:
     return session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
 
 
-def _of_owner(rows: list[Row], ended: Sequence[Ended], owner: str) -> tuple[list[Row], Sequence[Ended]]:
+def _of_owner(rows: list[Machine], ended: Sequence[Ended], owner: str) -> tuple[list[Machine], Sequence[Ended]]:
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
     theirs, uses = of_owner(list(rows), ended, owner)
     if rows and not theirs:
@@ -177,23 +195,23 @@ def _of_owner(rows: list[Row], ended: Sequence[Ended], owner: str) -> tuple[list
             value=owner,
             next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
         )
-    return [dict(row) for row in theirs], uses
+    return [row.copy() for row in theirs], uses
 
 
-def _head(wanted: CostWish, now: datetime) -> dict[str, Any]:
+def _head(wanted: CostWish, now: datetime) -> CostHead:
     asked = wanted.asked
     return {
         "by": str(asked.by),
         "owner": asked.owner,
-        "since": asked.since and iso(asked.since),
-        "until": asked.until and iso(asked.until),
+        "since": None if asked.since is None else iso(asked.since),
+        "until": None if asked.until is None else iso(asked.until),
         "tz": wanted.tz,
         "as_of": iso(now),
-        "currency": wanted.currency and wanted.currency.value(),
+        "currency": None if wanted.currency is None else wanted.currency.value(),
     }
 
 
-def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[str, Any]:
+def to_come(rows: list[Machine], total: Tally, asked: Asked, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
     found = running(rows, now)
     rate = burn_value(burn(found, now))
@@ -202,18 +220,23 @@ def to_come(rows: list[Row], total: Tally, asked: Asked, now: datetime) -> dict[
     ends = {Goal.DAY: period("day", now, asked.zone).end, Goal.MONTH: period("month", now, asked.zone).end}
     if asked.until is not None:
         ends = {goal: min(end, asked.until) for goal, end in ends.items()}
-    projected: dict[str, Any] = {"assumption": ASSUMPTION}
-    for goal in Goal:
-        projected[str(goal)] = projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal))
+    to = {goal: projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal)) for goal in Goal}
+    projected: Projections = {
+        "assumption": ASSUMPTION,
+        "end_of_day": to[Goal.DAY],
+        "end_of_month": to[Goal.MONTH],
+        "leases_end": to[Goal.LEASES],
+        "renew_until": to[Goal.RENEWALS],
+    }
     return {"burn": rate, "projected": projected}
 
 
-def _fees(session: Session, total: Tally) -> dict[str, Any]:
+def _fees(session: Session, total: Tally) -> Fees:
     fees = session.settings.fees
-    known = {"tax_percent": fees.tax_percent, "support_percent": fees.support_percent}
-    configured = any(rate is not None for rate in known.values())
+    configured = fees.tax_percent is not None or fees.support_percent is not None
     return {
-        **{name: None if rate is None else f"{rate:f}" for name, rate in known.items()},
+        "tax_percent": None if fees.tax_percent is None else f"{fees.tax_percent:f}",
+        "support_percent": None if fees.support_percent is None else f"{fees.support_percent:f}",
         "label": fees.label,
         "total_usd": with_fees(total, fees.factor) if configured else None,
         "sentence": fees.said,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.cost_groups import billed_within, kept_within
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
 from cloudgpu.views.advice.compare_sentences import Shown, desktops
 
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop, Owned
     from cloudgpu.core.billing.cost_groups import Asked, Ended
     from cloudgpu.core.values.currency import Currency
-
-Row = dict[str, Any]
+    from cloudgpu.views.documents.parts import DesktopLine
 
 
 def desktop_line(
     session: Session,
-    rows: Sequence[Row],
+    rows: Sequence[Machine],
     ended: Iterable[Ended],
     asked: Asked,
     now: datetime,
     currency: Currency | None = None,
-) -> dict[str, Any]:
+) -> DesktopLine:
     """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
 
     Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
@@ -69,7 +69,7 @@ def _sentence(desktop: Desktop, cost: Owned, when: str) -> str:
     return f"{said}, {first} of it on the first day; {more}."
 
 
-def _work(rows: Sequence[Row], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+def _work(rows: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
     for row in rows:
         gpu = gpu_of(row) if ran[row["id"]] else None

@@ -28,6 +28,7 @@ from cloudgpu.views.exports import plain as exports
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.money.reconcile import ExportDocument
 
 
 class Form(StrEnum):
@@ -80,7 +81,7 @@ class Span:
         return {"since": since, "until": until, "as_of": iso(self.now)}
 
 
-def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO | None = None) -> dict[str, Any]:
+def export(session: Session, form: Form, span: Span, out: Path | None, stream: TextIO | None = None) -> ExportDocument:
     """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
 
     The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
@@ -92,9 +93,19 @@ def export(session: Session, form: Form, span: Span, out: Path | None, stream: T
     else:
         with _whole(out) as file:
             _write(file, form, items, session.ledger.id, span)
-    sums = {"usd": usd(done.amount), "low_usd": usd(done.low), "high_usd": usd(done.high)}
-    counts = {"rows": done.rows, "unpriced": done.unpriced, "estimates": done.estimates}
-    return {"file": out and str(out), "format": str(form), **span.value(), **counts, **sums}
+    return {
+        "file": None if out is None else str(out),
+        "format": str(form),
+        "since": None if span.since is None else iso(span.since),
+        "until": None if span.until is None else iso(span.until),
+        "as_of": iso(span.now),
+        "rows": done.rows,
+        "unpriced": done.unpriced,
+        "estimates": done.estimates,
+        "usd": usd(done.amount),
+        "low_usd": usd(done.low),
+        "high_usd": usd(done.high),
+    }
 
 
 def _items(session: Session, span: Span) -> Iterator[Item]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reconciliation.focus_import import Record, records
 from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
 from cloudgpu.core.values.times import iso
@@ -24,8 +25,8 @@ from cloudgpu.views.reconciliation import reconciled_value
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconcileHead
 
-Row = dict[str, Any]
 _GZIP = b"\x1f\x8b"
 _WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some kilobytes
 
@@ -50,7 +51,7 @@ class Read:
             self.end = record.end if self.end is None else max(self.end, record.end)
 
 
-def reconcile(session: Session, file: Path, provider: str | None = None) -> dict[str, Any]:
+def reconcile(session: Session, file: Path, provider: str | None = None) -> ReconcileDocument:
     """Return, for each resource, what the ledger says and what an export of the cloud says, the gap and its reasons.
 
     Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is no FOCUS export,
@@ -67,9 +68,15 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> dict
     ours = _ours(rows, ended, read, providers, now)
     both = {**ours, **read.sides}
     found = {one: gaps(ours.get(one, Ours()), read.sides.get(one, Side()), read.end, now) for one in both}
-    period = {"since": read.begin and iso(read.begin), "until": read.end and iso(read.end), "as_of": iso(now)}
-    head = {"file": str(file), "rows": read.rows, "providers": sorted(providers), **period}
-    head["rates"] = [str(rate) for rate in read.rates.values() if rate.code != "USD"]
+    head: ReconcileHead = {
+        "file": str(file),
+        "rows": read.rows,
+        "providers": sorted(providers),
+        "since": None if read.begin is None else iso(read.begin),
+        "until": None if read.end is None else iso(read.end),
+        "as_of": iso(now),
+        "rates": [str(rate) for rate in read.rates.values() if rate.code != "USD"],
+    }
     return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
 
 
@@ -115,7 +122,7 @@ def _check_providers(read: Read, provider: str | None, file: Path) -> None:
 
 
 def _ours(
-    rows: Sequence[Row], ended: Sequence[tuple[str, Row]], read: Read, providers: set[str], now: datetime
+    rows: Sequence[Machine], ended: Sequence[tuple[str, dict[str, Any]]], read: Read, providers: set[str], now: datetime
 ) -> dict[str, Ours]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
     found = dict[str, Ours]()

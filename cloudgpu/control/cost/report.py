@@ -25,6 +25,7 @@ from cloudgpu.core.billing.cost_groups import Asked, By, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, lay
 from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
@@ -107,7 +108,6 @@ def _check_alone(month: str, given: AskedOfReport) -> None:
             )
 
 
-Row = dict[str, Any]
 Document = dict[str, Any]
 
 
@@ -115,7 +115,7 @@ Document = dict[str, Any]
 class Read:
     """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
 
-    rows: list[Row]
+    rows: list[Machine]
     ended: Sequence[Ended]
     lines: Sequence[Said]
     hours: Mapping[str, Sequence[Hour]]
@@ -204,7 +204,7 @@ def _about(session: Session, read: Read, by_machine: Costs) -> Document:
     }
 
 
-def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.Machine]:
+def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
     rows = [row for row in named if not row["thing"] and row["id"] in by_machine.groups]
@@ -218,16 +218,16 @@ def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked
     for row in rows:
         hours = read.hours.get(row["id"], ())
         idle = wasted(hours, runs[row["id"]], since, until)
-        found.append(values.Machine(row, by_machine.groups[row["id"]], hours, idle))
+        found.append(values.MachineSummary(row, by_machine.groups[row["id"]], hours, idle))
     return found
 
 
-def _things(rows: list[Row], by_machine: Costs) -> list[Tally]:
+def _things(rows: list[Machine], by_machine: Costs) -> list[Tally]:
     """Return what each thing that is kept by its name has cost."""
     return [by_machine.groups[row["id"]] for row in rows if row["thing"] and row["id"] in by_machine.groups]
 
 
-def _ages(rows: list[Row], now: datetime) -> list[Document]:
+def _ages(rows: list[Machine], now: datetime) -> list[Document]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import ages
 

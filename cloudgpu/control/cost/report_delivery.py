@@ -13,7 +13,8 @@ from cloudgpu.config.alerts.template import Attached, Message
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, sent_line, whole_month
+from cloudgpu.core.alerts.findings import SUBJECT, have, month_due, month_name, whole_month
+from cloudgpu.core.events.lab_lines import report_sent
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.periods import Period
+    from cloudgpu.views.documents.money.report import SentReportDocument
 
 Document = dict[str, Any]
 LOCK = "reports"
 
 
-def sent_report(session: Session, document: Document) -> Document:
+def sent_report(session: Session, document: Document) -> SentReportDocument:
     """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
 
     A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
@@ -47,8 +49,15 @@ def sent_report(session: Session, document: Document) -> Document:
     if month is not None and not _spent(session, month):
         nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
     outcomes = () if nothing else _sent(session, document, message, addresses)
-    span = {name: document[name] for name in ("since", "until", "tz", "as_of")}
-    return {"subject": message.subject, **span, **outcomes_value(outcomes), "nothing_sent": nothing}
+    return {
+        "subject": message.subject,
+        "since": document["since"],
+        "until": document["until"],
+        "tz": document["tz"],
+        "as_of": document["as_of"],
+        **outcomes_value(outcomes),
+        "nothing_sent": nothing,
+    }
 
 
 def _month_of(document: Document) -> Period | None:
@@ -133,5 +142,5 @@ def _sent(session: Session, document: Document, message: Message, addresses: Seq
     month = whole_month(since, until, zone)
     taken = [one.receiver for one in outcomes if one.why is None]
     if month is not None and month.end <= now and taken:
-        session.ledger.append([sent_line(month_name(month, zone), receiver, now) for receiver in taken])
+        session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in taken])
     return outcomes

@@ -5,14 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.attached_costs import address_kind, extra
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
 from cloudgpu.control.records.named_resources import is_silent
+from cloudgpu.core.events.bodies import Able
+from cloudgpu.core.events.launch_lines import machine_adopted
 from cloudgpu.core.events.price_lines import pins
-from cloudgpu.core.launch.intents import adopted
+from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.instances import TAG_ID, Instance
+from cloudgpu.core.model.machine import PriceSubject
 from cloudgpu.core.model.offers import Market, Price, price_to_json
 from cloudgpu.core.model.resources import Kind, Leftovers
 from cloudgpu.core.values.times import iso
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.launch.plan_cost import Extra
-
-Row = dict[str, Any]
 
 
 def taken_up(session: Session, instance: Instance, found: Leftovers | None, now: datetime) -> list[Draft]:
@@ -46,16 +47,28 @@ def taken_up(session: Session, instance: Instance, found: Leftovers | None, now:
         session.tell(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
     identity = provider.identity(instance.region)
-    able = {
+    able: Able = {
         "stoppable": None if isinstance(provider, Pausable) else False,
         "parkable": keeps_images(provider),
         "guards": guarding(provider, Resolved({})).to_json(),
     }
-    line = adopted(
-        instance, price, now, on_demand=on_demand, beside=beside, able=able, identity=identity, unknown=unknown
+    line = machine_adopted(
+        instance,
+        price,
+        now,
+        on_demand=on_demand,
+        beside=list(map(beside_entry, beside)),
+        able=able,
+        identity=identity,
+        unknown=unknown,
     )
-    launch = {"id": line.subject, "intended_at": iso(line.occurred_at), "ended": None}
-    return [line, *pins(launch | {"price": price and price_to_json(price)}, history[1:])]
+    known: PriceSubject = {
+        "id": line.subject,
+        "intended_at": iso(line.occurred_at),
+        "ended": None,
+        "price": None if price is None else price_to_json(price),
+    }
+    return [line, *pins(known, history[1:])]
 
 
 def _history(session: Session, instance: Instance) -> Sequence[Price]:
@@ -86,7 +99,7 @@ def _disks(session: Session, instance: Instance, found: Leftovers | None) -> tup
         return [], ""
     with suppress(CloudgpuError):
         found = provider.leftovers(instance.region) if found is None else found
-    if found is None or is_silent(found, {"region": instance.region}, instance.account):
+    if found is None or is_silent(found, instance.region, instance.account):
         return [], "; what its disks cost is not known"
     ours = [one for one in found.items if one.attached_to == instance.id and one.kind is Kind.DISK]
     return [Beside(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, kept=True) for one in ours], ""

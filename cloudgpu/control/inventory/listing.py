@@ -9,20 +9,20 @@ from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.last_run import last_pass, overdue
 from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
-from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.accounts import asked_value
 from cloudgpu.views.machines import foreign_value, machine_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.core.events.log import Event
+    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
 
 
-def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
+def age_of_view(session: Session, rows: list[Machine]) -> str | None:
     """Return when the least recently seen of the living machines was last looked at; None when there is none.
 
     A look that a part of the account did not answer has reached the machines of all other parts.
@@ -31,12 +31,12 @@ def age_of_view(session: Session, rows: list[dict[str, Any]]) -> str | None:
     return _oldest(rows, reached)
 
 
-def _oldest(rows: list[dict[str, Any]], reached: dict[str, str]) -> str | None:
+def _oldest(rows: list[Machine], reached: dict[str, str]) -> str | None:
     ages = (max(row["seen_at"] or row["intended_at"], reached.get(row["id"], "")) for row in living(rows))
     return min(ages, default=None)
 
 
-def looks(session: Session, rows: list[dict[str, Any]]) -> dict[str, str]:
+def looks(session: Session, rows: list[Machine]) -> dict[str, str]:
     """Return when the latest look reached each living machine, by id: it writes none of what is as it was."""
     looked: dict[str, list[Event]] = {}
     found: dict[str, str] = {}
@@ -51,14 +51,14 @@ def looks(session: Session, rows: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
-def _as_seen(row: dict[str, Any], reached: dict[str, str]) -> dict[str, Any]:
+def _as_seen(row: Machine, reached: dict[str, str]) -> Machine:
     """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
     if row["seen_at"] is None or row["thing"] or row["id"] not in reached:  # a look may ask for machines alone
         return row
     return row | {"seen_at": max(row["seen_at"], reached[row["id"]])}
 
 
-def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> dict[str, Any]:
+def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> LsDocument:
     """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
 
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
@@ -68,31 +68,32 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     doubt = session.doubt()
     if doubt is not None:
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
-    rows = session.ledger.machines()
+    rows = session.ledger.machines() if ended else session.ledger.there()
     last = last_pass(session.ledger)
     late = session.moved_away() or overdue(session, rows, last)
     if late is not None:
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     reached = looks(session, rows)
+    asked = asked_value(look.asked, look.closed) if look else asked_value()
     return {
         "machines": valued(session, shown, look.gpus_now if look else {}, reached=reached),
         "view_as_of": _oldest(rows, reached),
-        "last_pass": last.ok_at and iso(last.ok_at),
+        "last_pass": None if last.ok_at is None else iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
         "doubt": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
-        **(asked_value(look.asked, look.closed) if look else asked_value()),
+        **asked,
     }
 
 
 def valued(
     session: Session,
-    rows: list[dict[str, Any]],
+    rows: list[Machine],
     gpus_now: Mapping[str, Sequence[str]] | None = None,
     *,
     reached: dict[str, str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[MachineDocument]:
     """Return machines as plain values, each with whether its account is one of this home's, as far as is known.
 
     `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told. `reached` is what
@@ -114,7 +115,7 @@ def valued(
     ]
 
 
-def machine(session: Session, row: dict[str, Any]) -> dict[str, Any]:
+def machine(session: Session, row: Machine) -> MachineDocument:
     """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
     (value,) = valued(session, [row])
     return value

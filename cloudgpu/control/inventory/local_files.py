@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh import ssh_config
 from cloudgpu.control.network import tunnels
 from cloudgpu.control.network.authorized_keys import pin_all_shared
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.model.instances import Address
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.network import jump_of
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger import saved_calls as saved
-
-Row = dict[str, Any]
 
 
 def tidy(session: Session) -> None:
@@ -56,12 +53,12 @@ def put_in_order(session: Session) -> None:
     write_ssh_config(session, alive)
 
 
-def _may_live(session: Session, row: Row) -> bool:
+def _may_live(session: Session, row: Machine) -> bool:
     """Say whether a machine lives, or is between two attempts of a launch that goes on."""
     return row["ended"] is None or session.held(lock_name(row["key"] or row["id"]))
 
 
-def write_ssh_config(session: Session, alive: list[Row]) -> None:
+def write_ssh_config(session: Session, alive: list[Machine]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
     hosts = [
         ssh_config.SshHost(row["name"], row["id"], Address(**row["address"]), jump_of(row))

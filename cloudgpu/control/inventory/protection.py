@@ -5,13 +5,15 @@ A protection against deletion mostly lets a machine be stopped. Then at least it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.team.law import by
-from cloudgpu.core.events.observations import end_refused, not_before
+from cloudgpu.core.events.machine_lines import end_refused
+from cloudgpu.core.events.observations import not_before
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
@@ -20,10 +22,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
 
-Row = dict[str, Any]
 
-
-def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefused:
+def stopped_instead(session: Session, row: Machine, refusal: EndRefused) -> EndRefused:
     """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
@@ -37,13 +37,13 @@ def stopped_instead(session: Session, row: Row, refusal: EndRefused) -> EndRefus
     return refusal
 
 
-def note(session: Session, row: Row, what: str, refusal: EndRefused) -> None:
+def note(session: Session, row: Machine, what: str, refusal: EndRefused) -> None:
     """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
     session.ledger.append([_line(session, row, what, refusal)])
 
 
-def _line(session: Session, row: Row, what: str, refusal: EndRefused) -> Draft:
-    return end_refused(row, what, refusal, not_before(row, session.clock()))
+def _line(session: Session, row: Machine, what: str, refusal: EndRefused) -> Draft:
+    return end_refused(row["id"], what, refusal, not_before(row, session.clock()))
 
 
 def with_way(fault: CloudgpuError) -> str:
@@ -62,7 +62,7 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
     return refusal
 
 
-def _stopped(session: Session, row: Row, refusal: EndRefused) -> tuple[str, str]:
+def _stopped(session: Session, row: Machine, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
     provider = session.provider_of(row)
     if row["state"] in ("stopped", "deallocated") and not row["billed"]:
@@ -73,7 +73,7 @@ def _stopped(session: Session, row: Row, refusal: EndRefused) -> tuple[str, str]
     now = not_before(row, session.clock())
     session.ledger.append([asked("stop", row["id"], "its end was refused", now, who=by(session, row, "stop"))])
     try:
-        row = prove(session, row, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+        row = prove(session, row, is_stopped, lambda: provider.stop(fact(row["provider_id"])), watched=True)
     except LedgerUnavailable:
         raise
     except EndRefused as second:

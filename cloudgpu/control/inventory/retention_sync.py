@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import is_silent
 from cloudgpu.control.session.accounts import gap_of
-from cloudgpu.core.events.observations import found_without_record, vanished
+from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
+from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do
@@ -23,8 +25,6 @@ from cloudgpu.providers.abilities import HasLeftovers
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import Whose
     from cloudgpu.control.session.session import Session
-
-Row = dict[str, Any]
 
 
 def leftovers_of(session: Session, account: str) -> Leftovers:
@@ -50,7 +50,7 @@ def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: 
     said = _adopt(session, whose, found.items, asked_at)
     for row in session.ledger.machines():
         things = kept.things_of(session, row, found)
-        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row, whose.account):
+        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row["region"], whose.account):
             continue
         lock = lock_name(row["key"] or row["id"])
         if session.held(lock):
@@ -65,11 +65,11 @@ def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: 
     return said
 
 
-def _matters(row: Row, things: list[Leftover]) -> bool:
+def _matters(row: Machine, things: list[Leftover]) -> bool:
     return bool(things or row["kept"] or (row["parked"] and row["ended"]))
 
 
-def _settle(session: Session, row: Row, things: list[Leftover], asked_at: datetime) -> list[str]:
+def _settle(session: Session, row: Machine, things: list[Leftover], asked_at: datetime) -> list[str]:
     row = session.ledger.machine(row["id"]) or row
     last = session.ledger.last(row["id"])
     if row["attempt"] == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
@@ -97,7 +97,7 @@ def _latest(things: list[Leftover]) -> list[Leftover]:
     return list({thing.id: thing for thing in things}.values())
 
 
-def _said(row: Row, step: keeping.Step) -> str:
+def _said(row: Machine, step: keeping.Step) -> str:
     what = f"{step.thing.kind} {step.thing.id}"
     doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
     return f"{row['name']}: {doing} {what}"
@@ -114,7 +114,7 @@ def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at
         if machine is None or machine in known or not ours or thing.attached_to is not None or identity is None:
             continue
         known.add(machine)
-        gone = vanished(machine, "", "only its disk or image is there", asked_at)
-        session.ledger.append([found_without_record(thing, identity, asked_at), gone])
+        gone = instance_vanished(machine, "", "only its disk or image is there", asked_at)
+        session.ledger.append([machine_adopted_by_resource(thing, identity, asked_at), gone])
         said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
     return said

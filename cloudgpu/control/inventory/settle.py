@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.session.waiting import wait_while_cleaned
-from cloudgpu.core.events.observations import observed, settled
+from cloudgpu.core.events.launch_lines import launch_settled
+from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
     from cloudgpu.providers.base import Provider
 
-Row = dict[str, Any]
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
 BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
@@ -59,14 +60,14 @@ def settle_others(session: Session) -> None:
             session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
 
 
-def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = True) -> Row:
+def settle(session: Session, row: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
     """Settle this attempt for certain and return the row as it is then. The caller holds the launch lock.
 
     The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
     tell yet.
     """
-    attempt = saved.load(session.home.attempts, row["token"])
+    attempt = saved.load(session.home.attempts, fact(row["token"]))
     rule = session.provider_of(row).token_rule
     age = session.clock() - from_iso(row["intended_at"])
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
@@ -76,7 +77,7 @@ def settle(session: Session, row: Row, *, deadline: datetime, replay: bool = Tru
     return settle_by_listing(session, row)
 
 
-def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
+def settle_to_end(session: Session, row: Machine, *, deadline: datetime) -> Machine:
     """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
 
     A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
@@ -95,7 +96,7 @@ def settle_to_end(session: Session, row: Row, *, deadline: datetime) -> Row:
         return row
 
 
-def _send_again(session: Session, row: Row, attempt: Attempt, deadline: datetime) -> None:
+def _send_again(session: Session, row: Machine, attempt: Attempt, deadline: datetime) -> None:
     """Send a call that may have been sent before. Raises what the provider raised.
 
     A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
@@ -148,23 +149,23 @@ def _sent(
         instance = provider.launch(attempt, deadline=deadline)
     except closed_by as fault:
         now = session.clock()
-        session.ledger.append([settled(attempt.machine, attempt.token, "refused", fault.message, now)])
+        session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", fault.message, now)])
         saved.forget(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as fault:
         fault.next = fault.next or "Run the same up again: it settles this launch before anything else."
         raise
     now = session.clock()
-    made = settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
+    made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        session.ledger.append([made, observed(instance, now)])
+        session.ledger.append([made, instance_observed(instance, now)])
     except LedgerUnavailable as fault:  # nobody could see what it costs: it is ended again
         row = session.ledger.machine(attempt.machine)
         raise fault if row is None else ended_unrecorded(session, row, fault) from fault
     return instance
 
 
-def settle_by_listing(session: Session, row: Row) -> Row:
+def settle_by_listing(session: Session, row: Machine) -> Machine:
     """Close the attempt by what a complete listing proves, and return the row as it is then.
 
     Raises LaunchUncertain when it proves nothing yet.
@@ -194,16 +195,19 @@ def settle_by_listing(session: Session, row: Row) -> Row:
             value=row["name"],
             next=f"Run the same up again where it was started, or: cloudgpu down {row['name']}",
         )
-    line = settled(row["id"], row["token"], "void", "absent from a complete listing", now)
+    line = launch_settled(row["id"], fact(row["token"]), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(row, [line])
-    saved.forget(session.home.attempts, row["token"])
+    saved.forget(session.home.attempts, fact(row["token"]))
     return closed
 
 
-def covers(listing: Listing, row: Row) -> bool:
+def covers(listing: Listing, row: Machine) -> bool:
     """Say whether the machine's region was asked at all: what a look left out proves no absence."""
     return listing.regions is None or row["region"] in listing.regions
 
 
-def _found(row: Row, instance: Instance, now: datetime) -> list[Draft]:
-    return [settled(row["id"], row["token"], "made", "found in the provider's listing", now), observed(instance, now)]
+def _found(row: Machine, instance: Instance, now: datetime) -> list[Draft]:
+    return [
+        launch_settled(row["id"], fact(row["token"]), "made", "found in the provider's listing", now),
+        instance_observed(instance, now),
+    ]

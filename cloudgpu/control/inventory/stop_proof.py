@@ -6,13 +6,14 @@ It believes that a machine is gone only when more than one request says so.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.waiting import Silence
-from cloudgpu.core.events.observations import not_before, too_fresh, vanished
-from cloudgpu.core.model.machine import may_go_on
+from cloudgpu.core.events.observations import not_before, too_fresh
+from cloudgpu.core.events.observed_lines import instance_vanished
+from cloudgpu.core.model.machine import Machine, fact, may_go_on
 from cloudgpu.errors import (
     InstanceNotFound,
     LedgerUnavailable,
@@ -44,31 +45,30 @@ def pauses_of(provider: Provider) -> tuple[float, ...]:
     return PAUSES if rule.gone_after == timedelta(0) < rule.listing_proves_after else ()
 
 
-def got(session: Session, row: dict[str, Any]) -> Instance:
+def got(session: Session, row: Machine) -> Instance:
     """Return the machine as its provider tells of it now; raise InstanceNotFound where it is gone."""
     provider = session.provider_of(row)
     for pause in pauses_of(provider):
         try:
-            return provider.get(row["provider_id"])
+            return provider.get(fact(row["provider_id"]))
         except InstanceNotFound:
             session.pause(pause)
-    return provider.get(row["provider_id"])
+    return provider.get(fact(row["provider_id"]))
 
 
-Row = dict[str, Any]
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
 ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
 
 
 def prove(
     session: Session,
-    row: Row,
-    done: Callable[[Row], bool],
+    row: Machine,
+    done: Callable[[Machine], bool],
     ask: Callable[[], None],
     *,
     watched: bool = False,
     unsure: bool = False,
-) -> Row:
+) -> Machine:
     """Ask, and read the state back until `done`; ask again as long as it is not known that the request arrived.
 
     Also where it goes on running after 15 seconds, and later every two minutes: the request may not have been sent,
@@ -108,7 +108,7 @@ def prove(
         pause = min(2.0, pause * 1.5)
 
 
-def is_stopped(seen: Row) -> bool:
+def is_stopped(seen: Machine) -> bool:
     """Say whether a machine costs no compute any more."""
     return not seen["billed"] and seen["state"] not in ("unknown", "pending")
 
@@ -121,7 +121,7 @@ def _asked(ask: Callable[[], None], silence: Silence) -> None:
         silence.note(fault)
 
 
-def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tuple[Row, bool]:
+def _look_hard(session: Session, row: Machine, *, watched: bool, unsure: bool) -> tuple[Machine, bool]:
     """Read one machine's state, and say whether a request to it must have arrived.
 
     Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
@@ -129,12 +129,12 @@ def _look_hard(session: Session, row: Row, *, watched: bool, unsure: bool) -> tu
     """
     provider, now = session.provider_of(row), not_before(row, session.clock())
     try:
-        instance: Instance = got(session, row) if unsure or not watched else provider.get(row["provider_id"])
+        instance: Instance = got(session, row) if unsure or not watched else provider.get(fact(row["provider_id"]))
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
-        news = [vanished(row["id"], row["provider_id"], proof, now, alive)]
+        news = [instance_vanished(row["id"], fact(row["provider_id"]), proof, now, alive)]
     else:
         news = news_of(session, row, instance, now, watched=watched)
     return session.ledger.append_to(row, news), True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import tidy
@@ -22,19 +21,21 @@ from cloudgpu.control.session.accounts import asked_of, told_apart, used_account
 from cloudgpu.control.session.identity import Whose, elsewhere
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.session import Session, living
+from cloudgpu.core.events.lab_lines import ledger_doubted, scope_looked
+from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import is_resized, looked, not_before, observed, settled, too_fresh, vanished
+from cloudgpu.core.events.observations import is_resized, not_before, too_fresh
+from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.events.price_lines import lines_of
 from cloudgpu.core.model.identity import Asked, Unanswered, is_there, words_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 from cloudgpu.ledger import saved_calls as saved
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -102,7 +103,7 @@ def look_at(
     return look
 
 
-def _regions(rows: Sequence[Row]) -> dict[str, set[str]]:
+def _regions(rows: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
     for row in filter(is_there, rows):
@@ -122,7 +123,7 @@ def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose]
     return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
 
 
-def refresh(session: Session, row: Row, *, note: bool = False) -> Row:
+def refresh(session: Session, row: Machine, *, note: bool = False) -> Machine:
     """Ask about one machine and return its new row; a machine that is gone is recorded as gone.
 
     `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
@@ -136,24 +137,25 @@ def refresh(session: Session, row: Row, *, note: bool = False) -> Row:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row
         alive = alive_at(session.ledger, row)
-        news = [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
+        news = [instance_vanished(row["id"], fact(row["provider_id"]), "the provider has no such machine", now, alive)]
     else:
         close_request(session, row, instance)
         news = news_of(session, row, instance, now)
         if note and not news:
-            return _noted(session, row, observed(instance, now, row=row))
+            return _noted(session, row, instance_observed(instance, now, row=row))
     return session.ledger.append_to(row, news)
 
 
-def _noted(session: Session, row: Row, line: Draft) -> Row:
+def _noted(session: Session, row: Machine, line: Draft) -> Machine:
     """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
     try:
         return session.ledger.append_to(row, [line])
     except CloudgpuError:
-        return row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
+        told: Machine = row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
+        return told
 
 
-def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Row], look: Look) -> list[Instance]:
+def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], look: Look) -> list[Instance]:
     """Return one instance per cloudgpu-id: the living before the ended, the one that the ledger knows before others.
 
     A second living one is named as a gap.
@@ -203,7 +205,11 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
         drafts += lines
         unseen += [
             *silent,
-            *(one for one, row in rows.items() if row["kept"] and is_silent(answer.things, row, answer.account)),
+            *(
+                one
+                for one, row in rows.items()
+                if row["kept"] and is_silent(answer.things, row["region"], answer.account)
+            ),
         ]
     drafts += _doubts(session, listing, now)
     for scope in _scopes(answer, rows.values()):
@@ -213,14 +219,16 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     session.ledger.append(drafts)
 
 
-def _spoken_of(every: Mapping[str, Row], answer: Answer, listed: Sequence[str]) -> dict[str, Row]:
+def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
     some = (row for row in every.values() if row["id"] in asked or is_there(row))
     return {row["id"]: row for row in some if answer.whose.covers(row)}
 
 
-def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Row], answer: Answer, look: Look) -> bool:
+def _is_ours(
+    instance: Instance, every: Mapping[str, Machine], rows: Mapping[str, Machine], answer: Answer, look: Look
+) -> bool:
     """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
 
     One that the ledger has in another account is left alone, and so is one that appeared while it is not known which
@@ -238,9 +246,9 @@ def _is_ours(instance: Instance, every: Mapping[str, Row], rows: Mapping[str, Ro
     return machine not in every and whose is not None
 
 
-def _scopes(answer: Answer, rows: Iterable[Row]) -> list[str]:
+def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
-    found = {row["identity"]["id"] for row in rows}
+    found = {fact(row["identity"])["id"] for row in rows}
     if not found:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
@@ -248,17 +256,17 @@ def _scopes(answer: Answer, rows: Iterable[Row]) -> list[str]:
 
 
 def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
-    gaps = [asdict(gap) for gap in answer.listing.unanswered]
+    gaps = answer.listing.unanswered
     asked, pinned = answer.things is not None, not answer.priced.gap
-    return looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
+    return scope_looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
 
 
-def _is_asked(row: Row, listing: Listing) -> bool:
+def _is_asked(row: Machine, listing: Listing) -> bool:
     """Say whether the listing, or a question of its own, can tell what became of this machine."""
     return row["attempt"] != "open" or covers(listing, row)
 
 
-def _is_of_this_life(rows: dict[str, Row], instance: Instance) -> bool:
+def _is_of_this_life(rows: dict[str, Machine], instance: Instance) -> bool:
     """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
     row = rows.get(instance.tags[TAG_ID])
     gone = instance.state in (State.TERMINATED, State.STOPPING)
@@ -274,7 +282,7 @@ def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
     if remembered <= length or remembered <= _doubted_before(session):
         return []
     why = f"It has {length} lines, and a machine was launched when it had {remembered}."
-    return [Draft("ledger_doubted", "ledger", {"why": why, "seq": remembered}, now, f"doubt:{remembered}:{iso(now)}")]
+    return [ledger_doubted(why, remembered, now)]
 
 
 def _doubted_before(session: Session) -> int:
@@ -283,7 +291,7 @@ def _doubted_before(session: Session) -> int:
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
 
-def _seen(session: Session, row: Row | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
+def _seen(session: Session, row: Machine | None, instance: Instance, look: Look, answer: Answer) -> list[Draft]:
     drafts, now = [], answer.asked_at
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
@@ -292,11 +300,11 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
         return []  # the process that launches it is alive and writes this itself
     elif row["attempt"] == "open":
         look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
-        drafts.append(settled(row["id"], row["token"], "made", "found in the provider's listing", now))
+        drafts.append(launch_settled(row["id"], fact(row["token"]), "made", "found in the provider's listing", now))
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
     if row is None:
-        return [*drafts, observed(instance, now)]
+        return [*drafts, instance_observed(instance, now)]
     if is_resized(row, instance):
         look.sentences.append(
             f"{row['name']} was changed by others from {row['instance_type']} ({row['market']}) to "
@@ -305,7 +313,7 @@ def _seen(session: Session, row: Row | None, instance: Instance, look: Look, ans
     return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
 
 
-def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bool:
+def _is_closed(session: Session, row: Machine, instance: Instance, look: Look) -> bool:
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
         if close_request(session, row, instance):
@@ -316,19 +324,19 @@ def _is_closed(session: Session, row: Row, instance: Instance, look: Look) -> bo
     return True
 
 
-def close_request(session: Session, row: Row, instance: Instance) -> bool:
+def close_request(session: Session, row: Machine, instance: Instance) -> bool:
     """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
 
     Before the end is written down: a process that dies in between leaves it to the next look.
     """
-    persistent = (row["setup"] or {}).get("persistent", False)
+    persistent = bool(row["setup"] and row["setup"].get("persistent", False))
     if instance.state is not State.TERMINATED or row["ended"] is not None or not persistent:
         return False
     session.provider_of(row).terminate(instance.id)
     return True
 
 
-def _missing(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
+def _missing(session: Session, row: Machine, look: Look, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.gone_after
@@ -338,13 +346,13 @@ def _missing(session: Session, row: Row, look: Look, answer: Answer) -> list[Dra
         look.unanswered.append(Unanswered(row["name"], f"{row['region']} did not answer just now"))
         return None
     try:
-        instance = provider.get(row["provider_id"])
+        instance = provider.get(fact(row["provider_id"]))
     except InstanceNotFound:
         if too_fresh(row, proves_after, now):
             return None
         look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
         proof, alive = "missing from a complete listing and unknown to get", alive_at(session.ledger, row)
-        return [vanished(row["id"], row["provider_id"], proof, now, alive)]
+        return [instance_vanished(row["id"], fact(row["provider_id"]), proof, now, alive)]
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row["name"], fault.message))
         look.silent |= {(row["account"], row["region"])} if isinstance(fault, Silent) else set()
@@ -353,7 +361,7 @@ def _missing(session: Session, row: Row, look: Look, answer: Answer) -> list[Dra
     return news_of(session, row, instance, then)
 
 
-def _missing_attempt(session: Session, row: Row, look: Look, answer: Answer) -> list[Draft] | None:
+def _missing_attempt(session: Session, row: Machine, look: Look, answer: Answer) -> list[Draft] | None:
     if session.held(lock_name(row["key"])):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
@@ -361,5 +369,5 @@ def _missing_attempt(session: Session, row: Row, look: Look, answer: Answer) -> 
         look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
         return None
     look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
-    saved.forget(session.home.attempts, row["token"])
-    return [settled(row["id"], row["token"], "void", "absent from a complete listing", now)]
+    saved.forget(session.home.attempts, fact(row["token"]))
+    return [launch_settled(row["id"], fact(row["token"]), "void", "absent from a complete listing", now)]

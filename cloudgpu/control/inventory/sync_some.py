@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
 from cloudgpu.control.inventory.sync import close_request
@@ -15,8 +15,10 @@ from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.last_seen import alive_at
-from cloudgpu.core.events.observations import not_before, too_fresh, vanished
+from cloudgpu.core.events.observations import not_before, too_fresh
+from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.instances import Instance
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import StopsMany
@@ -29,10 +31,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
 
-Row = dict[str, Any]
 
-
-def looked_at(session: Session, row: Row) -> Row:
+def looked_at(session: Session, row: Machine) -> Machine:
     """Ask the machine's provider and return its row of now. Raises InstanceNotFound, as `gone`, where it has ended.
 
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
@@ -48,7 +48,7 @@ def looked_at(session: Session, row: Row) -> Row:
 
 
 @contextmanager
-def told_if_gone(session: Session, row: Row) -> Iterator[None]:
+def told_if_gone(session: Session, row: Machine) -> Iterator[None]:
     """Let a provider's "no such machine" become `gone`, once another look has recorded that the machine has ended."""
     try:
         yield
@@ -63,7 +63,7 @@ AT_ONCE = 16  # machines asked about side by side, where a provider knows one at
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
-def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) -> dict[str, CloudgpuError]:
+def look_again(session: Session, rows: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
     """Ask what these machines are now and write it; return why nothing is known, by machine, of those that failed.
 
     A call per region where the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
@@ -86,7 +86,7 @@ def look_again(session: Session, rows: Sequence[Row], *, watched: bool = False) 
     return faults
 
 
-def _surely(session: Session, rows: Sequence[Row]) -> list[tuple[Row, Instance | CloudgpuError]]:
+def _surely(session: Session, rows: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
     said = list(_asked(session, rows))
     for pause in PAUSES:
@@ -99,19 +99,19 @@ def _surely(session: Session, rows: Sequence[Row]) -> list[tuple[Row, Instance |
     return said
 
 
-def _is_doubtful(session: Session, row: Row) -> bool:
+def _is_doubtful(session: Session, row: Machine) -> bool:
     return not row["ended"] and bool(pauses_of(session.provider_of(row)))
 
 
-def _asked(session: Session, rows: Sequence[Row]) -> Iterable[tuple[Row, Instance | CloudgpuError]]:
+def _asked(session: Session, rows: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, rows)
-    ids = {one: [row["provider_id"] for row in some] for one, some in groups.items()}
+    ids = {one: [fact(row["provider_id"]) for row in some] for one, some in groups.items()}
     found = heard(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
     answers = {
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
         for account, said in zip(ids, found, strict=True)
     }
-    pairs = [(row, answers[account][row["provider_id"]]) for account, some in groups.items() for row in some]
+    pairs = [(row, answers[account][fact(row["provider_id"])]) for account, some in groups.items() for row in some]
     told = {row["id"]: answer for row, answer in pairs} | faults
     return [(row, told[row["id"]]) for row in rows]
 
@@ -134,13 +134,13 @@ def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
         return fault
 
 
-def _news(session: Session, row: Row, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+def _news(session: Session, row: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
     row = session.ledger.machine(row["id"]) or row
     now = not_before(row, session.clock())
     if not isinstance(found, Instance):
         if row["ended"] or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
             return []
         alive = None if watched else alive_at(session.ledger, row)
-        return [vanished(row["id"], row["provider_id"], "the provider has no such machine", now, alive)]
+        return [instance_vanished(row["id"], fact(row["provider_id"]), "the provider has no such machine", now, alive)]
     close_request(session, row, found)
     return news_of(session, row, found, now, watched=watched)

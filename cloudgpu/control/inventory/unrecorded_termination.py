@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.records.retention import leftovers_at, things_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import may_go_on
+from cloudgpu.core.model.machine import Machine, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.errors import (
     CloudgpuError,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.providers.base import Provider
 
-Row = dict[str, Any]
 PAUSE_S = 0.2
 
 
@@ -39,7 +38,7 @@ class Unrecorded(LedgerUnavailable):
     """The machine is gone, and the ledger could not be told."""
 
 
-def ended_unrecorded(session: Session, row: Row, fault: CloudgpuError, *, whole: bool = False) -> Unrecorded:
+def ended_unrecorded(session: Session, row: Machine, fault: CloudgpuError, *, whole: bool = False) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `fault`.
 
     `whole`: what is kept of it goes too, its disk and its image. Raises `fault` itself where it is not known what the
@@ -90,7 +89,7 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
     return None
 
 
-def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuError) -> list[str]:
+def _known_of(session: Session, provider: Provider, row: Machine, fault: CloudgpuError) -> list[str]:
     """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
     if row["provider_id"]:
         return [row["provider_id"]]
@@ -106,7 +105,7 @@ def _known_of(session: Session, provider: Provider, row: Row, fault: CloudgpuErr
     return found
 
 
-def _prove(session: Session, row: Row, done: Callable[[], bool]) -> None:
+def _prove(session: Session, row: Machine, done: Callable[[], bool]) -> None:
     deadline = session.clock() + PROVED_WITHIN
     while not done():
         if session.clock() >= deadline:
@@ -128,7 +127,7 @@ def _gone(provider: Provider, instance: str) -> bool:
         return False
 
 
-def _nothing_kept(session: Session, provider: Provider, row: Row) -> bool:
+def _nothing_kept(session: Session, provider: Provider, row: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasLeftovers):
         return True

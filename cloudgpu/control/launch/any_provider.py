@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, Passed, passing
 from cloudgpu.control.launch.offers import offers_in, tied
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.catalog.matching import in_order
 from cloudgpu.core.model.launch import Setup
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import (
     AuthFailed,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
 
-Row = dict[str, Any]
 _SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
 _GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
@@ -55,7 +55,7 @@ def _has_nothing(fault: CloudgpuError) -> bool:
     return isinstance(fault, NoCapacity) or (isinstance(fault, InvalidRequest) and fault.field in _SOLD_ELSEWHERE)
 
 
-def offers_anywhere(session: Session, candidates: Candidates, there: Row | None) -> Found:
+def offers_anywhere(session: Session, candidates: Candidates, there: Machine | None) -> Found:
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.

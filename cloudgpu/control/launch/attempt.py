@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
@@ -17,11 +17,12 @@ from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session, present
-from cloudgpu.core.launch.intents import intent, row_of
+from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
+from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import View
-
-Row = dict[str, Any]
 
 
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
@@ -60,10 +59,17 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         saved.save(session.home.attempts, attempt)
         made.append(attempt)
         means = stop_means(request, offer)
-        known = (session.clock(), extras, on_demand, resolved.licence)
-        line = intent(attempt, prepared.fingerprint, means, *known, identity=identity)
-        found = guarding(prepared.candidates.of(offer).provider, resolved)
-        line = replace(line, body={**line.body, "guards": found.to_json()})
+        line = launch_intended(
+            attempt,
+            prepared.fingerprint,
+            means,
+            session.clock(),
+            beside=list(map(beside_entry, extras)),
+            on_demand=on_demand,
+            licence=resolved.licence,
+            identity=identity,
+            guards=guarding(prepared.candidates.of(offer).provider, resolved).to_json(),
+        )
         before = next((row for row in rows if row["id"] == attempt.machine), None)
         return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
 
@@ -71,7 +77,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         decided(session, decision, way_of(session, prepared))
     except BaseException:
         for attempt in made:
-            if (session.ledger.machine(attempt.machine) or {}).get("token") != attempt.token:
+            if (there := session.ledger.machine(attempt.machine)) is None or there["token"] != attempt.token:
                 saved.forget(session.home.attempts, attempt.token)
         raise
     return made[0]
@@ -143,7 +149,7 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
     return new_host_key() if own is None else HostKey(own, "")
 
 
-def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:
+def _key(prepared: Prepared, rows: list[Machine]) -> tuple[str, int]:
     """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
     if prepared.key is not None:
         return prepared.key, _next_attempt(prepared.key, rows)
@@ -155,11 +161,11 @@ def _key(prepared: Prepared, rows: list[Row]) -> tuple[str, int]:
     raise AssertionError(message)
 
 
-def _next_attempt(key: str, rows: list[Row]) -> int:
+def _next_attempt(key: str, rows: list[Machine]) -> int:
     return max((row["number"] for row in rows if row["key"] == key), default=0) + 1
 
 
-def _name(prepared: Prepared, key: str, rows: list[Row]) -> str:
+def _name(prepared: Prepared, key: str, rows: list[Machine]) -> str:
     taken = {row["name"] for row in present(rows) if row["key"] != key}
     if prepared.name is None:
         return made_name(key, taken)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
 from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
-from cloudgpu.core.launch.attempt import setup_to_json
-from cloudgpu.core.launch.intents import beside_entry
+from cloudgpu.core.launch.plan_cost import beside_entry
+from cloudgpu.core.model.launch import setup_to_json
+from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.model.offers import price_to_json
+from cloudgpu.core.model.records import PriceRecord
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import plan_value
@@ -22,19 +24,29 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import Asking, Verdict
     from cloudgpu.core.model.offers import Offer
+    from cloudgpu.views.documents.machines.machines import PlannedUpDocument
+    from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
-Row = dict[str, Any]
-Document = dict[str, Any]
 
-
-def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
-    """Return the row that the plan's machine would have, as far as budgets look at it."""
+def row_of_plan(
+    prepared: Prepared, offer: Offer | None = None, *, on_demand: PriceRecord | None = None
+) -> BudgetSubject:
+    """Return what budgets look at of the plan's machine, or of the same at another offer."""
     plan, request = prepared.plan, prepared.plan.request
-    return _place(plan.offer) | {
+    offer = offer or plan.offer
+    item = offer.available
+    return {
+        "provider": item.provider,
+        "account": item.account,
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "price": price_to_json(offer.price),
         "id": "",
         "name": request.name or prepared.name or "this machine",
         "on_demand": on_demand,
-        "max_price": request.want.max_price and request.want.max_price.nanos,
+        "max_price": request.want.max_price.nanos if request.want.max_price else None,
         "owner": request.owner,
         "project": request.project,
         "setup": setup_to_json(request.setup),
@@ -50,25 +62,14 @@ def row_of_plan(prepared: Prepared, *, on_demand: Row | None = None) -> Row:
         "kept": [],
         "uses": [],
         "thing": False,
+        "intended_at": "",
+        "identity": None,
     }
 
 
-def row_of_offer(prepared: Prepared, offer: Offer) -> Row:
+def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
     """Return the row that the machine would have at another offer, as far as it is known which budgets look at it."""
-    return row_of_plan(prepared) | _place(offer)
-
-
-def _place(offer: Offer) -> Row:
-    item = offer.available
-    return {
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "price": price_to_json(offer.price),
-    }
+    return row_of_plan(prepared, offer)
 
 
 def look_for_budgets(session: Session, prepared: Prepared) -> None:
@@ -108,36 +109,36 @@ def check_asking(ask: Asking, override: str | None, way: Way) -> None:
         raise refusal(ask, way)
 
 
-def planned(session: Session, prepared: Prepared) -> Document:
+def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
-    existing = prepared.existing and machine(session, prepared.existing)
+    existing = None if prepared.existing is None else machine(session, prepared.existing)
     differs = differences(session, prepared, prepared.existing)
     return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
 
 
-def _plan(session: Session, prepared: Prepared) -> Document:
-    return plan_value(prepared.plan) | {"budgets": budgets_value(session, prepared)}
+def _plan(session: Session, prepared: Prepared) -> Plan:
+    return plan_value(prepared.plan, budgets_value(session, prepared))
 
 
-def budgets_value(session: Session, prepared: Prepared) -> list[Document]:
+def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
     ask = asked_of_plan(session, prepared)
     return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
 
 
-def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[Document]:
+def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[BudgetFit]:
     """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
     return [_verdict(one, override) for one in verdicts]
 
 
-def _verdict(one: Verdict, override: str | None) -> Document:
+def _verdict(one: Verdict, override: str | None) -> BudgetFit:
     share, budget = one.tightest, one.budget
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),
         "scope": budget.scope.text,
         "when": period_text(budget, share),
-        "since": share.since and iso(share.since),
+        "since": None if share.since is None else iso(share.since),
         "until": iso(share.until),
         "spent_usd": usd(share.spent),
         "running_usd": usd(share.running),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets.refusal import span_text
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -15,14 +17,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import LaunchRequest
+    from cloudgpu.views.documents.machines.machines import RequestDifference
 
-Row = dict[str, Any]
-Document = dict[str, Any]
 SHORTER = "a lease is never made shorter: stop or end the machine yourself"
 NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch was written down
 
 
-def differences(session: Session, prepared: Prepared, row: Row | None) -> list[Document]:
+def differences(session: Session, prepared: Prepared, row: Machine | None) -> list[RequestDifference]:
     """Return each option in which this request is not the one that launched the machine, and how to have it so.
 
     None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
@@ -35,9 +36,9 @@ def differences(session: Session, prepared: Prepared, row: Row | None) -> list[D
     return list(_found(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
 
 
-def _found(request: LaunchRequest, then: Row, at: str, row: Row) -> Iterator[Document]:
+def _found(request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machine) -> Iterator[RequestDifference]:
     name, new = row["name"], "launch another with --new"
-    lease = _whole(from_iso(then["expires"]) - from_iso(at))
+    lease = _whole(from_iso(fact(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:
         change = f"cloudgpu extend {name} {span_text(asked - lease)}" if asked > lease else f"{SHORTER}, or {new}"
@@ -57,12 +58,12 @@ def _found(request: LaunchRequest, then: Row, at: str, row: Row) -> Iterator[Doc
     if request.policy != row["policy"]:
         yield _one("--policy", request.policy, str(row["policy"]), new)
     typed = sorted(request.setup.network.ssh_from)
-    opened = sorted((row["setup"] or {}).get("network", {}).get("ssh_from", ()))
+    opened = sorted(row["setup"]["network"]["ssh_from"] if row["setup"] else ())
     if typed and typed != opened:
         yield _one("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
 
 
-def _one(option: str, asked: str, has: str, change: str) -> Document:
+def _one(option: str, asked: str, has: str, change: str) -> RequestDifference:
     return {"option": option, "asked": asked, "has": has, "change": change}
 
 
@@ -74,5 +75,5 @@ def _dollars(nanos: int | None) -> str:
     return "no limit" if nanos is None else f"{Money(nanos).text(4)} an hour"
 
 
-def _runs_at(row: Row) -> str:
+def _runs_at(row: Machine) -> str:
     return f", and costs {Money(row['price']['nanos_per_hour']).text(4)}" if row["price"] else ""

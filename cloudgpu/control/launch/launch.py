@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import Barred
 from cloudgpu.control.access.reach import wait_until_ready
@@ -31,7 +31,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import and_billed, comes_back
+from cloudgpu.core.model.machine import Machine, and_billed, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -48,9 +48,9 @@ from cloudgpu.views.machines import plan_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cloudgpu.views.documents.machines.machines import UpDocument
 
-Row = dict[str, Any]
-Document = dict[str, Any]
+
 SEND_WITHIN = timedelta(minutes=5)
 LOCK_WITHIN_S = 900
 
@@ -59,7 +59,7 @@ LOCK_WITHIN_S = 900
 class Launched:
     """How `up` ended: the machine's row, and whether it was there already."""
 
-    row: Row
+    row: Machine
     found: bool
 
 
@@ -77,7 +77,7 @@ def launch(
     session.check_launchable()
     check_override(session, prepared.override)
     if prepared.again:
-        check_may(session, {"name": prepared.name, "owner": prepared.plan.request.owner}, "start")
+        check_may(session, {"name": prepared.name or "", "owner": prepared.plan.request.owner}, "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
@@ -101,14 +101,18 @@ def launch(
     return Launched(row, found)
 
 
-def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> Document:
+def launched(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
-    found = {"machine": machine(session, done.row), "found": done.found, "on_start": on_start}
-    differs = differences(session, prepared, done.row if done.found else None)
-    return {**found, "differs": differs, "plan": plan_value(prepared.plan)}
+    return {
+        "machine": machine(session, done.row),
+        "found": done.found,
+        "on_start": on_start,
+        "differs": differences(session, prepared, done.row if done.found else None),
+        "plan": plan_value(prepared.plan),
+    }
 
 
-def _launched(row: Row) -> AbstractContextManager[None]:
+def _launched(row: Machine) -> AbstractContextManager[None]:
     name, billed = row["name"], and_billed(row, " and billed")
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
@@ -136,7 +140,7 @@ def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     session.check_launchable()
 
 
-def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Row | None, bool]:
+def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return the machine of this request, and whether it was there before an interrupted launch.
 
     One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
@@ -169,12 +173,12 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     return _under_the_agreed_lease(session, prepared, row), False
 
 
-def _is_covered(prepared: Prepared, row: Row) -> bool:
+def _is_covered(prepared: Prepared, row: Machine) -> bool:
     """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
     return row["price"] is None or row["price"]["nanos_per_hour"] <= prepared.plan.dearest.nanos
 
 
-def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> Row:
+def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Machine) -> Machine:
     """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
 
     A timer that was fixed by the launch stays: its own renew-until is the last then.
@@ -190,7 +194,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Row) -> R
     return relet(session, row, lease, "the interrupted launch was asked for again", prepared.override)
 
 
-def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
+def _until_ready(session: Session, row: Machine, *, found: bool, wait: bool) -> Machine:
     try:
         row = with_volume(session, row)
         return wait_until_ready(session, row) if wait else row
@@ -208,7 +212,7 @@ def _until_ready(session: Session, row: Row, *, found: bool, wait: bool) -> Row:
         raise
 
 
-def _launch_anew(session: Session, prepared: Prepared) -> Row:
+def _launch_anew(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refused = Refused(prepared.candidates.anywhere)
     if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.network.reachability import caller_cidr
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want, price_from_json
 from cloudgpu.errors import (
     AuthFailed,
@@ -106,7 +107,6 @@ def _counted(quota: ListedQuota, item: Available) -> int:
     return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
 
 
-Row = dict[str, Any]
 _NOTHING_LOOKED_UP = Resolved({})
 
 
@@ -200,7 +200,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
 
 
-def offers_or_known(session: Session, provider: Provider, want: Want, there: Row | None) -> list[Offer]:
+def offers_or_known(session: Session, provider: Provider, want: Want, there: Machine | None) -> list[Offer]:
     """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
     try:
         return _offers(session, provider, want)
@@ -211,7 +211,7 @@ def offers_or_known(session: Session, provider: Provider, want: Want, there: Row
 
 
 def offers_in(
-    session: Session, provider: Provider, request: LaunchRequest, wished: Want, there: Row | None
+    session: Session, provider: Provider, request: LaunchRequest, wished: Want, there: Machine | None
 ) -> list[Offer]:
     """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
     try:
@@ -228,20 +228,20 @@ def offers_in(
         raise
 
 
-def _offer_of(row: Row) -> Offer:
+def _offer_of(row: Machine) -> Offer:
     item = Available(
         provider=row["provider"],
         account=row["account"],
         region=row["region"],
-        zone=row["zone"],
-        instance_type=row["instance_type"],
+        zone=row["zone"] or "",
+        instance_type=fact(row["instance_type"]),
         market=Market(row["market"]),
         accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
         stoppable=row["stoppable"] is not False,
         stop_means=row["stop_means"] or "",
         parkable=row.get("parkable") is not False,
     )
-    return Offer(item, price_from_json(row["price"]))
+    return Offer(item, price_from_json(fact(row["price"])))
 
 
 def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:

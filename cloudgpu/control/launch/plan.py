@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import Wish, check_words
@@ -21,11 +21,10 @@ from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
 from cloudgpu.core.model.launch import LaunchRequest, Part
-from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.machine import Machine, comes_back
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, rules_for
-from cloudgpu.core.policies.endings import of_offer
-from cloudgpu.core.policies.guards import Agent, Guards, Timer
+from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Rule, Spans
 from cloudgpu.core.values.naming import derived_key, digest, lock_name
 from cloudgpu.core.values.times import duration_text, minute
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.ledger.log.base import View
 
-Row = dict[str, Any]
 TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
 OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
 ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
@@ -55,7 +53,7 @@ class Prepared:
     candidates: Candidates  # the accounts that they are of, each with its own request
     template: Template
     fingerprint: str
-    existing: Row | None
+    existing: Machine | None
     key: str | None = None
     name: str | None = None
     new: bool = False
@@ -110,7 +108,7 @@ def prepare(session: Session, wish: Wish) -> Prepared:
     )
 
 
-def _found(session: Session, candidates: Candidates, there: Row | None) -> Found:
+def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
         return offers_anywhere(session, candidates, there)
@@ -123,7 +121,7 @@ def _found(session: Session, candidates: Candidates, there: Row | None) -> Found
 
 
 def prepare_again(
-    session: Session, request: LaunchRequest, row: Row, spans: Spans, override: str | None = None
+    session: Session, request: LaunchRequest, row: Machine, spans: Spans, override: str | None = None
 ) -> Prepared:
     """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
 
@@ -201,7 +199,7 @@ def _rules(at: Candidate, offer: Offer, guarded: Guards, now: datetime) -> tuple
     """Return what the policy says of this machine beside lease and renew-until."""
     if at.policy is None:
         return ()
-    row = {**of_offer(offer.available, at.request.setup), "guards": guarded.to_json()}
+    row = guarded_offer(offer.available, at.request.setup, guarded)
     return tuple(one for one in rules_for(at.policy, now, row) if one.rule in _PLANNED)
 
 
@@ -227,7 +225,7 @@ def _guards(found: Guards) -> tuple[str, ...]:
     return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))
 
 
-def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
+def living_of(view: View, key: str | None, fingerprint: str) -> Machine | None:
     """Return the machine of this request that lives, or that can be started from what is kept of it.
 
     Raises InvalidRequest when `key` cannot be used for it.
@@ -257,18 +255,18 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Row | None:
     return None
 
 
-def _is_there(row: Row) -> bool:
+def _is_there(row: Machine) -> bool:
     return comes_back(row) or (row["ended"] is None and row["attempt"] == "made")
 
 
-def _is_of(row: Row, fingerprint: str) -> bool:
+def _is_of(row: Machine, fingerprint: str) -> bool:
     """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
     if row["request"] == row["key"]:
         return lock_name(row["key"]) == lock_name(derived_key(fingerprint, 1))
     return bool(row["request"] == fingerprint)
 
 
-def unsettled_of(view: View, lock: str) -> Row | None:
+def unsettled_of(view: View, lock: str) -> Machine | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
     rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
     return next(rows, None)

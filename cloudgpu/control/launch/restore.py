@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
@@ -24,10 +24,9 @@ from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
 from cloudgpu.core.launch.attempt import setup_from_json
-from cloudgpu.core.launch.intents import row_until
-from cloudgpu.core.launch.plan_cost import Extra
+from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import comes_back, stays
+from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
 from cloudgpu.core.model.offers import Market, Want, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Origin, Spans
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan import Lease
     from cloudgpu.core.model.offers import Offer
 
-Row = dict[str, Any]
 _USUAL = Setup()
 
 
@@ -51,12 +49,14 @@ _USUAL = Setup()
 class Move:
     """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
 
-    row: Row
+    row: Machine
     image: Extra
     offers: tuple[Offer, ...]
 
 
-def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True, override: str | None = None) -> Row:
+def start_stopped(
+    session: Session, row: Machine, lease: Lease, *, wait: bool = True, override: str | None = None
+) -> Machine:
     """Start a stopped machine with its volume and return its row; wait until SSH is verified, unless told not to.
 
     Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
@@ -69,7 +69,7 @@ def start_stopped(session: Session, row: Row, lease: Lease, *, wait: bool = True
     return _ready(session, row) if wait else row
 
 
-def _ready(session: Session, row: Row) -> Row:
+def _ready(session: Session, row: Machine) -> Machine:
     """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
     row = wait_until_ready(session, row)
     if not row["kept"]:
@@ -80,14 +80,14 @@ def _ready(session: Session, row: Row) -> Row:
 
 def started(
     session: Session,
-    row: Row,
+    row: Machine,
     span: timedelta | None,
     *,
     renew: timedelta | None = None,
     override: str | None = None,
     move_it: bool = False,
     wait: bool = True,
-) -> Row:
+) -> Machine:
     """Start a machine, whether it is stopped, parked or was interrupted, without asking; return its row."""
     check_may(session, row, "start")
     check_override(session, override)
@@ -101,7 +101,7 @@ def started(
     return start_stopped(session, row, new_lease(session, row, span, renew), wait=wait, override=override)
 
 
-def settled_first(session: Session, row: Row) -> Row:
+def settled_first(session: Session, row: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
     if row["attempt"] != "open" or not row["kept"]:
         return row
@@ -112,7 +112,7 @@ def settled_first(session: Session, row: Row) -> Row:
 
 def plan_comeback(
     session: Session,
-    row: Row,
+    row: Machine,
     span: timedelta | None,
     *,
     renew: timedelta | None = None,
@@ -151,7 +151,7 @@ def plan_comeback(
 
 def come_back(
     session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
-) -> Row:
+) -> Machine:
     """Carry out the plan of a comeback and return the machine's row; its image is removed once it is known to run.
 
     Without `wait` the image stays until a later look sees that the machine has run for a while.
@@ -170,7 +170,7 @@ def come_back(
         return kept.superseded(session, session.ledger.machine(row["id"]) or row)
 
 
-def plan_move(session: Session, row: Row) -> Move:
+def plan_move(session: Session, row: Machine) -> Move:
     """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
@@ -204,8 +204,8 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     look_first(session, {}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
-    there = {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}
-    wanted = row_until(row, lease.renew_until) | there
+    wanted = row_until(row, lease.renew_until)
+    wanted |= {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}
     wanted["on_demand"] = None if price is None else price_to_json(price)
     now = session.clock()
     shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']} --move")
@@ -213,14 +213,14 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     check_asking(ask, override, Way(shorter, offers=move.offers))
 
 
-def move(session: Session, row: Row, *, why: str) -> Row:
+def move(session: Session, row: Machine, *, why: str) -> Machine:
     """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
     check_may(session, row, "start")
     with alone(session, row):
         return park(session, session.ledger.machine(row["id"]) or row, why=why)
 
 
-def offer_to_move(session: Session, row: Row, fault: NoCapacity) -> NoCapacity:
+def offer_to_move(session: Session, row: Machine, fault: NoCapacity) -> NoCapacity:
     """Return the fault of a start without capacity, which says what moving by image would cost, where that helps."""
     try:
         found = plan_move(session, row)
@@ -236,7 +236,7 @@ def offer_to_move(session: Session, row: Row, fault: NoCapacity) -> NoCapacity:
     return fault
 
 
-def check_comeback(session: Session, row: Row) -> None:
+def check_comeback(session: Session, row: Machine) -> None:
     """Raise InvalidRequest for a machine whose launch is not known well enough to be repeated."""
     if row["instance_type"] and row["template"] and row["key"]:
         known = machine_id(session.ledger.id, row["key"]) == row["id"]
@@ -252,12 +252,12 @@ def check_comeback(session: Session, row: Row) -> None:
         )
 
 
-def _image_of(row: Row) -> str | None:
+def _image_of(row: Machine) -> str | None:
     """Return the image that a machine comes back from, None where there is none that is ready."""
     return next((entry["id"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE and entry["ready"]), None)
 
 
-def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> LaunchRequest:
+def _request(session: Session, row: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(row["setup"]) if row["setup"] else _USUAL
     image = _image_of(row)
@@ -267,7 +267,7 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
         provider=row["provider"],
         account=session.account_here(row),
         want=replace(_want(row, wider=wider), persistent=setup.persistent),
-        template=row["template"],
+        template=fact(row["template"]),
         owner=row["owner"],
         project=row["project"],
         policy=row["policy"],
@@ -279,7 +279,7 @@ def _request(session: Session, row: Row, lease: Lease, *, wider: bool) -> Launch
     )
 
 
-def _want(row: Row, *, wider: bool) -> Want:
+def _want(row: Machine, *, wider: bool) -> Want:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
     place, market = row["region"], Market(row["market"])
     gpus = row["accelerators"] or []
@@ -293,20 +293,20 @@ def _spans(session: Session, lease: Lease) -> Spans:
     return Spans(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
-def _image_price(session: Session, row: Row) -> Extra:
+def _image_price(session: Session, row: Machine) -> Extra:
     disks = [one for one in kept.leftovers_at(session, row).items if one.attached_to == row["provider_id"]]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
     return image_price(row["provider"], row["region"], size)
 
 
-def _stays(row: Row, fault: NoCapacity, *, wider: bool) -> NoCapacity:
+def _stays(row: Machine, fault: NoCapacity, *, wider: bool) -> NoCapacity:
     fault.message += f" What is kept of {row['name']} stays."
     widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {row['name']} --move"
     fault.next = f"Try again later: cloudgpu start {row['name']}{widely}"
     return fault
 
 
-def _not_to_be_moved(row: Row) -> InvalidRequest:
+def _not_to_be_moved(row: Machine) -> InvalidRequest:
     says = "cannot keep an image" if row["state"] in PAUSED else f"is {row['state']}: only a stopped machine is moved"
     return InvalidRequest(
         f"{row['name']} on {row['provider']} {says}.",

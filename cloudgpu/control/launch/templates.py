@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.templates.find import Template, load_template
 from cloudgpu.config.templates.render import rendered
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Resolved
@@ -31,7 +32,7 @@ def find_template(session: Session, name: str | None) -> Template:
     return template
 
 
-def opens_jupyter(session: Session, row: Mapping[str, Any]) -> bool:
+def opens_jupyter(session: Session, row: Machine) -> bool:
     """Say whether a machine's template has a Jupyter to open; True where the template is not known here (any more)."""
     try:
         return bool(load_template(row["template"] or "", search=session.template_paths()).jupyter)

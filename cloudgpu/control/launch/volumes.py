@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_running
 from cloudgpu.control.records.named_resources import thing_rows, write
@@ -10,6 +10,7 @@ from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.team.law import check_may_use
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.providers.abilities import HasVolumes
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.candidates import Candidates
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.offers import Want
-
-Row = dict[str, Any]
 
 
 def check_volume(session: Session, candidates: Candidates) -> None:
@@ -33,12 +32,12 @@ def check_volume(session: Session, candidates: Candidates) -> None:
         check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
 
 
-def _may_lie(row: Row, want: Want) -> bool:
+def _may_lie(row: Machine, want: Want) -> bool:
     same = [(want.region, row["region"]), (want.zone, row["zone"])]
     return all(wished == known for wished, known in same if wished and known)
 
 
-def with_volume(session: Session, row: Row) -> Row:
+def with_volume(session: Session, row: Machine) -> Machine:
     """Attach the volume of the machine's setup, made where it is not there yet; return the row. Idempotent.
 
     Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
@@ -55,7 +54,7 @@ def with_volume(session: Session, row: Row) -> Row:
         TAG_OWNER: tag_value(row["owner"] or ""),
         TAG_PROJECT: tag_value(row["project"] or ""),
     }
-    attached = provider.attach(row["provider_id"], volume, tags)
+    attached = provider.attach(fact(row["provider_id"]), volume, tags)
     write(session, [attached])
     session.tell(f"{row['name']}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return row

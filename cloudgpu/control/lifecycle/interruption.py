@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
 from cloudgpu.control.team.law import check_may
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import interruption_asked
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import CanRehearseInterruption
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.machines import InterruptionDocument
 
 
-def interrupt(session: Session, row: dict[str, Any]) -> datetime:
+def interrupt(session: Session, row: Machine) -> datetime:
     """Give a spot machine its notice and return when it will be taken, aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
@@ -36,13 +38,12 @@ def interrupt(session: Session, row: dict[str, Any]) -> datetime:
     row = looked_at(session, row)
     left = f"{row['name']} may have got its notice: cloudgpu show {row['name']} --refresh says."
     with changing(left), told_if_gone(session, row):
-        at = provider.interrupt(row["provider_id"])
+        at = provider.interrupt(fact(row["provider_id"]))
     now = session.clock()
-    line = Draft("interruption_asked", row["id"], {"at": iso(at)}, now, f"interrupt:{row['id']}:{iso(now)}")
-    session.ledger.append([line])
+    session.ledger.append([interruption_asked(row["id"], at, now)])
     return at
 
 
-def interrupted(row: dict[str, Any], at: datetime) -> dict[str, Any]:
+def interrupted(row: Machine, at: datetime) -> InterruptionDocument:
     """Return the answer of `spot interrupt`."""
     return {"name": row["name"], "taken_at": iso(at)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import carried, decided, look_first
 from cloudgpu.control.budgets.refusal import Way, span_text
@@ -26,14 +26,16 @@ from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.launch.intents import row_until
+from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.launch.limit_checks import check_extended, check_held
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, run_cost
+from cloudgpu.core.launch.plan_cost import row_until
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, only_warned
 from cloudgpu.core.policies.policy import Act, Do, Policy
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import SetsTimer, Taggable
 from cloudgpu.underway import changing
@@ -41,10 +43,8 @@ from cloudgpu.underway import changing
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View
 
-Row = dict[str, Any]
 
-
-def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
+def hold_loses_to(session: Session, row: Machine, until: datetime) -> str | None:
     """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
     try:
         policy = policy_of(session, row).policy
@@ -54,7 +54,7 @@ def hold_loses_to(session: Session, row: Row, until: datetime) -> str | None:
     return "; ".join(said) or None
 
 
-def _moments(session: Session, row: Row, policy: Policy | None, until: datetime) -> Iterator[str]:
+def _moments(session: Session, row: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
     end = from_iso(row["renew_until"]) if row["renew_until"] else None
     off = None
     if policy is not None and not only_warned(row, policy):
@@ -68,17 +68,17 @@ def _moments(session: Session, row: Row, policy: Policy | None, until: datetime)
         yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_moved(session, row)}"
 
 
-def _moved(session: Session, row: Row) -> str:
+def _moved(session: Session, row: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
         provider = session.provider_of(row)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(row["provider_id"]) is not None
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(row["provider_id"])) is not None
     except CloudgpuError:
         return ""  # extend says it
     return f": {row['provider']} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
-def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:
+def _spent(session: Session, row: Machine, policy: Policy | None) -> Iterator[str]:
     stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(row)]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
@@ -87,7 +87,7 @@ def _spent(session: Session, row: Row, policy: Policy | None) -> Iterator[str]:
         yield f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} warnings{_lost(row)}"
 
 
-def _lost(row: Row) -> str:
+def _lost(row: Machine) -> str:
     return "; its disk is deleted then" if gentlest(row) is Do.TERMINATE else ""
 
 
@@ -95,13 +95,13 @@ def _lost(row: Row) -> str:
 class Extension:
     """What a longer lease means: both its ends, whether `renew-until` moves, and what the added time costs."""
 
-    row: Row
+    row: Machine
     lease: Lease
     moves_renew_until: bool
     added_cost: Money
 
 
-def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
+def plan_extension(session: Session, row: Machine, by: timedelta) -> Extension:
     """Ask the machine's provider, and return what extending would do to the lease that it has now.
 
     Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
@@ -120,7 +120,7 @@ def plan_extension(session: Session, row: Row, by: timedelta) -> Extension:
     return Extension(row, lease, moves, _cost(row, by))
 
 
-def extend(session: Session, extension: Extension, *, override: str | None = None) -> Row:
+def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
     """Carry out an extension and return the machine's new row.
 
     Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it;
@@ -137,13 +137,13 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
 
 
-def _not_before(lease: Lease, row: Row) -> Lease:
+def _not_before(lease: Lease, row: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
-    known = [from_iso(row[name]) if row[name] else lease.expires for name in ("expires", "renew_until")]
+    known = [from_iso(fact(row[name])) if row[name] else lease.expires for name in ("expires", "renew_until")]
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
-def relet(session: Session, row: Row, lease: Lease, why: str, override: str | None = None) -> Row:
+def relet(session: Session, row: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
@@ -165,7 +165,7 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
         decided(session, decision, _way(row, now))
         try:
             with told_if_gone(session, row):
-                provider.tag(row["provider_id"], lease.tags())
+                provider.tag(fact(row["provider_id"]), lease.tags())
         except ProviderUnavailable:
             _read_back(session, row)
             raise
@@ -175,21 +175,18 @@ def relet(session: Session, row: Row, lease: Lease, why: str, override: str | No
         return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
 
 
-def _read_back(session: Session, row: Row) -> None:
+def _read_back(session: Session, row: Machine) -> None:
     """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
     with suppress(CloudgpuError):
         refresh(session, session.ledger.machine(row["id"]) or row)
 
 
-def _put_back(session: Session, row: Row) -> None:
+def _put_back(session: Session, row: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
-    now = session.clock()
-    body = {"expires": row["expires"], "renew_until": row["renew_until"], "why": "the machine did not take the new one"}
-    body["host"] = platform.node()
-    session.ledger.append([Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")])
+    session.ledger.append([lease_put_back(row, session.clock(), host=platform.node())])
 
 
-def _way(row: Row, now: datetime) -> Way:
+def _way(row: Machine, now: datetime) -> Way:
     """Return how less can be asked for: by how much the lease's end may move."""
     base = now if row["expires"] is None else max(now, from_iso(row["expires"]))
 
@@ -199,7 +196,7 @@ def _way(row: Row, now: datetime) -> Way:
     return Way(shorter, None if row["renew_until"] is None else max(base, from_iso(row["renew_until"])))
 
 
-def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
+def set_hold(session: Session, row: Machine, until: datetime | None) -> Machine:
     """Set a hold that ends at `until`, or release it (None); return the machine's new row.
 
     Under the machine's lock: a pass that is about to end it either sees the hold, or has ended it before. Raises
@@ -215,10 +212,9 @@ def set_hold(session: Session, row: Row, until: datetime | None) -> Row:
         provider = _taggable(session, row)
         with changing(f"The hold of {row['name']} may be set or not. Run the same command again."):
             with told_if_gone(session, row):
-                provider.tag(row["provider_id"], hold_tags(until))
-            now, end = session.clock(), iso(until) if until else None
-            body = {"until": end, "why": "asked", "host": platform.node(), **by(session, row, "hold")}
-            line = Draft("hold_set", row["id"], body, now, f"hold:{row['id']}:{iso(now)}:{end}")
+                provider.tag(fact(row["provider_id"]), hold_tags(until))
+            now, who = session.clock(), by(session, row, "hold")
+            line = hold_set(row["id"], until, "asked", now, host=platform.node(), who=who)
             return session.ledger.append_to(row, [line])
 
 
@@ -233,7 +229,7 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
         )
 
 
-def _taggable(session: Session, row: Row) -> Taggable:
+def _taggable(session: Session, row: Machine) -> Taggable:
     provider = session.provider_of(row)
     if not isinstance(provider, Taggable):
         raise InvalidRequest(
@@ -242,7 +238,7 @@ def _taggable(session: Session, row: Row) -> Taggable:
     return provider
 
 
-def latest_of(session: Session, row: Row) -> Row:
+def latest_of(session: Session, row: Machine) -> Machine:
     """Ask the provider of a machine whose lease is to be changed and return its row of now; raise `gone` if it ended.
 
     Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
@@ -257,5 +253,5 @@ def latest_of(session: Session, row: Row) -> Row:
     return looked_at(session, row)
 
 
-def _cost(row: Row, by: timedelta) -> Money:
+def _cost(row: Machine, by: timedelta) -> Money:
     return run_cost(Money(row["price"]["nanos_per_hour"]), by) if row["price"] else ZERO

@@ -29,17 +29,18 @@ from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.events.bodies import AskedBy
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import not_before, not_begun_line
-from cloudgpu.core.launch.intents import row_until
+from cloudgpu.core.events.machine_lines import lease_set, start_refused
+from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import and_billed, stays, unproved
+from cloudgpu.core.model.machine import Machine, and_billed, fact, stays, unproved
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -57,24 +58,22 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
 
     from cloudgpu.core.model.resources import Leftover
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
 
-    row: Row
+    row: Machine
     on_purpose: tuple[Leftover, ...] = ()
     remains: Remains | None = None
 
 
-def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None = None) -> Row:
+def stop(session: Session, row: Machine, *, why: str, check: Callable[[Machine], None] | None = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return its row once it is proved not to be billed.
 
     `check` is as of `end_all_of`. Raises InvalidRequest for a machine that can be neither, or whose policy keeps
@@ -84,11 +83,11 @@ def stop(session: Session, row: Row, *, why: str, check: Callable[[Row], None] |
     return without_ledger(session, row, partial(_stop_alone, session, why=why, check=check), _stopped_words)
 
 
-def _stopped_words(row: Row) -> str:
+def _stopped_words(row: Machine) -> str:
     return f"{row['name']} is {'parked' if stays(row) else row['state']} and not billed"
 
 
-def _stop_alone(session: Session, row: Row, *, why: str, check: Callable[[Row], None] | None) -> Row:
+def _stop_alone(session: Session, row: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
     check_may(session, row, "stop")
     with alone(session, row), changing(unproved("stop", row["name"])):
         row = session.ledger.machine(row["id"]) or row
@@ -103,11 +102,11 @@ def _stop_alone(session: Session, row: Row, *, why: str, check: Callable[[Row], 
     return row
 
 
-def _is_parked_by_stop(session: Session, row: Row) -> bool:
+def _is_parked_by_stop(session: Session, row: Machine) -> bool:
     return row["stoppable"] is False and kept.keeps(session, row)
 
 
-def _stopped_or_parked(session: Session, row: Row, why: str) -> Row:
+def _stopped_or_parked(session: Session, row: Machine, why: str) -> Machine:
     """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
     try:
         return _stop(session, row, why)
@@ -117,7 +116,7 @@ def _stopped_or_parked(session: Session, row: Row, why: str) -> Row:
         return park(session, session.ledger.machine(row["id"]) or row, why=why)
 
 
-def _stop(session: Session, row: Row, why: str) -> Row:
+def _stop(session: Session, row: Machine, why: str) -> Machine:
     latest = refresh(session, row)
     if latest["ended"]:
         raise gone(latest, session.clock())
@@ -143,7 +142,7 @@ def _stop(session: Session, row: Row, why: str) -> Row:
     return latest
 
 
-def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None = None) -> Lease:
+def new_lease(session: Session, row: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
     """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
 
     Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
@@ -155,7 +154,9 @@ def new_lease(session: Session, row: Row, span: timedelta | None, renew: timedel
     return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
 
 
-def _wished_lease(session: Session, row: Row, span: timedelta | None, renew: timedelta | None, now: datetime) -> Lease:
+def _wished_lease(
+    session: Session, row: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
+) -> Lease:
     agreed = row["renew_s"]
     if renew is not None:
         lease = span or min(spans_of_start(session, row, None).lease, renew)
@@ -168,7 +169,7 @@ def _wished_lease(session: Session, row: Row, span: timedelta | None, renew: tim
     return Lease(now + min(usual.lease, renewable), now + renewable)
 
 
-def start(session: Session, row: Row, lease: Lease, *, override: str | None = None) -> Row:
+def start(session: Session, row: Machine, lease: Lease, *, override: str | None = None) -> Machine:
     """Start a stopped machine under a new lease and return its row once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
@@ -215,11 +216,12 @@ def start(session: Session, row: Row, lease: Lease, *, override: str | None = No
         return timers.guard(session, refresh(session, latest), "start")
 
 
-def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], override: str | None) -> None:
+def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draft], override: str | None) -> None:
     """Write that the start is asked, where the budgets carry it, at the price that it has now."""
     wanted = row_until(row, lease.renew_until)
     for line in prices:
-        wanted |= {name: line.body[name] for name in ("price", "on_demand") if line.body.get(name)}
+        wanted["price"] = line.body.get("price") or wanted["price"]
+        wanted["on_demand"] = line.body.get("on_demand") or wanted["on_demand"]
     now = session.clock()
     who = by(session, row, "start")
     lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row["id"], "asked", now, who=who)]
@@ -227,12 +229,12 @@ def _admit_start(session: Session, row: Row, lease: Lease, prices: list[Draft], 
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
 
-def _not_started(session: Session, row: Row) -> Draft:
+def _not_started(session: Session, row: Machine) -> Draft:
     """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
-    return not_begun_line(row, "the provider did not take it", session.clock())
+    return start_refused(row["id"], "the provider did not take it", session.clock())
 
 
-def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
+def _look_after(session: Session, row: Machine, fault: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
     billed = and_billed(row, ", and billed")
     fault.next = f"It may be running{billed}. Run: cloudgpu show {row['name']} --refresh"
@@ -242,13 +244,13 @@ def _look_after(session: Session, row: Row, fault: ProviderUnavailable) -> Row:
         raise fault from None
 
 
-def end(session: Session, row: Row, *, why: str) -> Row:
+def end(session: Session, row: Machine, *, why: str) -> Machine:
     """End a machine as `end_all_of` does; return its row."""
     return end_all_of(session, row, why=why).row
 
 
 def end_all_of(
-    session: Session, row: Row, *, why: str, failed: bool = False, check: Callable[[Row], None] | None = None
+    session: Session, row: Machine, *, why: str, failed: bool = False, check: Callable[[Machine], None] | None = None
 ) -> Ended:
     """End the machine and all that was made with it, images of it included; return once all is proved gone.
 
@@ -262,7 +264,9 @@ def end_all_of(
     return without_ledger(session, row, act, lambda one: f"{one.row['name']} was ended and nothing of it is left")
 
 
-def _end_alone(session: Session, row: Row, *, why: str, failed: bool, check: Callable[[Row], None] | None) -> Ended:
+def _end_alone(
+    session: Session, row: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
+) -> Ended:
     check_may(session, row, "end")
     with alone(session, row), changing(unproved("end", row["name"])):
         if check is not None:
@@ -283,7 +287,7 @@ def _end_alone(session: Session, row: Row, *, why: str, failed: bool, check: Cal
     return Ended(row, tuple(on_purpose), _remains(session, row))
 
 
-def _remains(session: Session, row: Row) -> Remains | None:
+def _remains(session: Session, row: Machine) -> Remains | None:
     """Return which files of its owner's were left where the machine was."""
     if not row["provider_id"]:
         return None
@@ -293,7 +297,7 @@ def _remains(session: Session, row: Row) -> Remains | None:
     return None
 
 
-def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) -> Row:
+def _settled_and_ended(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     if row["attempt"] == "open":
         row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
     if row["ended"] is None:
@@ -304,7 +308,7 @@ def _settled_and_ended(session: Session, row: Row, why: str, *, failed: bool) ->
     return timers.drop(session, row) if row.get("timer") else row
 
 
-def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
+def remove_unfit(session: Session, row: Machine, fault: CloudgpuError) -> None:
     """End a machine that did not come up. The caller raises `fault`, which is made to say how this went.
 
     One that was started from an image keeps that: nothing of what it held is lost.
@@ -326,7 +330,7 @@ def remove_unfit(session: Session, row: Row, fault: CloudgpuError) -> None:
         fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row['name']}"
 
 
-def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
+def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     provider = session.provider_of(row)
     session.tell(f"{row['name']}: ending")
     count_before_end(session, row)
@@ -334,7 +338,7 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     session.ledger.append(
         [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"), failed=failed)]
     )
-    ask = partial(provider.terminate, row["provider_id"])
+    ask = partial(provider.terminate, fact(row["provider_id"]))
     try:
         row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
     except EndRefused as refusal:
@@ -343,31 +347,29 @@ def _end(session: Session, row: Row, why: str, *, failed: bool) -> Row:
     return timers.drop(session, row)
 
 
-def _is_there(provider: Provider, row: Row) -> bool:
+def _is_there(provider: Provider, row: Machine) -> bool:
     """Say whether the provider has this machine now, billed if it was; what it does not say keeps nothing from its end.
 
     One that others are ending already is not there in this sense: its end is no end of ours.
     """
     try:
-        found = provider.get(row["provider_id"])
+        found = provider.get(fact(row["provider_id"]))
         return found.state is not State.TERMINATED and (found.billed or not row["billed"])
     except CloudgpuError:
         return False
 
 
-def _tag(provider: Provider, row: Row, lease: Lease) -> None:
+def _tag(provider: Provider, row: Machine, lease: Lease) -> None:
     if isinstance(provider, Taggable):
-        provider.tag(row["provider_id"], lease.tags())
+        provider.tag(fact(row["provider_id"]), lease.tags())
 
 
-def lease_line(row: Row, lease: Lease, why: str, now: datetime, *, who: Mapping[str, str]) -> Draft:
+def lease_line(row: Machine, lease: Lease, why: str, now: datetime, *, who: AskedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `law.by`."""
-    body = {"expires": iso(lease.expires), "renew_until": iso(lease.renew_until), "why": why}
-    body |= {"host": platform.node(), **who}
-    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:{iso(lease.renew_until)}")
+    return lease_set(row["id"], lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 
-def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
+def _new_price(session: Session, row: Machine, provider: Provider) -> list[Draft]:
     """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
     from cloudgpu.control.pricing.attached_costs import paid_prices
 
@@ -375,7 +377,7 @@ def _new_price(session: Session, row: Row, provider: Provider) -> list[Draft]:
     return [] if price is None else price_again(session, row, price, session.clock())
 
 
-def _pausable(session: Session, row: Row) -> Any:
+def _pausable(session: Session, row: Machine) -> Any:
     provider = session.provider_of(row)
     if row["stoppable"] is False or not isinstance(provider, Pausable):
         raise InvalidRequest(
@@ -387,7 +389,7 @@ def _pausable(session: Session, row: Row) -> Any:
     return provider
 
 
-def _settled(session: Session, row: Row) -> Row:
+def _settled(session: Session, row: Machine) -> Machine:
     row = session.ledger.machine(row["id"]) or row
     if row["attempt"] == "open":
         row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
@@ -396,7 +398,7 @@ def _settled(session: Session, row: Row) -> Row:
     return row
 
 
-def alone(session: Session, row: Row) -> contextlib.AbstractContextManager[None]:
+def alone(session: Session, row: Machine) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
     name = lock_name(row["key"] or row["id"])
     if session.held(name):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.team.law import check_may, law_of
-from cloudgpu.core.events.observations import not_before, settled, vanished
+from cloudgpu.core.events.launch_lines import launch_settled
+from cloudgpu.core.events.observations import not_before
+from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import is_on_computer
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
@@ -18,10 +21,8 @@ from cloudgpu.ledger import saved_calls as saved
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 
-
-def lose(session: Session, row: Row, why: str) -> Row:
+def lose(session: Session, row: Machine, why: str) -> Machine:
     """Write that the machine is gone because whoever is at work here says so, and why; return its row.
 
     Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
@@ -38,16 +39,16 @@ def lose(session: Session, row: Row, why: str) -> Row:
             raise gone(row, session.clock())
         _check_out_of_reach(session, row)
         now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
-        lines = [vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
+        lines = [instance_vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
         if row["attempt"] == "open":
-            lines = [settled(row["id"], row["token"], "void", proof, now)]
+            lines = [launch_settled(row["id"], fact(row["token"]), "void", proof, now)]
         lost = session.ledger.append_to(row, lines)
         if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
             saved.forget(session.home.attempts, row["token"] or "none")
     return lost
 
 
-def check_lost(session: Session, row: Row, option: str) -> None:
+def check_lost(session: Session, row: Machine, option: str) -> None:
     """Raise as `lose` would for a machine that can be asked from here, or is not theirs to end; changes nothing."""
     try:
         _check_owner(session, row)
@@ -57,7 +58,7 @@ def check_lost(session: Session, row: Row, option: str) -> None:
         raise
 
 
-def _check_owner(session: Session, row: Row) -> None:
+def _check_owner(session: Session, row: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
     law = law_of(session)
     check_may(session, row, "end", law=law)
@@ -70,7 +71,7 @@ def _check_owner(session: Session, row: Row) -> None:
         )
 
 
-def _check_out_of_reach(session: Session, row: Row) -> None:
+def _check_out_of_reach(session: Session, row: Machine) -> None:
     try:
         session.provider_of(row)
     except AuthFailed:

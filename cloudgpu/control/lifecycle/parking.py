@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stopped_instead
 from cloudgpu.control.inventory.stop_proof import prove
@@ -12,7 +12,7 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.core.model.machine import unproved
+from cloudgpu.core.model.machine import Machine, fact, unproved
 from cloudgpu.errors import EndRefused, InvalidRequest
 from cloudgpu.providers.abilities import Imageable
 from cloudgpu.underway import changing
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 
-
-def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
+def park(session: Session, row: Machine, *, why: str, finish: bool = True) -> Machine:
     """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
 
     Without `finish` the image is left to the looks that come, which go on with it.
@@ -52,34 +50,34 @@ def park(session: Session, row: Row, *, why: str, finish: bool = True) -> Row:
         return kept.parked(session, row)
 
 
-def put_back(session: Session, row: Row, *, why: str) -> Row:
+def put_back(session: Session, row: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     row = kept.park_line(session, row, why, session.clock())
     provider = session.provider_of(row)
-    row = _proved(session, row, partial(provider.terminate, row["provider_id"]))
+    row = _proved(session, row, partial(provider.terminate, fact(row["provider_id"])))
     return timers.drop(session, row)
 
 
-def _end_keeping_disk(session: Session, row: Row) -> Row:
+def _end_keeping_disk(session: Session, row: Machine) -> Machine:
     provider = session.provider_of(row)
     if not isinstance(provider, Imageable):
         raise _cannot(row)
     session.tell(f"{row['name']}: ending it, its disk is kept")
     count_before_end(session, row)
-    ask = partial(provider.end_keeping_disk, row["provider_id"])
+    ask = partial(provider.end_keeping_disk, fact(row["provider_id"]))
     row = _proved(session, row, ask, keeping_disk=True)
     pin_to_the_end(session, row)
     return timers.drop(session, row)
 
 
-def _proved(session: Session, row: Row, ask: Callable[[], None], *, keeping_disk: bool = False) -> Row:
+def _proved(session: Session, row: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
     try:
         return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=keeping_disk, unsure=keeping_disk)
     except EndRefused as refusal:
         raise stopped_instead(session, row, refusal) from refusal.__cause__
 
 
-def _cannot(row: Row) -> InvalidRequest:
+def _cannot(row: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"{row['name']} cannot be parked: {row['provider']} keeps no images.",
         field="name",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import LeavesFiles, TellsProcesses
@@ -17,13 +18,12 @@ from cloudgpu.providers.abilities import LeavesFiles, TellsProcesses
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.providers.base import Provider
+    from cloudgpu.views.documents.machines.machines import BusyMachine
 
-Row = dict[str, Any]
 
-
-def end_words(session: Session, rows: Sequence[Row]) -> str:
+def end_words(session: Session, rows: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
-    said: dict[str, list[Row]] = {}
+    said: dict[str, list[Machine]] = {}
     for row in rows:
         said.setdefault(_left(session, row), []).append(row)
     if len(said) == 1:
@@ -35,7 +35,7 @@ def end_words(session: Session, rows: Sequence[Row]) -> str:
     return " ".join((*each, *_volumes(rows)))
 
 
-def _left(session: Session, row: Row) -> str:
+def _left(session: Session, row: Machine) -> str:
     """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
     for name in (row["account"], *session.settings.accounts, row["provider"]):
         with suppress(CloudgpuError):
@@ -49,13 +49,14 @@ def _deleted(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 
-def _names(rows: Sequence[Row]) -> str:
+def _names(rows: Sequence[Machine]) -> str:
     return ", ".join(row["name"] for row in rows)
 
 
-def _volumes(rows: Sequence[Row]) -> Iterator[str]:
+def _volumes(rows: Sequence[Machine]) -> Iterator[str]:
     """Yield that volumes stay, where a machine has one."""
-    names = sorted({row["setup"]["volume"]["name"] for row in rows if (row["setup"] or {}).get("volume")})
+    setups = [row["setup"] for row in rows if row["setup"]]
+    names = sorted({volume["name"] for volume in (setup.get("volume") for setup in setups) if volume})
     if names:
         yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
 
@@ -63,7 +64,7 @@ def _volumes(rows: Sequence[Row]) -> Iterator[str]:
 AT_ONCE = 8
 
 
-def still_running(session: Session, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def still_running(session: Session, rows: Sequence[Machine]) -> list[BusyMachine]:
     """Return for each machine what runs there and ends with it; `processes` is null where that is not known.
 
     Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
@@ -77,7 +78,7 @@ def still_running(session: Session, rows: Sequence[Row]) -> list[dict[str, Any]]
     return [one for one in found if one["processes"] != []]
 
 
-def _is_to_ask(session: Session, row: Row) -> bool:
+def _is_to_ask(session: Session, row: Machine) -> bool:
     if row["ended"] or row["provider_id"] is None or row["state"] != State.RUNNING:
         return False
     try:
@@ -86,11 +87,11 @@ def _is_to_ask(session: Session, row: Row) -> bool:
         return False
 
 
-def _said(session: Session, row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": row["name"], "id": row["id"], "processes": None, "fault": None}
+def _said(session: Session, row: Machine) -> BusyMachine:
+    found: BusyMachine = {"name": row["name"], "id": row["id"], "processes": None, "fault": None}
     try:
         provider = session.provider_of(row)
-        said = provider.processes(row["provider_id"]) if isinstance(provider, TellsProcesses) else ()
+        said = provider.processes(fact(row["provider_id"])) if isinstance(provider, TellsProcesses) else ()
     except CloudgpuError as fault:
         return found | {"fault": fault.message}
     if said is None:

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import timer_set
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
@@ -23,7 +24,6 @@ from cloudgpu.providers.abilities import Firing, SetsTimer
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 _Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
 AT_ONCE = 8  # timers set side by side
 PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
@@ -45,7 +45,7 @@ class Repaired:
     strays: list[tuple[str, str, datetime]] = field(default_factory=list)
 
 
-def guard(session: Session, row: Row, why: str) -> Row:
+def guard(session: Session, row: Machine, why: str) -> Machine:
     """Let the machine's timer fire at its renew-until; return its row. No call where it does so already.
 
     Raises nothing: what fails is told, and tried again by the next pass.
@@ -56,7 +56,7 @@ def guard(session: Session, row: Row, why: str) -> Row:
     try:
         return _set(session, provider, row, why)
     except CloudgpuError as fault:
-        early = _may_fire(row, session.clock()) and row["timer"] < row["renew_until"]
+        early = _may_fire(row, session.clock()) and row["timer"] < fact(row["renew_until"])
         until = f" Until then it ends the machine at {_minute(row['timer'])}." if early else ""
         session.tell(
             f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}"
@@ -64,7 +64,7 @@ def guard(session: Session, row: Row, why: str) -> Row:
         return row
 
 
-def before_start(session: Session, row: Row) -> None:
+def before_start(session: Session, row: Machine) -> None:
     """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
 
     Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
@@ -72,10 +72,10 @@ def before_start(session: Session, row: Row) -> None:
     """
     provider = _able(session, row)
     if provider is None:
-        _check_left(session, row, from_iso(row["renew_until"]))
+        _check_left(session, row, from_iso(fact(row["renew_until"])))
         return
     try:
-        if provider.timer_limit(row["provider_id"]) is None:
+        if provider.timer_limit(fact(row["provider_id"])) is None:
             _set(session, provider, row, "start")
     except CloudgpuError as fault:
         if not _may_fire(row, session.clock()):
@@ -85,7 +85,7 @@ def before_start(session: Session, row: Row) -> None:
         raise
 
 
-def check_reach(session: Session, row: Row, until: datetime) -> None:
+def check_reach(session: Session, row: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
 
     It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
@@ -93,7 +93,7 @@ def check_reach(session: Session, row: Row, until: datetime) -> None:
     provider = _able(session, row)
     if provider is None and iso(until) != row["renew_until"]:
         _check_left(session, row, until)
-    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    limit = None if provider is None else provider.timer_limit(fact(row["provider_id"]))
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
             f"{row['name']} ends at {limit:%Y-%m-%d %H:%M} UTC: {row['provider']} fixed that at its launch, and cannot "
@@ -104,13 +104,13 @@ def check_reach(session: Session, row: Row, until: datetime) -> None:
         )
 
 
-def within(session: Session, row: Row, lease: Lease) -> Lease:
+def within(session: Session, row: Machine, lease: Lease) -> Lease:
     """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
 
     Tells what it has shortened.
     """
     provider = _able(session, row)
-    limit = None if provider is None else provider.timer_limit(row["provider_id"])
+    limit = None if provider is None else provider.timer_limit(fact(row["provider_id"]))
     if limit is None or row["renew_until"] is None or lease.renew_until <= limit + PRECISE:
         return lease
     last = min(limit.replace(microsecond=0), from_iso(row["renew_until"]))
@@ -118,7 +118,7 @@ def within(session: Session, row: Row, lease: Lease) -> Lease:
     return Lease(min(lease.expires, last), last)
 
 
-def _check_left(session: Session, row: Row, until: datetime) -> None:
+def _check_left(session: Session, row: Machine, until: datetime) -> None:
     """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
 
     It would end the machine at its old time, whatever the lease says.
@@ -135,7 +135,7 @@ def _check_left(session: Session, row: Row, until: datetime) -> None:
     )
 
 
-def drop(session: Session, row: Row) -> Row:
+def drop(session: Session, row: Machine) -> Machine:
     """Take the timer of a machine away that is proved gone; return its row. What fails is told, not raised."""
     provider = _able(session, row)
     if provider is None:
@@ -147,7 +147,7 @@ def drop(session: Session, row: Row) -> Row:
         return row
 
 
-def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Repaired:
+def repair(session: Session, rows: Iterable[Machine], *, sweep: bool = False) -> Repaired:
     """Set what a crash left out, drop what outlived its machine; calls only where the ledger says that one is needed.
 
     `rows` may have ended machines among them. A `sweep` asks the providers which timers there are, and compares.
@@ -163,7 +163,7 @@ def repair(session: Session, rows: Iterable[Row], *, sweep: bool = False) -> Rep
     return done
 
 
-def _set_due(session: Session, due: list[Row], done: Repaired) -> None:
+def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
     """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
@@ -171,22 +171,22 @@ def _set_due(session: Session, due: list[Row], done: Repaired) -> None:
     for _, provider, here in _timed_by(session, due, done):
         there: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[row["provider_id"] for row in here])
-        right = [row for row in here if _is_right(row, (there or {}).get(row["provider_id"]), session.clock())]
+            there = provider.timers(of=[one for row in here if (one := row["provider_id"])])
+        right = [row for row in here if _is_right(row, (there or {}).get(row["provider_id"] or ""), session.clock())]
         for row in right:
-            _written(session, row, from_iso(row["renew_until"]), "it is there already")
+            _written(session, row, from_iso(fact(row["renew_until"])), "it is there already")
         _each(session, [row for row in here if row not in right], _timed, done, there)
 
 
-def _is_right(row: Row, at: datetime | None, now: datetime) -> bool:
+def _is_right(row: Machine, at: datetime | None, now: datetime) -> bool:
     """Say whether a timer fires when the machine's is to."""
-    return at is not None and abs(at - max(from_iso(row["renew_until"]), now)) <= PRECISE
+    return at is not None and abs(at - max(from_iso(fact(row["renew_until"])), now)) <= PRECISE
 
 
 def _each(
     session: Session,
-    rows: list[Row],
-    ask: Callable[[SetsTimer, Row], _Set],
+    rows: list[Machine],
+    ask: Callable[[SetsTimer, Machine], _Set],
     done: Repaired,
     there: Mapping[str, datetime] | None = None,
 ) -> None:
@@ -215,9 +215,9 @@ def _each(
 
 
 def _tried(
-    ask: Callable[[SetsTimer, Row], _Set],
+    ask: Callable[[SetsTimer, Machine], _Set],
     provider: SetsTimer,
-    row: Row,
+    row: Machine,
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
     """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
@@ -230,17 +230,17 @@ def _tried(
         return fault
 
 
-def _timed(provider: SetsTimer, row: Row) -> _Set:
-    at = from_iso(row["renew_until"])
-    return at, provider.set_timer(row["provider_id"], at, does=_does(row))
+def _timed(provider: SetsTimer, row: Machine) -> _Set:
+    at = from_iso(fact(row["renew_until"]))
+    return at, provider.set_timer(fact(row["provider_id"]), at, does=_does(row))
 
 
-def _untimed(provider: SetsTimer, row: Row) -> _Set:
-    provider.drop_timer(row["provider_id"])
+def _untimed(provider: SetsTimer, row: Machine) -> _Set:
+    provider.drop_timer(fact(row["provider_id"]))
     return None, True
 
 
-def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
+def _sweep(session: Session, rows: list[Machine], done: Repaired) -> None:
     known = {row["provider_id"] for row in rows}
     for account, provider, some in _timed_by(session, [row for row in rows if row["region"]], done):
         for region in sorted({row["region"] for row in some}):
@@ -253,11 +253,11 @@ def _sweep(session: Session, rows: list[Row], done: Repaired) -> None:
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
-def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], done: Repaired) -> None:
+def _compared(session: Session, rows: list[Machine], found: Mapping[str, datetime], done: Repaired) -> None:
     """Put right each machine whose timer is not where the ledger says."""
-    now, wrong, outlived = session.clock(), list[Row](), list[Row]()
+    now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for row, wanted in _wanted(rows, now):
-        there = found.get(row["provider_id"])
+        there = found.get(row["provider_id"] or "")
         if wanted is not None and not _is_right(row, there, now):
             wrong.append(row)
         elif wanted is None and there is not None and row["ended"] is not None:
@@ -266,13 +266,13 @@ def _compared(session: Session, rows: list[Row], found: Mapping[str, datetime], 
     _each(session, outlived, _untimed, done)
 
 
-def _wanted(rows: list[Row], now: datetime) -> Iterator[tuple[Row, datetime | None]]:
+def _wanted(rows: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for row in rows:
-        needs = _is_due({**row, "timer": None}, now)
-        yield row, from_iso(row["renew_until"]) if needs else None
+        needs = _is_due(_without_timer(row), now)
+        yield row, from_iso(fact(row["renew_until"])) if needs else None
 
 
-def _is_due(row: Row, now: datetime) -> bool:
+def _is_due(row: Machine, now: datetime) -> bool:
     """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
     if row["ended"] is not None or row["provider_id"] is None or row["renew_until"] is None:
         return False
@@ -280,37 +280,35 @@ def _is_due(row: Row, now: datetime) -> bool:
     return row.get("timer") != row["renew_until"] and not (rests and from_iso(row["renew_until"]) <= now)
 
 
-def _may_fire(row: Row, now: datetime) -> bool:
+def _may_fire(row: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still do something."""
     at = row.get("timer")
     return at is not None and (from_iso(at) + PRECISE > now or _does(row) is Firing.STOP_AGAIN)
 
 
-def _does(row: Row) -> Firing | None:
+def _does(row: Machine) -> Firing | None:
     """Return what a timer does with this machine; None where its launch is not known."""
     if row["stoppable"] is None:
         return None
     if not row["stoppable"]:
         return Firing.TERMINATE
-    return Firing.STOP_AGAIN if (row["setup"] or {}).get("persistent") else Firing.STOP
+    return Firing.STOP_AGAIN if row["setup"] and row["setup"].get("persistent") else Firing.STOP
 
 
-def _set(session: Session, provider: SetsTimer, row: Row, why: str) -> Row:
+def _set(session: Session, provider: SetsTimer, row: Machine, why: str) -> Machine:
     return _written(session, row, _timed(provider, row)[0], why)
 
 
-def _dropped(session: Session, provider: SetsTimer, row: Row) -> Row:
+def _dropped(session: Session, provider: SetsTimer, row: Machine) -> Machine:
     _untimed(provider, row)
     return _written(session, row, None, "the machine has ended") if row.get("timer") else row
 
 
-def _written(session: Session, row: Row, at: datetime | None, why: str) -> Row:
-    now, text = session.clock(), at and iso(at)
-    dedupe = f"timer:{row['id']}:{text}:{iso(now)}"
-    return session.ledger.append_to(row, [Draft("timer_set", row["id"], {"at": text, "why": why}, now, dedupe)])
+def _written(session: Session, row: Machine, at: datetime | None, why: str) -> Machine:
+    return session.ledger.append_to(row, [timer_set(row["id"], at, why, session.clock())])
 
 
-def _able(session: Session, row: Row) -> SetsTimer | None:
+def _able(session: Session, row: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
     if row["provider_id"] is None:
         return None
@@ -318,7 +316,7 @@ def _able(session: Session, row: Row) -> SetsTimer | None:
     return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
 
 
-def _timed_by(session: Session, rows: Sequence[Row], done: Repaired) -> list[tuple[str, SetsTimer, list[Row]]]:
+def _timed_by(session: Session, rows: Sequence[Machine], done: Repaired) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.
 
     Those of accounts that no account here is are left out: the look has named them.
@@ -346,3 +344,9 @@ def _has_timers(session: Session, kind: str) -> bool:
 
 def _minute(text: str) -> str:
     return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
+
+
+def _without_timer(row: Machine) -> Machine:
+    bare = row.copy()
+    bare.pop("timer", None)
+    return bare

@@ -8,7 +8,7 @@ What this home launched itself is never replaced by it; what came with an earlie
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key
@@ -16,6 +16,8 @@ from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import Barred, LoginRefused
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.model.identity import words_of
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import ShareRecord
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.network import is_behind, is_told
@@ -28,33 +30,30 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.errors import Unreachable
 
-Row = dict[str, Any]
-
 
 def own_key(session: Session) -> GuestKey:
     """Return the public half of this home's key, as `share` takes it; made on first use."""
     return guest_key(client_key(session.home.keys).public_line)
 
 
-def label_of(row: Row, key: GuestKey) -> str:
+def label_of(row: Machine, key: GuestKey) -> str:
     """Return what a key's address is called among those that a machine is open to, wherever it is."""
     return f"{row['id']}.{digest(key.line)[:8]}"
 
 
-def is_launched_here(session: Session, row: Row) -> bool:
+def is_launched_here(session: Session, row: Machine) -> bool:
     """Say whether this home has the call that launched it: that is kept until the end is proved."""
     return row["token"] is not None and row["token"] in {token for token, _ in saved.waiting(session.home.attempts)}
 
 
-def let_in(session: Session, row: Row) -> dict[str, Any] | None:
+def let_in(session: Session, row: Machine) -> ShareRecord | None:
     """Return what the ledger says of this home's key on a machine that was launched elsewhere; None: nothing."""
     if not row.get("shared") or is_launched_here(session, row):
         return None
-    found: dict[str, Any] | None = row["shared"].get(own_key(session).fingerprint)
-    return found
+    return row["shared"].get(own_key(session).fingerprint)
 
 
-def pin_shared(session: Session, row: Row) -> bool:
+def pin_shared(session: Session, row: Machine) -> bool:
     """Pin the host key that came with a share where none is pinned, or an earlier share's; say whether one is pinned.
 
     A machine that was brought back has another host key: whoever shares it anew hands that over.
@@ -70,7 +69,7 @@ def pin_shared(session: Session, row: Row) -> bool:
     return pinned is not None
 
 
-def _handed_over(session: Session, row: Row) -> list[str]:
+def _handed_over(session: Session, row: Machine) -> list[str]:
     """Return the host keys that came with the shares for this home's key, the latest last: of those who may share it.
 
     In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
@@ -87,14 +86,14 @@ def _handed_over(session: Session, row: Row) -> list[str]:
     return [one.body["host_key"] for one in shares]
 
 
-def pin_all_shared(session: Session, rows: Iterable[Row]) -> None:
+def pin_all_shared(session: Session, rows: Iterable[Machine]) -> None:
     """Pin what was shared with this home, so that the system's own ssh can verify it too."""
     for row in rows:
         if row.get("shared"):
             pin_shared(session, row)
 
 
-def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
+def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable:
     """Return the fault of a connection in the words for a machine that was launched from another home."""
     if is_launched_here(session, row):
         return fault
@@ -110,7 +109,7 @@ def explained(session: Session, row: Row, fault: Unreachable) -> Unreachable:
     return fault
 
 
-def not_let_in(session: Session, row: Row) -> LoginRefused:
+def not_let_in(session: Session, row: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
     mine = row["owner"] in ("", None, session.settings.owner)
     whose = "was launched from another home" if mine else f"is {row['owner']}'s"
@@ -122,7 +121,7 @@ def not_let_in(session: Session, row: Row) -> LoginRefused:
     )
 
 
-def _ask(session: Session, row: Row) -> str:
+def _ask(session: Session, row: Machine) -> str:
     """Return what lets this home in: who runs which command, with which file."""
     with suppress(OSError):
         own_key(session)  # made now, so that the file is there

@@ -14,6 +14,7 @@ from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_i
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
 from cloudgpu.core.model.identity import BY_REGION
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
 
-Row = dict[str, Any]
 KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first
 
 
@@ -46,7 +46,7 @@ def pin_given(session: Session, attempt: Attempt) -> None:
         known_hosts.unpin(file, attempt.machine)
 
 
-def pin_told(session: Session, row: Row) -> None:
+def pin_told(session: Session, row: Machine) -> None:
     """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
 
     The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
@@ -57,7 +57,7 @@ def pin_told(session: Session, row: Row) -> None:
         return
     try:
         if not is_known(session, row):
-            told = _reader(session, row).host_keys(row["provider_id"])
+            told = _reader(session, row).host_keys(fact(row["provider_id"]))
             if not _pinned(session, row, told, told):
                 raise _untold(row)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as fault:
@@ -68,7 +68,7 @@ def pin_told(session: Session, row: Row) -> None:
         raise not_let_in(session, row)
 
 
-def pin_confirmed(session: Session, row: Row) -> bool:
+def pin_confirmed(session: Session, row: Machine) -> bool:
     """Pin an own host's new key for a machine that was launched before, and say whether there was one to pin.
 
     Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
@@ -94,7 +94,7 @@ def pin_confirmed(session: Session, row: Row) -> bool:
     return True
 
 
-def _confirmed(session: Session, account: str, row: Row) -> str | None:
+def _confirmed(session: Session, account: str, row: Machine) -> str | None:
     """Return the host key that the settings of an account have for the host of a machine; None for no such host."""
     try:
         provider = session.provider(account)
@@ -104,7 +104,7 @@ def _confirmed(session: Session, account: str, row: Row) -> str | None:
     return None if key is None else known_hosts.public_key(key)
 
 
-def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:
+def wait_for_key(session: Session, row: Machine, deadline: datetime) -> None:
     """Ask until the machine has told its host key, and pin it. Raises Unreachable where it has told none in time.
 
     A machine tells its keys one after the other: one of a lesser kind is taken when it stands there a second time.
@@ -122,27 +122,27 @@ def wait_for_key(session: Session, row: Row, deadline: datetime) -> None:
         pause = min(5.0, pause * 1.5)
 
 
-def is_known(session: Session, row: Row) -> bool:
+def is_known(session: Session, row: Machine) -> bool:
     """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
     if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
         return True
     return not isinstance(session.provider_of(row), ReadsHostKeys)
 
 
-def _reader(session: Session, row: Row) -> ReadsHostKeys:
+def _reader(session: Session, row: Machine) -> ReadsHostKeys:
     return cast("ReadsHostKeys", session.provider_of(row))
 
 
-def _told(session: Session, row: Row) -> Sequence[str]:
+def _told(session: Session, row: Machine) -> Sequence[str]:
     """Ask once; a provider that does not answer is asked again until the deadline."""
     try:
-        return _reader(session, row).host_keys(row["provider_id"])
+        return _reader(session, row).host_keys(fact(row["provider_id"]))
     except ProviderUnavailable as fault:
         session.tell(f"{row['name']}: {fault.message}; asking again")
         return ()
 
 
-def _pinned(session: Session, row: Row, told: Sequence[str], before: Sequence[str]) -> bool:
+def _pinned(session: Session, row: Machine, told: Sequence[str], before: Sequence[str]) -> bool:
     """Pin the best of the keys that were told, and say whether there was one to pin."""
     keys = [line for line in told if known_hosts.is_public_key(line) and _kind(line) in KINDS]
     good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
@@ -156,7 +156,7 @@ def _kind(line: str) -> str:
     return line.split(" ", 1)[0]
 
 
-def _untold(row: Row) -> Unreachable:
+def _untold(row: Machine) -> Unreachable:
     return Unreachable(
         f"{row['name']} has not told its host key, so it cannot be verified and was not contacted.",
         field="known_hosts",

@@ -11,10 +11,11 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.core.model.checks import Check, Verdict
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.network import covers, is_behind, is_told, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -81,10 +82,7 @@ def _asked(url: str) -> str | None:
         return None
 
 
-Row = dict[str, Any]
-
-
-def doorkeeper(session: Session, row: Row) -> Reachable | None:
+def doorkeeper(session: Session, row: Machine) -> Reachable | None:
     """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
     from cloudgpu.providers.abilities import Reachable
 
@@ -92,7 +90,7 @@ def doorkeeper(session: Session, row: Row) -> Reachable | None:
     return provider if isinstance(provider, Reachable) and row["provider_id"] else None
 
 
-def closed(session: Session, row: Row) -> Barred | None:
+def closed(session: Session, row: Machine) -> Barred | None:
     """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
@@ -101,13 +99,13 @@ def closed(session: Session, row: Row) -> Barred | None:
         return None
     try:
         keeper = doorkeeper(session, row)
-        open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+        open_to = keeper.allowed(fact(row["provider_id"])) if keeper else {}
         return _compared(row, open_to, caller_cidr(session)) if open_to else None
     except CloudgpuError:
         return None  # the fault that was there first is the one to be told
 
 
-def _compared(row: Row, open_to: Mapping[str, str], here: str) -> Barred | None:
+def _compared(row: Machine, open_to: Mapping[str, str], here: str) -> Barred | None:
     from cloudgpu.access.ssh.target import Barred
 
     if any(covers(network, here) for network in open_to.values()):
@@ -133,7 +131,7 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
         name = f"ssh to {row['name']}"
         try:
             keeper = doorkeeper(session, row)
-            open_to = keeper.allowed(row["provider_id"]) if keeper else {}
+            open_to = keeper.allowed(fact(row["provider_id"])) if keeper else {}
             if open_to:
                 here = here or caller_cidr(session)
                 yield _check(name, here, _compared(row, open_to, here))
@@ -141,7 +139,7 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
             yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {fault.message}", fault.next)
 
 
-def _running(session: Session, accounts: Collection[str]) -> list[Row]:
+def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
     """Return the machines that an address of ours may have been let in to; none where the ledger cannot be read."""
     try:
         rows = session.ledger.machines()
@@ -157,7 +155,7 @@ def _check(name: str, here: str, fault: Barred | None) -> Check:
     return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
 
 
-def refuse_unkept(session: Session, row: Row, field: str) -> InvalidRequest:
+def refuse_unkept(session: Session, row: Machine, field: str) -> InvalidRequest:
     """Return the error for a machine whose provider lets whoever has a key connect."""
     kind = session.provider_of(row).kind
     return InvalidRequest(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.access.tunnel import background
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 HIGHEST_PORT = 65535
 
 
@@ -26,7 +26,7 @@ def check_port(port: int) -> None:
         raise InvalidRequest(f"{port} is no port.", field="--port", value=str(port), next=way_out)
 
 
-def stop(session: Session, row: Row) -> bool:
+def stop(session: Session, row: Machine) -> bool:
     """End this machine's background tunnel and return whether there was one."""
     ended = background.stop(session.home.tunnels, row["id"])
     _forget(session.home.tunnels, row["id"])
@@ -47,12 +47,12 @@ def end(session: Session, machines: Iterable[str]) -> None:
         _forget(session.home.tunnels, machine)
 
 
-def page_directory(session: Session, row: Row) -> Path:
+def page_directory(session: Session, row: Machine) -> Path:
     """Return where the page stands that leads a browser to this machine's Jupyter, as long as its tunnel does."""
     return session.home.tunnels / f"{row['id']}.page"
 
 
-def remove_page(session: Session, row: Row) -> None:
+def remove_page(session: Session, row: Machine) -> None:
     """Remove that page: it holds the token."""
     shutil.rmtree(page_directory(session, row), ignore_errors=True)
     with contextlib.suppress(OSError):

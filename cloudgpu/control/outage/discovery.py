@@ -6,22 +6,24 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.outage.outage import going_on
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.control.team.roles import last_role
+from cloudgpu.core.events.bodies import Able
+from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
 from cloudgpu.core.events.log import Draft, Said
-from cloudgpu.core.events.observations import observed, settled
+from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import machine_row
 from cloudgpu.core.launch.attempt import attempt_from_json
-from cloudgpu.core.launch.intents import adopted, intent
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.model.identity import Elsewhere, Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -30,20 +32,18 @@ from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_ima
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
     """The machines of this ledger that were found without it, what did not answer, and what this home has launched."""
 
-    rows: list[Row]
+    rows: list[Machine]
     unanswered: Sequence[Unanswered]
     fault: LedgerAway
     launched: Collection[str] = ()
 
 
-def to_stop(session: Session, name: str | None) -> Row:
+def to_stop(session: Session, name: str | None) -> Machine:
     """Return the row of the machine called `name`, as `Session.find`; by its tags where the ledger cannot be read."""
     try:
         return session.find(name)
@@ -63,7 +63,7 @@ def tagged(session: Session, fault: LedgerAway) -> Tagged:
         listings = listed_all(session, accounts)
         found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
         gaps = [gap for each in listings for gap in each.unanswered]
-        rows, seen = list[Row](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
+        rows, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
         living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
         gaps += untold
         for gap in untold:
@@ -87,7 +87,7 @@ def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unansw
     return found, untold
 
 
-def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[], Row | None]) -> None:
+def _add(rows: list[Machine], gaps: list[Unanswered], account: str, row: Callable[[], Machine | None]) -> None:
     """Add what is known of a machine, unless its account does not say which one it is."""
     try:
         found = row()
@@ -99,7 +99,7 @@ def _add(rows: list[Row], gaps: list[Unanswered], account: str, row: Callable[[]
         gaps.append(Unanswered(account, fault.message))
 
 
-def named(session: Session, found: Tagged, name: str | None) -> Row:
+def named(session: Session, found: Tagged, name: str | None) -> Machine:
     """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
     rows = found.rows if name is not None else mine(session, found)
     same = [row for row in rows if name == row["name"]]
@@ -124,7 +124,7 @@ def named(session: Session, found: Tagged, name: str | None) -> Row:
         ) from unknown
 
 
-def mine(session: Session, found: Tagged) -> list[Row]:
+def mine(session: Session, found: Tagged) -> list[Machine]:
     """Return those of these machines that are this user's, by the role that they last had."""
     known = last_role(session)
     return [row for row in found.rows if known.owns(row, found.launched)]
@@ -149,28 +149,30 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
     return found
 
 
-def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Row:
+def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
     row = _told_row(session, instance, call)
     return row | {"state": State.UNKNOWN, "billed": True, "since": None, "seen_at": row["intended_at"]}
 
 
-def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Row:
+def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     now = session.clock()
     if call is None:
         provider = session.provider(instance.account)
-        able = {
+        able: Able = {
             "stoppable": None if isinstance(provider, Pausable) else False,
             "parkable": keeps_images(provider),
             "guards": guarding(provider, Resolved({})).to_json(),
         }
         identity = provider.identity(instance.region)
-        return _folded([adopted(instance, None, now, able=able, identity=identity), observed(instance, now)])
-    made = settled(call.machine, call.token, "made", "found by its tags", call.made_at)
-    return _folded([_intent(session, call), made, observed(instance, now)])
+        return _folded(
+            [machine_adopted(instance, None, now, able=able, identity=identity), instance_observed(instance, now)]
+        )
+    made = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
+    return _folded([_intent(session, call), made, instance_observed(instance, now)])
 
 
-def _open_row(session: Session, call: Attempt) -> Row | None:
+def _open_row(session: Session, call: Attempt) -> Machine | None:
     """Return what is known of a launch that no listing shows: None once a listing would show it.
 
     It was never made then, or has ended, or is parked: only the ledger knows. Raises NotReachableHere.
@@ -183,10 +185,12 @@ def _open_row(session: Session, call: Attempt) -> Row | None:
 def _intent(session: Session, call: Attempt) -> Draft:
     item = call.offer.available
     identity = call.identity or session.provider(item.account).identity(item.region)
-    return intent(call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity)
+    return launch_intended(
+        call, call.request.key, stop_means(call.request, call.offer), call.made_at, identity=identity
+    )
 
 
-def _folded(drafts: Sequence[Draft]) -> Row:
+def _folded(drafts: Sequence[Draft]) -> Machine:
     lines = [
         Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
     ]

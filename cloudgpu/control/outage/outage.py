@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log.marks import FOLLOW
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.ledger.log.outbox import Outbox
 
-Row = dict[str, Any]
 T = TypeVar("T")
 LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls --refresh"
 
 
 @contextmanager
-def going_on(session: Session, fault: LedgerAway, rows: Iterable[Row] = ()) -> Iterator[AsideLedger]:
+def going_on(session: Session, fault: LedgerAway, rows: Iterable[Machine] = ()) -> Iterator[AsideLedger]:
     """Have the session work without its ledger in this block; what it writes waits in the outbox.
 
     Where the ledger cannot be read either, `rows` are all that is known. Raises `fault` where this home does not know
@@ -57,7 +57,7 @@ def read_on(session: Session) -> Iterator[None]:
         session.ledger = behind
 
 
-def without_ledger(session: Session, row: Row, act: Callable[[Row], T], done: Callable[[T], str]) -> T:
+def without_ledger(session: Session, row: Machine, act: Callable[[Machine], T], done: Callable[[T], str]) -> T:
     """Return `act(row)`; where the ledger is away, do it without the ledger and prove it.
 
     Raises Unrecorded where the ledger still takes no line then: it does where only this computer's disk is full.

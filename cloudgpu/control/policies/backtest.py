@@ -18,6 +18,7 @@ from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.billing.usage import Resource, use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.limits import cut
 from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
@@ -29,8 +30,8 @@ from cloudgpu.views.backtest import Test, backtest_value
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.usage import Use
+    from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
-Row = dict[str, Any]
 SINCE, EVERY = "30d", "10m"
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # between two passes
 NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to end, where that is why it ended
@@ -44,7 +45,7 @@ def backtested(
     since: Moment = SINCE,
     machine: str | None = None,
     every: str | timedelta = EVERY,
-) -> dict[str, Any]:
+) -> BacktestDocument:
     """Return what a policy (a name, or a YAML file) would have done since then: what `policy backtest` prints.
 
     With `machine`, to that one alone. Reads the ledger and the samples kept here; asks nobody and changes nothing.
@@ -107,7 +108,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     rows = [row for row in rows if not row["thing"]]
     if machine is not None:
         rows = [find_machine(rows, machine, now, ended=True)]
-    ended: dict[str, list[Row]] = {row["id"]: [] for row in rows}
+    ended: dict[str, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
@@ -115,7 +116,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     return [one for one in pasts if one.recorded.runs]
 
 
-def _past(session: Session, row: Row, ended: Sequence[Row], begin: datetime, now: datetime) -> Past:
+def _past(session: Session, row: Machine, ended: Sequence[dict[str, Any]], begin: datetime, now: datetime) -> Past:
     known = [use for use in (*ended, *row["uses"]) if only_while_it_runs(row, use)]
     uses = tuple(use_from_json(use) for use in known)
     runs = runs_of(uses, begin, now)

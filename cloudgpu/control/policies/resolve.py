@@ -16,6 +16,7 @@ from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.published import lab_limits, published, published_policy
 from cloudgpu.control.team.terms import home_id, terms_now, terms_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_spans, joined
 from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, spans
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session.session import Session
 
-Row = Mapping[str, Any]
 _NOTHING = Said()
 LAST = "default"  # the shipped policy that counts where nobody knows better
 
@@ -123,17 +123,18 @@ def _chosen_policy(session: Session, chosen: Chosen) -> Found:
         raise
 
 
-def facts_of(row: Row) -> dict[str, str | None]:
+def facts_of(row: Machine) -> dict[str, str | None]:
     """Return what a policy is chosen by, of a machine's row."""
-    return {name: row.get(name) for name in FACTS}
+    plain: Mapping[str, Any] = row
+    return {name: plain.get(name) for name in FACTS}
 
 
-def policy_of(session: Session, row: Row, named: str | None = None) -> Held:
+def policy_of(session: Session, row: Machine, named: str | None = None) -> Held:
     """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
     return policies_of(session, [row], named)[row["id"]]
 
 
-def policies_of(session: Session, rows: Iterable[Row], named: str | None = None) -> dict[str, Held]:
+def policies_of(session: Session, rows: Iterable[Machine], named: str | None = None) -> dict[str, Held]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
@@ -164,7 +165,7 @@ def policies_of(session: Session, rows: Iterable[Row], named: str | None = None)
     return found
 
 
-def _by_terms(session: Session, row: Row, home: str, lab: Limits) -> Held:
+def _by_terms(session: Session, row: Machine, home: str, lab: Limits) -> Held:
     """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
 
     A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
@@ -191,7 +192,7 @@ def _of_lab(named: str | None) -> Chosen:
     return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
 
 
-def _of_row(session: Session, row: Row, named: str | None) -> Chosen:
+def _of_row(session: Session, row: Machine, named: str | None) -> Chosen:
     if named is not None:
         return Chosen(named, f"{TYPED} {named}")
     if row["policy"]:
@@ -229,7 +230,7 @@ def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Span
     return found
 
 
-def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | None) -> Spans:
+def spans_of_start(session: Session, row: Machine, lease: timedelta | None) -> Spans:
     """Return how long a machine may live from its start on, by the policy of its launch.
 
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
@@ -242,7 +243,7 @@ def spans_of_start(session: Session, row: dict[str, Any], lease: timedelta | Non
         raise
 
 
-def _of_start(session: Session, row: Row, name: str) -> Policy:
+def _of_start(session: Session, row: Machine, name: str) -> Policy:
     if not (row["policy"] and row.get("terms")):
         return find_policy(session, name)
     home = home_id(session)

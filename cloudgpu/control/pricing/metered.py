@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.activity.utilization import draw
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Available, Basis, Price
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.samples.store import Shelf
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.providers.abilities import HasMeteredPrice
 
-Row = Mapping[str, Any]
 ENOUGH = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
 BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
 NEWS = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
 
 
 def metered_price(
-    session: Session, provider: HasMeteredPrice, row: Row, item: Available, said: Mapping[str, Price]
+    session: Session, provider: HasMeteredPrice, row: Machine, item: Available, said: Mapping[str, Price]
 ) -> Price | None:
     """Return the price that replaces the machine's own from now on; None where that one stays.
 
@@ -48,7 +48,7 @@ def metered_price(
     return price if price and _has_moved(last["nanos_per_hour"], price.per_hour.nanos) else None
 
 
-def _drew(session: Session, row: Row, now: datetime) -> tuple[Decimal, timedelta] | None:
+def _drew(session: Session, row: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
     """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
     if row["state"] != State.RUNNING or row["since"] is None:
         return None

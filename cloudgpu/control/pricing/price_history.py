@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.events.log import OWN, Draft
-from cloudgpu.core.events.price_lines import Priced, pins, price_line
+from cloudgpu.core.events.observed_lines import price_observed
+from cloudgpu.core.events.price_lines import Priced, pins
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.core.model.machine import scope_of_row, scopes_of
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price, price_to_json
+from cloudgpu.core.model.machine import Machine, scope_of_row, scopes_of
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
@@ -24,17 +25,16 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.log.base import Ledger
 
-Row = dict[str, Any]
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
 
 NOTHING_ASKED = Priced()
 
 
-def available(row: Row, market: Market | None = None) -> Available:
+def available(row: Machine, market: Market | None = None) -> Available:
     """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
     gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
-    place = (row["provider"], row["account"], row["region"], row["zone"] or "", row["instance_type"])
+    place = (row["provider"], row["account"], row["region"], row["zone"] or "", row["instance_type"] or "")
     return Available(*place, market or Market(row["market"]), gpus)
 
 
@@ -86,14 +86,14 @@ def _paid(session: Session, item: Available, price: Price | None, at: datetime) 
 class ToAsk:
     """Machines of which prices may be asked now, of whatever account; and when that was last done, by their scopes."""
 
-    rows: Sequence[Row] = ()
+    rows: Sequence[Machine] = ()
     before: Mapping[str, str | None] = field(default_factory=dict)
 
     def may_be_of(self, kind: str) -> bool:
         """Say whether an account of this kind of provider may have one of them."""
         return any(row["provider"] == kind for row in self.rows)
 
-    def of(self, whose: Whose) -> tuple[str | None, list[Row]]:
+    def of(self, whose: Whose) -> tuple[str | None, list[Machine]]:
         """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
 
         Its machines are those of its identity, whatever it is called where they were launched.
@@ -103,11 +103,11 @@ class ToAsk:
         before = {self._asked(row) for row in rows}
         return (None if None in before else min(filter(None, before), default=None)), rows
 
-    def _asked(self, row: Row) -> str | None:
+    def _asked(self, row: Machine) -> str | None:
         return self.before[scope_of_row(row)]
 
 
-def to_ask(session: Session, rows: Sequence[Row]) -> ToAsk:
+def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
     """Return of which of these machines prices may be asked now.
 
     Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
@@ -119,13 +119,13 @@ def to_ask(session: Session, rows: Sequence[Row]) -> ToAsk:
     return ToAsk(known, {scope: _asked_before(session.ledger, row) for scope, row in accounts.items()})
 
 
-def _is_to_ask(row: Row, earliest: str) -> bool:
+def _is_to_ask(row: Machine, earliest: str) -> bool:
     if row["ended"] is None:
         return bool(row["billed"])
     return bool(row["market"] == Market.SPOT and row["ended"] >= earliest)
 
 
-def _asked_before(ledger: Ledger, row: Row) -> str | None:
+def _asked_before(ledger: Ledger, row: Machine) -> str | None:
     """Return when all prices of a machine's account were last asked for and answered."""
     lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
     found = [line.occurred_at for line in lines if line.body.get("pinned")]
@@ -135,7 +135,7 @@ def _asked_before(ledger: Ledger, row: Row) -> str | None:
     return max(found, default=None)
 
 
-def ask(session: Session, account: str, since: str | None, rows: Sequence[Row]) -> Priced:
+def ask(session: Session, account: str, since: str | None, rows: Sequence[Machine]) -> Priced:
     """Ask what these machines cost; spot machines with their history, by as few calls as the provider needs.
 
     Writes nothing, so that it can run beside other questions. On-demand prices of clouds are read from the dated list.
@@ -150,7 +150,7 @@ def ask(session: Session, account: str, since: str | None, rows: Sequence[Row]) 
         return Priced(since, gap=fault.message)
 
 
-def _history(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Sequence[Price]]:
+def _history(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, Sequence[Price]]:
     if not rows:
         return {}
     items = [_as_here(row, account) for row in rows]
@@ -172,17 +172,17 @@ def history_of(
     return [[_paid(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
 
 
-def _as_here(row: Row, account: str) -> Available:
+def _as_here(row: Machine, account: str) -> Available:
     """Return what a machine was launched from, under the name that its account has here."""
     return replace(available(row), account=account)
 
 
-def _known_until(row: Row) -> datetime:
+def _known_until(row: Machine) -> datetime:
     """Return from when on it is not known what the machine cost."""
     return from_iso(row["price"]["as_of"] if row["price"] else row["intended_at"])
 
 
-def _now(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Price]:
+def _now(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, Price]:
     """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
     from cloudgpu.catalog.rules import PROVIDERS
 
@@ -197,7 +197,7 @@ def _now(session: Session, account: str, rows: Sequence[Row]) -> dict[str, Price
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def _metered(session: Session, account: str, rows: Sequence[Row], now: Mapping[str, Price]) -> dict[str, Price]:
+def _metered(session: Session, account: str, rows: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
     """Return the prices by a meter that are news of these machines, where the account's machines have one."""
     if not rows or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
@@ -207,18 +207,15 @@ def _metered(session: Session, account: str, rows: Sequence[Row], now: Mapping[s
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def price_again(session: Session, row: Row, price: Price, now: datetime) -> list[Draft]:
+def price_again(session: Session, row: Machine, price: Price, now: datetime) -> list[Draft]:
     """Return the line of the price of a start, where it is not the one of the launch any more."""
     if row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]:
         return []
-    body: dict[str, Any] = {"price": price_to_json(price)}
     on_demand = price if row["market"] == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
-    if on_demand is not None:
-        body["on_demand"] = price_to_json(on_demand)
-    return [price_line(row["id"], body, now, OWN)]
+    return [price_observed(row["id"], price, now, on_demand=on_demand, clock=OWN)]
 
 
-def pin_to_the_end(session: Session, row: Row) -> None:
+def pin_to_the_end(session: Session, row: Machine) -> None:
     """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
     if row["market"] != Market.SPOT or not row["provider_id"] or not row["instance_type"]:
         return

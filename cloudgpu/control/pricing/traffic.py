@@ -8,8 +8,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.core.events.log import MACHINE, Draft
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observed_lines import traffic_observed
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 ASK = '"$HOME"/.cloudgpu/agent status'
 MOST_SAID = 1_000_000  # bytes of an answer
 MOST_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
@@ -25,14 +26,14 @@ COUNTED_EVERY = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
 
-def is_charged(row: Mapping[str, Any]) -> bool:
+def is_charged(row: Machine) -> bool:
     """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
     return egress_rate(row["provider"] or "", row["region"] or "", 0) is not None
 
 
-def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:
+def record(session: Session, row: Machine, status: Mapping[str, Any]) -> None:
     """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
     row = session.ledger.machine(row["id"]) or row
     draft = line_of(row, status, session.clock()) if is_charged(row) else None
@@ -40,7 +41,7 @@ def record(session: Session, row: Row, status: Mapping[str, Any]) -> None:
         session.ledger.append([draft])
 
 
-def line_of(row: Row, status: Mapping[str, Any], now: datetime) -> Draft | None:
+def line_of(row: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
     """Return the line of what the agent has counted since the last count; None for nothing new.
 
     A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
@@ -48,21 +49,28 @@ def line_of(row: Row, status: Mapping[str, Any], now: datetime) -> Draft | None:
     """
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
-    counter, last = status.get("sent") or {}, row.get("traffic") or {}
+    counter, last = status.get("sent") or {}, row["traffic"]
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
-    total, known = _number(counter["bytes"], MOST_BYTES), int(last.get("counted") or 0)
+    total, known = _number(counter["bytes"], MOST_BYTES), int(last["counted"] or 0) if last else 0
     fresh = total - known if total >= known else total
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
-    since = last.get("until") or max(began, row["intended_at"])
+    since = (last["until"] if last else None) or max(began, row["intended_at"])
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
     rate = egress_rate(row["provider"], row["region"], fresh)
     if fresh <= 0 or rate is None:
         return None
-    body = {"bytes_out": fresh, "since": since, "until": until, "counted": total, "stored_as": rate.stored_as}
-    dedupe = f"traffic:{row['id']}:{total}:{until}"
-    return Draft("traffic_observed", row["id"], body | rate.terms(), now, dedupe, MACHINE)
+    return traffic_observed(
+        row["id"],
+        rate.terms(),
+        now,
+        stored_as=rate.stored_as,
+        sent=fresh,
+        counted=total,
+        since=since,
+        until=until,
+    )
 
 
 def _number(said: Any, most: float) -> int:
@@ -72,7 +80,7 @@ def _number(said: Any, most: float) -> int:
     return int(min(said, most))
 
 
-def count(session: Session, row: Row, connection: Connection) -> None:
+def count(session: Session, row: Machine, connection: Connection) -> None:
     """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
     last = row.get("traffic")
     if last and session.clock() - from_iso(last["until"]) < COUNTED_EVERY:
@@ -94,7 +102,7 @@ def status_of(text: bytes) -> dict[str, Any]:
     return found
 
 
-def count_before_end(session: Session, row: Row) -> None:
+def count_before_end(session: Session, row: Machine) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
     if row["state"] != State.RUNNING or not row["address"] or not is_charged(row):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inventory.protection import note, with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
@@ -15,9 +15,10 @@ from cloudgpu.control.records.intents import asked
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
+from cloudgpu.core.events.bodies import AskedBy
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import unproved
+from cloudgpu.core.model.machine import Machine, fact, unproved
 from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
@@ -31,12 +32,11 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
 
-Row = dict[str, Any]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 _NOT_YET = (State.UNKNOWN, State.PENDING)
 
 
-def goes_in_batches(session: Session, row: Row) -> bool:
+def goes_in_batches(session: Session, row: Machine) -> bool:
     """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
     if row["stoppable"] is False or (row["stoppable"] is None and row["market"] == "spot"):
         return False
@@ -78,11 +78,11 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     return outcome
 
 
-def _asked(item: Item, now: datetime, who: Mapping[str, str]) -> Draft:
+def _asked(item: Item, now: datetime, who: AskedBy) -> Draft:
     return asked("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
 
 
-def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, str]:
+def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
     Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
@@ -113,7 +113,7 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Row]) -> dict[str, st
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _note(session: Session, rows: Mapping[str, Row], refused: Mapping[str, CloudgpuError]) -> None:
+def _note(session: Session, rows: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
     """Write which stops something protects their machines from."""
     for one, fault in refused.items():
         if isinstance(fault, EndRefused):
@@ -125,12 +125,12 @@ def _is_final(fault: CloudgpuError) -> bool:
     return not isinstance(fault, ProviderUnavailable | InstanceNotFound)
 
 
-def _refused(session: Session, rows: Iterable[Row]) -> dict[str, CloudgpuError]:
+def _refused(session: Session, rows: Iterable[Machine]) -> dict[str, CloudgpuError]:
     """Ask for the stops, all accounts side by side; return what was refused, by machine."""
     groups, faults = by_account(session, list(rows))
     if not groups:
         return faults
-    of = {account: {row["provider_id"]: row["id"] for row in some} for account, some in groups.items()}
+    of = {account: {fact(row["provider_id"]): row["id"] for row in some} for account, some in groups.items()}
     providers = {account: cast("StopsMany", session.provider(account)) for account in of}
     with Pool(len(of)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
@@ -146,7 +146,7 @@ def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuE
         return dict.fromkeys(ids, fault)
 
 
-def _is_stopped(session: Session, row: Row) -> bool:
+def _is_stopped(session: Session, row: Machine) -> bool:
     latest = session.ledger.machine(row["id"]) or row
     return bool(latest["ended"]) or (not latest["billed"] and latest["state"] not in _NOT_YET)
 
@@ -155,7 +155,7 @@ def _silent_word(fault: Silent) -> str:
     return f"its stop was asked and is not proved: {fault.message}"
 
 
-def _last_word(session: Session, row: Row, fault: CloudgpuError | None) -> str:
+def _last_word(session: Session, row: Machine, fault: CloudgpuError | None) -> str:
     latest = session.ledger.machine(row["id"]) or row
     word = fault.message if fault is not None else f"it was last seen {latest['state']}"
     minutes = int(PROVED_WITHIN.total_seconds() // 60)

@@ -11,6 +11,7 @@ from cloudgpu.control.activity.agents import heard_of, probe
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, Seen
@@ -24,8 +25,8 @@ from cloudgpu.views.activity import why_value
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.enforcement import Stop
+    from cloudgpu.views.documents.automation.activity import WhyDocument
 
-Row = dict[str, Any]
 INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
 STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
 
@@ -41,7 +42,7 @@ class Source:
     scratch: tuple[tuple[str, int], ...] = ()
 
 
-def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
+def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
     """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
 
     `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
@@ -67,7 +68,7 @@ def why(session: Session, row: Row, *, ask: bool) -> dict[str, Any]:
     return found
 
 
-def _why_over(session: Session, row: Row) -> str | None:
+def _why_over(session: Session, row: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
     kinds = ("stop_asked", "park_asked", "start_asked")
     lines = [line for line in session.ledger.events(row["id"]) if line.kind in kinds]
@@ -83,14 +84,14 @@ def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
     return replace(seen, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _asked(session: Session, row: Row, limits: Thresholds) -> Source:
+def _asked(session: Session, row: Machine, limits: Thresholds) -> Source:
     report = probe(session, [row])[row["id"]]
     if report.machine_now is None:
         return Source(None, None, "asked", report.fault)
     return Source(report.judged(limits), report.asked_at, "asked", scratch=report.scratch)
 
 
-def kept(session: Session, row: Row, limits: Thresholds) -> Source:
+def kept(session: Session, row: Machine, limits: Thresholds) -> Source:
     """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
 
     Those that are older are judged as of the last of them, and their ages are counted up to now.
@@ -131,19 +132,20 @@ def _is_age(what: str, value: Any) -> bool:
     return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
 
 
-def _stops(session: Session, row: Row) -> list[Stop]:
+def _stops(session: Session, row: Machine) -> list[Stop]:
     """Return what budgets do with it; none where a budget cannot be read, which other verbs say."""
     from cloudgpu.control.budgets.store import budgets, standings
     from cloudgpu.core.budgets.enforcement import stops
 
-    count = row.get("warnings", {}).get("budget", {}).get("count", 0)
+    warned = row.get("warnings", {}).get("budget")
+    count = warned["count"] if warned else 0
     with suppress(CloudgpuError):
         every = budgets(session)
         return stops(standings(session, every), [row], {row["id"]: count}, session.clock()) if every else []
     return []
 
 
-def explained(session: Session, row: Row, *, refresh: bool) -> dict[str, Any]:
+def explained(session: Session, row: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
     if row["ended"]:
         raise InvalidRequest(

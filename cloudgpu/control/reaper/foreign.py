@@ -6,7 +6,7 @@ Nobody else touches them: they are shown. The lab's limits name who pays (`payer
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,18 @@ from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
+from cloudgpu.core.events.bodies import AskedBy
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
-from cloudgpu.core.model.machine import unproved
+from cloudgpu.core.model.machine import Owned, unproved
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.policies.limits import PAYERS_WAIT
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.outcome import Outcome
 from cloudgpu.core.reaper.result import Done, Left
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.core.values.times import duration_text, from_epoch, iso
+from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
@@ -87,9 +89,7 @@ def _stopped(session: Session, one: Instance, why: str) -> str:
         return ""
     session.check_hold(LOCK)
     with changing(unproved("stop", name_of(one))):
-        session.ledger.append(
-            [_line(one, why, session.clock(), by(session, {"owner": one.tags.get(TAG_OWNER)}, "stop"))]
-        )
+        session.ledger.append([_line(one, why, session.clock(), by(session, _owned(one), "stop"))])
         return _proved(session, provider, one.id, _way(provider, one.id, one.market))
 
 
@@ -150,14 +150,17 @@ def _renew_until(one: Instance, now: datetime) -> datetime:
         return now
 
 
-def _line(one: Instance, why: str, now: datetime, who: Mapping[str, str]) -> Draft:
-    body = {
-        "do": str(Do.STOP),
-        "rule": str(Rule.RENEW_UNTIL),
-        "why": f"{why}; the lab's limits let its payer stop it",
-        "activity": None,
-        "at": None,
-        "host": platform.node(),
-        **who,
-    }
-    return Draft("decision_made", one.tags[TAG_ID], body, now, f"decided:{one.tags[TAG_ID]}:{iso(now)}:foreign")
+def _line(one: Instance, why: str, now: datetime, who: AskedBy) -> Draft:
+    return decision_made_for_lab(
+        one.tags[TAG_ID],
+        now,
+        do=str(Do.STOP),
+        rule=str(Rule.RENEW_UNTIL),
+        why=f"{why}; the lab's limits let its payer stop it",
+        host=platform.node(),
+        who=who,
+    )
+
+
+def _owned(one: Instance) -> Owned:
+    return {"name": name_of(one), "owner": one.tags.get(TAG_OWNER, "")}

@@ -21,12 +21,14 @@ from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import warning_given, warning_lifted
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item
 from cloudgpu.core.reaper.result import Done, Left, Told
-from cloudgpu.core.values.times import from_iso, iso, minute
+from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
 
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.status import Standing
     from cloudgpu.core.reaper.result import Pass
-
-Row = dict[str, Any]
 
 
 def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision]) -> tuple[list[Done], list[Left]]:
@@ -59,11 +59,11 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
                 left.append(item.left(f"its lease could not be renewed: {fault.message}"))
                 silent |= {place: left[-1].why} if isinstance(fault, Silent) else {}
             else:
-                done.append(item.done(row["expires"]))
+                done.append(item.done(fact(row["expires"])))
     return done, left
 
 
-def _renewed(session: Session, item: Item) -> Row:
+def _renewed(session: Session, item: Item) -> Machine:
     row = latest_of(session, session.ledger.machine(item.id) or item.row)
     end = item.decision.at
     if end is None or (row["expires"] and from_iso(row["expires"]) >= end):  # its agent was quicker
@@ -85,7 +85,7 @@ _WAYS_OUT = {
 }
 
 
-def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Row]) -> list[Told]:
+def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[Told]:
     """Give the warnings of these decisions, take back those that hold no more, and return what was told.
 
     `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
@@ -104,14 +104,14 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     return told
 
 
-def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Row]) -> list[int]:
+def _said(session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]) -> list[int]:
     """Return how many terminals took each of these warnings; a machine that does not answer has none."""
     asks = [_ask_of(session, reachable.get(one.machine), sentence(one.name, warned)) for one, warned in given]
     with Pool(AT_ONCE) as pool:
         return list(pool.map(lambda ask: ask(), asks))
 
 
-def _ask_of(session: Session, row: Row | None, text: str) -> Callable[[], int]:
+def _ask_of(session: Session, row: Machine | None, text: str) -> Callable[[], int]:
     from cloudgpu.access.ssh.execute import say
 
     try:
@@ -146,24 +146,21 @@ def _time(session: Session, machine: str) -> datetime:
 
 
 def _given_line(one: Told, now: datetime) -> Draft:
-    due = one.due and iso(one.due)
-    body = {"rule": str(one.rule), "due": due, "why": one.why, "how": list(one.how), "host": platform.node()}
-    return Draft("warning_given", one.machine, body, now, f"warned:{one.machine}:{one.rule}:{iso(now)}")
+    return warning_given(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
 def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
-    body = {"rule": str(lifted.rule), "why": lifted.why, "host": platform.node()}
-    return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{lifted.rule}:{iso(now)}")
+    return warning_lifted(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 
-def warning_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def warning_findings(rows: Sequence[Machine]) -> Iterator[Finding]:
     """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
     for row in present(list(rows)):
         for rule, given in row.get("warnings", {}).items():
             yield _finding(row, rule, given)
 
 
-def _finding(row: Row, rule: str, given: Mapping[str, Any]) -> Finding:
+def _finding(row: Machine, rule: str, given: Mapping[str, Any]) -> Finding:
     due, name = given["due"], row["name"]
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
     why = given.get("why") or f"{rule} says so"
@@ -180,7 +177,7 @@ def _finding(row: Row, rule: str, given: Mapping[str, Any]) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: Pass, standings: Sequence[Standing], rows: Sequence[dict[str, Any]]
+    session: Session, found: Pass, standings: Sequence[Standing], rows: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import heard_of, probe
 from cloudgpu.control.inventory.sync import look_at
@@ -20,11 +20,12 @@ from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.events.observations import is_news, observed
+from cloudgpu.core.events.observations import is_news
+from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.events.projection import as_told
 from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import Seen
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from cloudgpu.config.policies.held import Held
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 AGAIN_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
 
 
@@ -48,7 +48,7 @@ class Sight:
     asked; `closed` are those that only a credential on this computer names, and that it does not open.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[Machine, ...]
     answered: Collection[str]
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
@@ -122,21 +122,21 @@ def rehearse(session: Session) -> Sight:
     )
 
 
-def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Row]) -> Whose:
+def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Machine]) -> Whose:
     """Return which account a listing speaks for; who it is, is asked where it may have machines."""
     found = Whose(session, account)
     found.take(listing.identities)
     return found.ask_of(rows)
 
 
-def _kept(session: Session) -> list[Row]:
+def _kept(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
     machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
     things = [row for row in session.ledger.bills() if row["thing"] and row["ended"] is None]
     return machines + [row for row in things if row["state"] == Kind.IMAGE]
 
 
-def _told_of(session: Session, rows: Sequence[Row], unanswered: Sequence[Unanswered]) -> set[str]:
+def _told_of(session: Session, rows: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
     kept = [row for row in rows if row["thing"] or row["ended"] is not None]
@@ -150,13 +150,13 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
     return {one.tags[TAG_ID]: one for one in ordered}
 
 
-def _as_seen(row: Row, instance: Instance | None, now: datetime) -> Row:
+def _as_seen(row: Machine, instance: Instance | None, now: datetime) -> Machine:
     if instance is None or row["attempt"] == "open" or not is_news(row, instance):
         return row
-    return as_told(row, observed(instance, now, row=row))
+    return as_told(row, instance_observed(instance, now, row=row))
 
 
-def _strays(ours: Mapping[str, Instance], rows: list[Row]) -> list[str]:
+def _strays(ours: Mapping[str, Instance], rows: list[Machine]) -> list[str]:
     known = {row["id"] for row in rows}
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
 
@@ -165,7 +165,7 @@ ASKED_WITHIN_S = 10.0  # over SSH
 
 
 def seen_of(
-    session: Session, rows: Sequence[Row], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
+    session: Session, rows: Sequence[Machine], held: Mapping[str, Held], answered: Collection[str], *, keep: bool = True
 ) -> tuple[list[Seen], dict[str, Report]]:
     """Return what is known of each machine, and what the agents said that were asked; `keep` that, too.
 
@@ -175,14 +175,14 @@ def seen_of(
     """
     bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
     now = session.clock()
-    words = heard_of(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    words = heard_of(session, [one.row.copy() for one in bare if is_to_ask(one, now)], keep=keep)
     bare = [with_word(one, words.get(one.row["id"])) for one in bare]
-    reports = probe_twice(session, [dict(one.row) for one in bare if is_to_ask(one, now)], keep=keep)
+    reports = probe_twice(session, [one.row.copy() for one in bare if is_to_ask(one, now)], keep=keep)
     found = [with_report(one, reports.get(one.row["id"])) for one in bare]
     return [with_silence(one, words.get(one.row["id"])) for one in found], reports
 
 
-def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> dict[str, Report]:
+def probe_twice(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
     """Ask each machine's agent; once more where it said nothing and its end was told: it waits for that answer alone.
 
     Another machine that said nothing is asked by the next pass: a dead one costs its time at every try. Both tries have
@@ -195,12 +195,12 @@ def probe_twice(session: Session, rows: Sequence[Row], *, keep: bool = True) -> 
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
-def _bare(row: Row, held: Held, *, answered: bool) -> Seen:
+def _bare(row: Machine, held: Held, *, answered: bool) -> Seen:
     last = from_iso(row["last_active"]) if row["last_active"] else None
     return Seen(row, held.policy, held.why, last_active=last, answered=answered)
 
 
-def gather(session: Session, rows: Sequence[Row]) -> int:
+def gather(session: Session, rows: Sequence[Machine]) -> int:
     """Ask these machines for what they have seen since the last time, to be kept; return how many said something.
 
     A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.

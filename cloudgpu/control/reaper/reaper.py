@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.held import check_whole, unresolved
 from cloudgpu.control.budgets.store import pass_budgets, standings
@@ -26,6 +26,7 @@ from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import for_the_lab, law_of, stops_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.control.team.terms import changed_terms
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
@@ -59,7 +60,6 @@ def collected_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-Row = dict[str, Any]
 INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says otherwise
 
 
@@ -276,14 +276,14 @@ def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
     return _Judged(sight, held, seen, reports, standing, judge, judge(seen), clashes)
 
 
-def _reachable(judged: _Judged) -> dict[str, Row]:
+def _reachable(judged: _Judged) -> dict[str, Machine]:
     """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
-    rows = (dict(one.row) for one in judged.seen)
+    rows = (one.row.copy() for one in judged.seen)
     return {row["id"]: row for row in rows if row["address"] and row["id"] not in silent}
 
 
-def _latest_row(session: Session, rows: Mapping[str, Mapping[str, Any]], one: Decision) -> Mapping[str, Any]:
+def _latest_row(session: Session, rows: Mapping[str, Machine], one: Decision) -> Machine:
     return session.ledger.machine(one.machine) or rows[one.machine]
 
 

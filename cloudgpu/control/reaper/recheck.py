@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.traffic import record
@@ -18,6 +18,7 @@ from cloudgpu.control.reaper.observe import AGAIN_AFTER_S, probe_twice
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.core.reaper.result import Left
@@ -28,7 +29,6 @@ from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 LOCK = "reaper"
 Judge = Callable[[Sequence[Seen]], list[Decision]]
 
@@ -109,7 +109,7 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
     return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
 
 
-def _count_traffic(session: Session, rows: Mapping[str, Row], reports: Mapping[str, Report]) -> None:
+def _count_traffic(session: Session, rows: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
     """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no pass."""
     for machine, report in reports.items():
         if report.answer is not None:
@@ -117,7 +117,7 @@ def _count_traffic(session: Session, rows: Mapping[str, Row], reports: Mapping[s
                 record(session, rows[machine], report.answer)
 
 
-def _now(seen: Seen, row: Row) -> Seen:
+def _now(seen: Seen, row: Machine) -> Seen:
     """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
     written = from_iso(row["last_active"]) if row["last_active"] else None
     return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

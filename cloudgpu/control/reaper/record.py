@@ -8,18 +8,21 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import found_at_home
-from cloudgpu.control.session.last_run import KIND, SUBJECT, carried
+from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_said
+from cloudgpu.core.events.lab_lines import pass_broken_off, pass_ended
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import decision_made
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
 from cloudgpu.core.resources.orphan import Do, Wish
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -48,11 +51,10 @@ def left_over(session: Session) -> tuple[str, ...]:
     return (f"{things} left over, {total.text()} a month{more}: see cloudgpu orphans",)
 
 
-Row = Mapping[str, Any]
 TOPIC = "reaper"  # the first word of the keys of its alerts
 
 
-def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapping[str, Row]) -> None:
+def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapping[str, Machine]) -> None:
     """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
 
     An end is written each time that it is decided: it is why the machine is asked to stop now.
@@ -63,56 +65,62 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
         session.ledger.append([_line(one, not_before_said(row, now)) for one, row in news])
 
 
-def _is_news(row: Row, one: Decision) -> bool:
-    known = row.get("decision") or {}
-    if (known.get("do"), known.get("rule"), known.get("activity")) != (one.do, one.rule, one.activity):
+def _is_news(row: Machine, one: Decision) -> bool:
+    known = row.get("decision")
+    if known is None or (known["do"], known["rule"], known["activity"]) != (one.do, one.rule, one.activity):
         return True
-    at = known.get("at")
+    at = known["at"]
     return (from_iso(at) if at else None) != one.at
 
 
 def _line(one: Decision, now: datetime) -> Draft:
-    body = {
-        "do": str(one.do),
-        "rule": str(one.rule),
-        "why": one.why,
-        "activity": one.activity,
-        "at": one.at and iso(one.at),
-        "host": platform.node(),
-    }
-    return Draft("decision_made", one.machine, body, now, f"decided:{one.machine}:{iso(now)}:{one.do}:{one.rule}")
+    return decision_made(
+        one.machine,
+        now,
+        do=str(one.do),
+        rule=str(one.rule),
+        why=one.why,
+        activity=one.activity,
+        at=one.at,
+        host=platform.node(),
+    )
 
 
 def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb: str = "reap") -> None:
     """Write that the pass has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
-    body = {
-        "verb": verb,
-        "ok": ok,
-        "machines": len(found.decisions),
-        "decided": found.decided,
-        "stopped": len(found.ended),
-        "warned": len(found.warned),
-        "unproved": len(found.unproved),
-        "unanswered": [one.scope for one in found.unanswered],
-        "took_s": round(found.took.total_seconds(), 3),
-        "host": platform.node(),
-        "cron": cron,
-        "sweep": sweep,
-        **carried(session.ledger, ok=ok, sweep=sweep, now=now),
-    }
-    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+    ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
+    line = pass_ended(
+        verb,
+        now,
+        ok=ok,
+        machines=len(found.decisions),
+        decided=found.decided,
+        stopped=len(found.ended),
+        warned=len(found.warned),
+        unproved=len(found.unproved),
+        unanswered=[one.scope for one in found.unanswered],
+        took_s=round(found.took.total_seconds(), 3),
+        host=platform.node(),
+        cron=cron,
+        sweep=sweep,
+        ok_at=ok_at,
+        sweep_at=sweep_at,
+    )
+    session.ledger.append([line])
 
 
 def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> None:
     """Write that a pass has broken off before it could judge anything."""
     now = session.clock()
-    body = {"verb": "reap", "ok": False, "why": why, "host": platform.node(), "cron": cron, "sweep": sweep}
-    body |= carried(session.ledger, ok=False, sweep=sweep, now=now)
-    session.ledger.append([Draft(KIND, SUBJECT, body, now, f"pass:{platform.node()}:{iso(now)}")])
+    ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
+    line = pass_broken_off(
+        "reap", why, now, host=platform.node(), cron=cron, sweep=sweep, ok_at=ok_at, sweep_at=sweep_at
+    )
+    session.ledger.append([line])
 
 
-def findings(session: Session, found: Pass, rows: Iterable[Row]) -> Iterator[Finding]:
+def findings(session: Session, found: Pass, rows: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
     owners = {row["id"]: row["owner"] or "" for row in rows}
     for one in found.decisions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.lifecycle import lifecycle
@@ -11,6 +11,7 @@ from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.observe import AGAIN_AFTER_S
 from cloudgpu.control.reaper.recheck import Judge, is_stale, judged_again, still_to_end
 from cloudgpu.control.resources.named import remove_named
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
@@ -19,8 +20,7 @@ from cloudgpu.parallel import Pool
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
-Check = Callable[[Row], None]
+Check = Callable[[Machine], None]
 LANES = 4  # machines ended side by side: each waits for its own proof
 
 
@@ -63,7 +63,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: Item, check: Check) -> Row:
+def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     does, row = _DOES[item.decision.do], item.row
     try:
@@ -102,7 +102,7 @@ class _NotAnyMore(Exception):
 def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], None]) -> Check:
     """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
 
-    def still(_row: Row) -> None:
+    def still(_row: Machine) -> None:
         check()
         ends, outcome = still_to_end(session, [item], judge)
         if not ends:
@@ -113,7 +113,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
     return still
 
 
-def _parked(session: Session, row: Row, why: str, check: Check) -> Row:
+def _parked(session: Session, row: Machine, why: str, check: Check) -> Machine:
     """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
     with lifecycle.alone(session, row):
         row = session.ledger.machine(row["id"]) or row
@@ -121,22 +121,22 @@ def _parked(session: Session, row: Row, why: str, check: Check) -> Row:
         return park(session, row, why=why, finish=False)
 
 
-def _stopped(session: Session, row: Row, why: str, check: Check) -> Row:
+def _stopped(session: Session, row: Machine, why: str, check: Check) -> Machine:
     return lifecycle.stop(session, row, why=why, check=check)
 
 
-def _terminated(session: Session, row: Row, why: str, check: Check) -> Row:
+def _terminated(session: Session, row: Machine, why: str, check: Check) -> Machine:
     return lifecycle.end_all_of(session, row, why=why, check=check).row
 
 
-def _removed(session: Session, row: Row, why: str, check: Check) -> Row:
+def _removed(session: Session, row: Machine, why: str, check: Check) -> Machine:
     if not row.get("thing"):
         return _terminated(session, row, why, check)
     check(row)
     return remove_named(session, row)
 
 
-_DOES: dict[Do, Callable[[Session, Row, str, Check], Row]] = {
+_DOES: dict[Do, Callable[[Session, Machine, str, Check], Machine]] = {
     Do.STOP: _stopped,
     Do.PARK: _parked,
     Do.IMAGE: _parked,

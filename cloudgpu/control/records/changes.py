@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
 from cloudgpu.control.session.last_seen import alive_at, before_its_end
-from cloudgpu.core.events.observations import is_news, is_resized, observed
-from cloudgpu.core.model.offers import Market, price_to_json
+from cloudgpu.core.events.bodies import Resized
+from cloudgpu.core.events.observations import is_news, is_resized
+from cloudgpu.core.events.observed_lines import instance_observed
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.offers import Market, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 
@@ -21,10 +24,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.offers import Price
 
-Row = dict[str, Any]
 
-
-def news_of(session: Session, row: Row, instance: Instance, now: datetime, *, watched: bool = False) -> list[Draft]:
+def news_of(session: Session, row: Machine, instance: Instance, now: datetime, *, watched: bool = False) -> list[Draft]:
     """Return the line of what a provider says of a known machine, none where it is as it was.
 
     `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
@@ -32,13 +33,12 @@ def news_of(session: Session, row: Row, instance: Instance, now: datetime, *, wa
     """
     if not is_news(row, instance):
         return []
-    known: dict[str, Any] = dict(before_its_end(session.ledger, row, instance, watched=watched))
-    if is_resized(row, instance):
-        known["resized"] = _resized(session, row, instance)
-    return [observed(instance, now, known, row=row)]
+    before = before_its_end(session.ledger, row, instance, watched=watched)
+    resized = _resized(session, row, instance) if is_resized(row, instance) else None
+    return [instance_observed(instance, now, row=row, before=before, resized=resized)]
 
 
-def _resized(session: Session, row: Row, instance: Instance) -> dict[str, Any]:
+def _resized(session: Session, row: Machine, instance: Instance) -> Resized:
     """Return what the machine is now, at which prices, and when it was last seen to be as before."""
     item, after = item_of(instance), alive_at(session.ledger, row)
     prices = _prices(session, instance, after)
@@ -48,9 +48,9 @@ def _resized(session: Session, row: Row, instance: Instance) -> dict[str, Any]:
     return {
         "instance_type": instance.instance_type,
         "market": str(instance.market),
-        "accelerators": [asdict(gpu) for gpu in instance.accelerators],
+        "accelerators": [accelerator_to_json(gpu) for gpu in instance.accelerators],
         "prices": [price_to_json(price) for price in prices],
-        "on_demand": on_demand and price_to_json(on_demand),
+        "on_demand": None if on_demand is None else price_to_json(on_demand),
         "after": after,
     }
 

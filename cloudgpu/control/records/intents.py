@@ -6,13 +6,17 @@ Budgets count a recorded start until a line says that it has not begun.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.events import machine_lines
+from cloudgpu.core.events.bodies import Asked, AskedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import (
     Instance,
     State,
 )
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import Retained
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -20,36 +24,34 @@ from cloudgpu.core.values.times import duration_text, from_iso, iso
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 import platform
-from collections.abc import Mapping
 
-from cloudgpu.core.events.observations import not_begun_line
-
-Row = dict[str, Any]
+from cloudgpu.core.events.machine_lines import start_refused
 
 
-def kept_entry(thing: Leftover) -> dict[str, Any]:
+def kept_entry(thing: Leftover) -> Retained:
     """Return a leftover as a line carries it: `nanos_per_month` is at most what it costs, null where nobody knows."""
     from cloudgpu.control.pricing.attached_costs import rate_of_thing
 
     rate = rate_of_thing(thing)
-    return {
+    entry: Retained = {
         "id": thing.id,
         "kind": str(thing.kind),
         "region": thing.region,
         "zone": thing.zone,
         "size_gb": thing.size_gb,
         "stored_as": thing.stored_as,
-        "made_at": thing.made_at and iso(thing.made_at),
+        "made_at": None if thing.made_at is None else iso(thing.made_at),
         "ready": thing.ready,
         "nanos_per_month": None if rate.per_month is None else rate.per_month.nanos,
-    } | rate.terms()
+    }
+    return {**entry, **rate.terms()}
 
 
 RESTS = (State.STOPPED, State.DEALLOCATED)
 BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
 
 
-def given_up(session: Session, row: Row, instance: Instance, now: datetime) -> list[Draft]:
+def given_up(session: Session, row: Machine, instance: Instance, now: datetime) -> list[Draft]:
     """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
@@ -61,13 +63,12 @@ def given_up(session: Session, row: Row, instance: Instance, now: datetime) -> l
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
     if since < BEGUN_WITHIN or session.held(lock_name(row["key"] or row["id"])):
         return []
-    return [not_begun_line(row, f"the provider shows it {instance.state} {duration_text(since)} later", now)]
+    return [start_refused(row["id"], f"the provider shows it {instance.state} {duration_text(since)} later", now)]
 
 
-def asked(kind: str, machine: str, why: str, now: datetime, *, who: Mapping[str, str], failed: bool = False) -> Draft:
-    """Return the line written before a stop, start or end is asked: `kind` is one of these words.
+def asked(what: Asked, machine: str, why: str, now: datetime, *, who: AskedBy, failed: bool = False) -> Draft:
+    """Return the line written before a stop, start, park or end is asked (`what`) on this computer.
 
     `who` is `law.by`: who asked, by which right. `failed`: it is ended because it never came up.
     """
-    body = {"why": why, "host": platform.node(), **who} | ({"failed": True} if failed else {})
-    return Draft(f"{kind}_asked", machine, body, now, f"{kind}:{machine}:{iso(now)}")
+    return machine_lines.asked(what, machine, why, now, host=platform.node(), who=who, failed=failed)

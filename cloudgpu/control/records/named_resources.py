@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.intents import kept_entry
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observed_lines import subject_of, thing_observed, thing_vanished
 from cloudgpu.core.model.identity import is_hidden
-from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
+from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Leftover, Leftovers
 from cloudgpu.core.resources.retention import is_on_purpose
-from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from cloudgpu.control.session.identity import Whose
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.identity import AccountIdentity
     from cloudgpu.ledger.log.base import Ledger
 
-Row = dict[str, Any]
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
-
-
-def subject_of(thing: Leftover, identity: AccountIdentity) -> str:
-    """Return the subject of something that is kept by name in an account, whatever that is called here."""
-    return f"thing:{identity.id}/{thing.id}"
 
 
 def is_ours(thing: Leftover, ledger: str) -> bool:
@@ -38,47 +33,18 @@ def is_ours(thing: Leftover, ledger: str) -> bool:
     return thing.tags.get(TAG_LEDGER) == ledger and is_on_purpose(thing)
 
 
-def thing_rows(ledger: Ledger) -> list[Row]:
+def thing_rows(ledger: Ledger) -> list[Machine]:
     """Return the rows of what is kept by name, as far as it is known."""
     return [row for row in ledger.bills() if row["thing"] and row["ended"] is None]
 
 
-def observed(thing: Leftover, identity: AccountIdentity, known: Row | None, now: datetime) -> list[Draft]:
-    """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none.
-
-    Whose it is stands in its tags, as far as they can carry it; a machine's line has the full text.
-    """
-    body = kept_entry(thing) | {
-        "name": thing.name or thing.id,
-        "provider": thing.provider,
-        "account": thing.account if known is None else known["account"],
-        "identity": identity.to_json(),
-        "owner": thing.tags.get(TAG_OWNER, ""),
-        "project": thing.tags.get(TAG_PROJECT, ""),
-        "attached_to": thing.attached_to,
-    }
+def observed(thing: Leftover, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
+    """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
+    line = thing_observed(thing, kept_entry(thing), identity, known, now)
     last = known["kept"][0] if known is not None and known["kept"] else None
-    if last is not None and all(last.get(name) == body[name] for name in _LASTING):
+    if last is not None and all(last.get(name) == line.body[name] for name in _LASTING):
         return []
-    subject = subject_of(thing, identity)
-    return [Draft("thing_observed", subject, body, now, f"thing:{digest(subject, iso(now), repr(body))}")]
-
-
-def vanished(
-    row: Row,
-    proof: str,
-    now: datetime,
-    *,
-    alive: str | None = None,
-    ended: str | None = None,
-    who: Mapping[str, str] | None = None,
-) -> Draft:
-    """Return the line that says that a thing is gone: since `ended`, or some time after `alive`.
-
-    `who` is `law.by` where somebody has removed it here.
-    """
-    body = {"id": row["provider_id"], "proof": proof, "alive_at": alive, "ended_at": ended, **(who or {})}
-    return Draft("thing_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
+    return [line]
 
 
 def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple[list[Draft], list[str]]:
@@ -95,19 +61,19 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
             drafts += observed(thing, identity, rows.pop(subject_of(thing, identity), None), now)
     unseen = []
     for row in rows.values():
-        if is_silent(found, row, whose.account) or row["seen_at"] >= iso(now):
+        if is_silent(found, row["region"], whose.account) or fact(row["seen_at"]) >= iso(now):
             unseen.append(row["id"])
         else:
             alive = alive_at(ledger, row)
-            drafts.append(vanished(row, "missing from a complete answer", now, alive=alive))
+            drafts.append(thing_vanished(row, "missing from a complete answer", now, alive=alive, who={}))
     return drafts, unseen
 
 
-def is_silent(found: Leftovers, row: Row, account: str) -> bool:
-    """Say whether an answer of an account says nothing about a row's region: that did not answer, or was not asked."""
-    if found.regions is not None and row["region"] not in found.regions:
+def is_silent(found: Leftovers, region: str, account: str) -> bool:
+    """Say whether an answer of an account says nothing about a region: that did not answer, or was not asked."""
+    if found.regions is not None and region not in found.regions:
         return True
-    return is_hidden((gap.scope for gap in found.unanswered), account, row["region"])
+    return is_hidden((gap.scope for gap in found.unanswered), account, region)
 
 
 def write(session: Session, things: Sequence[Leftover]) -> None:
@@ -126,4 +92,6 @@ def write_removed(session: Session, thing: Leftover) -> None:
     subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
     rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
     now, who = session.clock(), by(session, named_row(thing), "remove")
-    session.ledger.append([vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows])
+    session.ledger.append(
+        [thing_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
+    )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.intents import asked, kept_entry
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.last_seen import kept_until
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by
-from cloudgpu.core.events.observations import kept_line, not_before
+from cloudgpu.core.events.observations import not_before
+from cloudgpu.core.events.observed_lines import kept_observed
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do, Step
@@ -34,19 +35,18 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
 
-Row = dict[str, Any]
 IMAGED_WITHIN = timedelta(minutes=30)
 REMOVED_WITHIN = timedelta(minutes=5)
 SEEN_WITHIN = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
 LONGEST_PAUSE_S = 15.0
 
 
-def keeps(session: Session, row: Row) -> bool:
+def keeps(session: Session, row: Machine) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
     return keeps_images(session.provider_of(row))
 
 
-def leftovers_at(session: Session, row: Row) -> Leftovers:
+def leftovers_at(session: Session, row: Machine) -> Leftovers:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
     provider = session.provider_of(row)
     if not isinstance(provider, HasLeftovers):
@@ -63,17 +63,17 @@ def leftovers_at(session: Session, row: Row) -> Leftovers:
     return found
 
 
-def things_of(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
+def things_of(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
     """Return what of this belongs to the machine."""
     return keeping.of_machine(found.items, row["id"], session.ledger.id)
 
 
-def seen(session: Session, row: Row) -> Row:
+def seen(session: Session, row: Machine) -> Machine:
     """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
     return record(session, row, things_of(session, row, leftovers_at(session, row)))
 
 
-def record(session: Session, row: Row, things: Sequence[Leftover], *, asked_at: datetime | None = None) -> Row:
+def record(session: Session, row: Machine, things: Sequence[Leftover], *, asked_at: datetime | None = None) -> Machine:
     """Write what stays of the machine, where that is news; return its row.
 
     With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
@@ -82,13 +82,13 @@ def record(session: Session, row: Row, things: Sequence[Leftover], *, asked_at: 
     entries = [kept_entry(thing) for thing in keeping.kept(row, things)]
     now = not_before(row, session.clock())
     lost = row["parked"] and row["ended"] is not None and not entries
-    if lost and not row["kept"] and now - from_iso(row["ended"]) < SEEN_WITHIN:
+    if lost and not row["kept"] and now - from_iso(fact(row["ended"])) < SEEN_WITHIN:
         return row
     if entries == row["kept"] and not lost:
         return row
     gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
     alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
-    return session.ledger.append_to(row, [kept_line(row, entries, now, alive)])
+    return session.ledger.append_to(row, [kept_observed(row, entries, now, alive)])
 
 
 def carry_out(session: Session, step: Step) -> Leftover | None:
@@ -101,7 +101,7 @@ def carry_out(session: Session, step: Step) -> Leftover | None:
     return None
 
 
-def parked(session: Session, row: Row) -> Row:
+def parked(session: Session, row: Machine) -> Machine:
     """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
 
     Raises ProviderUnavailable when that took longer than half an hour (the next look or start goes on with it),
@@ -131,7 +131,7 @@ def parked(session: Session, row: Row) -> Row:
             pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _once(session: Session, row: Row) -> Callable[[str], None]:
+def _once(session: Session, row: Machine) -> Callable[[str], None]:
     """Return what tells a sentence about the machine, and each of them once."""
     told: set[str] = set()
 
@@ -144,7 +144,7 @@ def _once(session: Session, row: Row) -> Callable[[str], None]:
 
 
 def _round(
-    session: Session, row: Row, things: Sequence[Leftover], tell: Callable[[str], None]
+    session: Session, row: Machine, things: Sequence[Leftover], tell: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
@@ -159,7 +159,7 @@ def _round(
     return done
 
 
-def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:
+def cleared(session: Session, row: Machine) -> tuple[Machine, list[Leftover]]:
     """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
@@ -184,7 +184,7 @@ def cleared(session: Session, row: Row) -> tuple[Row, list[Leftover]]:
         pause = min(5.0, pause * 1.5)
 
 
-def superseded(session: Session, row: Row) -> Row:
+def superseded(session: Session, row: Machine) -> Machine:
     """Remove the image from which a machine was started, now that it is known to have come up; return its row.
 
     What fails here is told and done by a later look. The caller holds the lock.
@@ -203,9 +203,10 @@ def superseded(session: Session, row: Row) -> Row:
         return row
 
 
-def on_purpose(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
+def on_purpose(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
-    volume = ((row["setup"] or {}).get("volume") or {}).get("name")
+    wanted = row["setup"]["volume"] if row["setup"] else None
+    volume = wanted["name"] if wanted else None
     ours = (thing for thing in found.items if thing.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         thing
@@ -215,7 +216,7 @@ def on_purpose(session: Session, row: Row, found: Leftovers) -> list[Leftover]:
     ]
 
 
-def discard_line(session: Session, row: Row, why: str) -> None:
+def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row["ended"] is not None and not row["discard"]:
         session.ledger.append(
@@ -223,19 +224,19 @@ def discard_line(session: Session, row: Row, why: str) -> None:
         )
 
 
-def park_line(session: Session, row: Row, why: str, now: datetime) -> Row:
+def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
     line = asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))
     return session.ledger.append_to(row, [line])
 
 
-def _nothing_is_left(session: Session, row: Row) -> InstanceNotFound:
+def _nothing_is_left(session: Session, row: Machine) -> InstanceNotFound:
     fault = gone(row, session.clock())
     fault.message += " No disk or image of it is left to start it from."
     return fault
 
 
-def _not_yet(row: Row, last: str) -> ProviderUnavailable:
+def _not_yet(row: Machine, last: str) -> ProviderUnavailable:
     minutes = int(IMAGED_WITHIN.total_seconds() // 60)
     return ProviderUnavailable(
         f"{row['name']} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
@@ -245,7 +246,7 @@ def _not_yet(row: Row, last: str) -> ProviderUnavailable:
     )
 
 
-def _not_removed(row: Row, last: str) -> StopUnproved:
+def _not_removed(row: Machine, last: str) -> StopUnproved:
     return StopUnproved(
         f"{row['name']} is ended, but that its disk and image are gone could not be proved ({last}).",
         field="name",

@@ -21,13 +21,13 @@ from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, there
 from cloudgpu.control.session.waiting import LOCK, Silence
 from cloudgpu.control.team.law import law_of
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.bodies import OrphanRemoved
+from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
-from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.machine import Machine, Owned
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources.orphan import Cost, Do, Orphan, is_held, is_paused
 from cloudgpu.core.values.naming import digest, lock_name, tag_value
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
@@ -145,7 +145,7 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
     law = law_of(session)
-    rows = [(one, one.row or {"owner": one.origin.owner}) for one in going]
+    rows = [(one, one.row or Owned(name=one.name, owner=one.origin.owner)) for one in going]
     others = [(one, row) for one, row in rows if law.is_member and not law.owns(row)]
     stays = [
         replace(one, do=Do.STAY, stays=f"it is {law.whose(row)}: its owner or a payer removes it")
@@ -175,12 +175,12 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
     """End a stopped machine with all that is kept of it; what is kept by name stays."""
     assert one.row is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
-    def check(row: Row) -> None:
+    def check(row: Machine) -> None:
         if not is_paused(row) or row["asked"] == "start" or is_held(row, session.clock()):
             raise InvalidRequest(f"{row['name']} was started or is held since", field="name", value=row["name"])
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
-    row = end_all_of(session, dict(one.row), why=why, check=check).row
+    row = end_all_of(session, one.row.copy(), why=why, check=check).row
     _record(session, one, row["id"], "the machine was ended with all that was kept of it")
     return Cleaned(one, gone=True)
 
@@ -205,7 +205,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     return Cleaned(one, gone=True, image=image)
 
 
-def _check_free(session: Session, row: Row | None) -> None:
+def _check_free(session: Session, row: Machine | None) -> None:
     if row is not None and session.held(lock_name(row["key"] or row["id"])):
         raise InvalidRequest(f"something is under way at {row['name']}", field="name", value=row["name"])
 
@@ -292,19 +292,18 @@ def _unproved(one: Orphan, last: str) -> CloudgpuError:
 def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftover | None = None) -> None:
     """Write that something left over was removed, and what was saved of it before."""
     now = session.clock()
-    body = {
+    removed: OrphanRemoved = {
         "what": one.what,
         "id": one.id,
         "name": one.name,
         "account": one.account,
         "region": one.region,
         "nanos_per_month": None if one.cost.per_month is None else one.cost.per_month.nanos,
-        "image": image and image.name,
+        "image": None if image is None else image.name,
         "why": why,
         "host": platform.node(),
     }
-    dedupe = f"orphan:{digest(one.account, one.id, iso(now))}"
-    session.ledger.append([Draft("orphan_removed", subject, body, now, dedupe)])
+    session.ledger.append([orphan_removed(subject, removed, now)])
 
 
 def _note_what_stays(session: Session, one: Orphan, left: list[Leftover]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.resources.cleanup import name_of, price_of, saves
@@ -18,25 +18,24 @@ if TYPE_CHECKING:
     from cloudgpu.control.resources.cleanup import Cleaned
     from cloudgpu.control.resources.orphans import Survey
     from cloudgpu.core.resources.orphan import Cost, Orphan
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
 
-Document = dict[str, Any]
 _GRAVE = {9: 0, 8: 1}
 
 
-def surveyed(found: Survey, *, snapshot: bool = False) -> Document:
+def surveyed(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
     images = _images(found.orphans) if snapshot else {}
-    return orphans_value(found.orphans, found.unanswered, images) | asked_value(found.asked, found.closed)
+    return orphans_value(found.orphans, found.unanswered, images, asked_value(found.asked, found.closed))
 
 
-def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[Document, CloudgpuError | None]:
+def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
     """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
-    document = orphans_value(
-        [after.get(one.id, one) for one in found.orphans if one.id not in gone], found.unanswered, {}
-    )
-    document |= asked_value(found.asked, found.closed)
+    left = [after.get(one.id, one) for one in found.orphans if one.id not in gone]
+    document = orphans_value(left, found.unanswered, {}, asked_value(found.asked, found.closed))
     document["removed"] = [_removed(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
@@ -60,7 +59,7 @@ def wished(
     return Wish(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
-def _removed(one: Cleaned) -> Document:
+def _removed(one: Cleaned) -> OrphanValue:
     image = one.image
     return orphan_value(one.orphan, None if image is None else (image.name, price_of(one.orphan)))
 

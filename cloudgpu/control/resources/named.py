@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
-from cloudgpu.control.records.intents import kept_entry
+from cloudgpu.control.pricing.attached_costs import rate_of_thing
 from cloudgpu.control.records.named_resources import write, write_removed
 from cloudgpu.control.session.accounts import told_apart, used_accounts
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources.orphan import PAUSED
+from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
+from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasLeftovers, Imageable
 from cloudgpu.underway import changing
-from cloudgpu.views.machines import kept_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.storage import ImagesDocument, NamedResource, VolumesDocument
+    from cloudgpu.views.documents.parts import Gap
 
-Row = dict[str, Any]
 SAVED_WITHIN = timedelta(minutes=60)
 REMOVED_WITHIN = timedelta(minutes=5)
 LONGEST_PAUSE_S = 15.0
@@ -46,16 +49,37 @@ def named(session: Session, kind: Kind) -> Leftovers:
     return Leftovers(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
 
-def things_value(found: Leftovers, kind: Kind) -> dict[str, Any]:
-    """Return the answer of `image ls` and `volume ls`."""
-    gaps = [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
-    return {f"{kind}s": [leftover_value(one) for one in found.items], "unanswered": gaps}
+def images_value(found: Leftovers) -> ImagesDocument:
+    """Return the answer of `image ls`."""
+    return {"images": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
 
 
-def leftover_value(thing: Leftover) -> dict[str, Any]:
+def volumes_value(found: Leftovers) -> VolumesDocument:
+    """Return the answer of `volume ls`."""
+    return {"volumes": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
+
+
+def _gaps(found: Leftovers) -> list[Gap]:
+    return [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
+
+
+def leftover_value(thing: Leftover) -> NamedResource:
     """Return something that is kept by name, with its price a month: an image or a volume."""
-    facts = {name: getattr(thing, name) for name in ("name", "provider", "account", "attached_to")}
-    return kept_value(kept_entry(thing)) | facts
+    per_month = rate_of_thing(thing).per_month
+    return {
+        "id": thing.id,
+        "kind": str(thing.kind),
+        "region": thing.region,
+        "zone": thing.zone,
+        "size_gb": thing.size_gb,
+        "made_at": None if thing.made_at is None else iso(thing.made_at),
+        "ready": thing.ready,
+        "usd_per_month": None if per_month is None else usd(per_month),
+        "name": thing.name,
+        "provider": thing.provider,
+        "account": thing.account,
+        "attached_to": thing.attached_to,
+    }
 
 
 def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Leftover:
@@ -133,17 +157,17 @@ def _remove(session: Session, thing: Leftover) -> None:
         pause = min(5.0, pause * 1.5)
 
 
-def remove_named(session: Session, row: Row) -> Row:
+def remove_named(session: Session, row: Machine) -> Machine:
     """Remove what this row is of, by its provider's id, and return its row of now.
 
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """
     session.account_here(row)
-    remove(session, the_one(session, Kind(row["state"]), row["provider_id"], row["region"]))
+    remove(session, the_one(session, Kind(row["state"]), fact(row["provider_id"]), row["region"]))
     return next((one for one in session.ledger.bills() if one["id"] == row["id"]), row)
 
 
-def save(session: Session, row: Row, name: str | None, *, restart: bool = True) -> Leftover:
+def save(session: Session, row: Machine, name: str | None, *, restart: bool = True) -> Leftover:
     """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
 
     The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
@@ -165,7 +189,7 @@ def save(session: Session, row: Row, name: str | None, *, restart: bool = True) 
         return _saved(session, provider, row, name, restart=restart)
 
 
-def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restart: bool) -> Leftover:
+def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, restart: bool) -> Leftover:
     tags = {
         TAG_IMAGE: name,
         TAG_ID: row["id"],
@@ -180,7 +204,7 @@ def _saved(session: Session, provider: Imageable, row: Row, name: str, *, restar
     while True:
         try:
             with told_if_gone(session, row):
-                made = provider.save_image(row["provider_id"], full_name, tags, restart=restart)
+                made = provider.save_image(fact(row["provider_id"]), full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
                 return made
@@ -207,7 +231,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_free(session: Session, found: Leftovers, row: Row, name: str) -> None:
+def _check_free(session: Session, found: Leftovers, row: Machine, name: str) -> None:
     """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
     for one in found.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
@@ -271,13 +295,13 @@ def _used(session: Session, thing: Leftover) -> InvalidRequest:
     )
 
 
-def _no_images(row: Row) -> InvalidRequest:
+def _no_images(row: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"No image can be made of {row['name']}: {row['provider']} keeps none.", field="name", value=row["name"]
     )
 
 
-def _not_now(row: Row) -> InvalidRequest:
+def _not_now(row: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"{row['name']} is {row['state']}: an image is made of a machine that runs or is stopped.",
         field="name",

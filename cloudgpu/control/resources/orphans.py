@@ -15,6 +15,7 @@ from cloudgpu.control.session.accounts import gap_of, told_apart, used_accounts
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
 from cloudgpu.core.resources.orphans import orphans
@@ -27,8 +28,6 @@ from cloudgpu.providers.account_abilities import HasRegions
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def again(session: Session, one: Orphan) -> Orphan | None:
     return next(iter(orphans(now, known)), None)
 
 
-def _named_here(session: Session) -> list[Row]:
+def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
     rows = session.ledger.machines()
     groups, _ = by_account(session, [row for row in rows if is_there(row)])
@@ -137,13 +136,13 @@ def _beside_of(session: Session, account: str) -> _Beside:
     return _Beside(account, provider.kind, found.items, fires, found.unanswered)
 
 
-def _timers(session: Session, answer: _Beside, rows: Sequence[Row]) -> list[Leftover]:
+def _timers(session: Session, answer: _Beside, rows: Sequence[Machine]) -> list[Leftover]:
     """Return the timers of an account as things, each at its machine."""
     of = {row["provider_id"]: row for row in rows if row["account"] == answer.account}
     return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
 
 
-def _timer(session: Session, answer: _Beside, machine: str, row: Row | None) -> Leftover:
+def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None) -> Leftover:
     tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row["id"]} if row else {})
     return Leftover(
         provider=answer.provider,
@@ -161,7 +160,7 @@ def _timer(session: Session, answer: _Beside, machine: str, row: Row | None) -> 
 
 def _known(
     session: Session,
-    rows: Sequence[Row],
+    rows: Sequence[Machine],
     foreign: Sequence[Instance],
     gaps: Sequence[Unanswered],
     things: Sequence[Leftover],

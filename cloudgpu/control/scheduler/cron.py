@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.scheduler.crontab_store import Table, Timers, find_tables, the_table
 from cloudgpu.control.scheduler.crontab_text import EVERY, Job, check_every
@@ -22,8 +22,9 @@ from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.cron import CronChangeDocument, CronDocument, LastRun
+    from cloudgpu.views.documents.parts import Gap
 
-Document = dict[str, Any]
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 
@@ -79,7 +80,7 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
     return None
 
 
-def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> Document:
+def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Do it, and return the answer of `cron install` and `cron remove`."""
     # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
     is_there = session.home.root.is_dir() or change.after is not None
@@ -91,7 +92,7 @@ def carry_out(session: Session, change: Change, environ: Mapping[str, str]) -> D
     return change_value(change, environ)
 
 
-def change_value(change: Change, environ: Mapping[str, str]) -> Document:
+def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Return a change as plain values."""
     return {
         "table": change.table.kind,
@@ -102,7 +103,7 @@ def change_value(change: Change, environ: Mapping[str, str]) -> Document:
     }
 
 
-def shown(session: Session, environ: Mapping[str, str]) -> Document:
+def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
     """Return the answer of `cron show`: what is installed here, and when a pass last succeeded.
 
     A ledger that cannot be read is named under `unanswered`: then the last pass is not known.
@@ -111,7 +112,8 @@ def shown(session: Session, environ: Mapping[str, str]) -> Document:
 
     home = str(session.home.root)
     found = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
-    last, unanswered = None, []
+    last: LastRun | None = None
+    unanswered: list[Gap] = []
     try:
         last = passes(session)
     except LedgerUnavailable as fault:
@@ -125,14 +127,14 @@ def shown(session: Session, environ: Mapping[str, str]) -> Document:
     }
 
 
-def passes(session: Session) -> Document | None:
+def passes(session: Session) -> LastRun | None:
     """Return what the ledger says of the last pass; None for none yet. Raises LedgerUnavailable."""
     last = last_pass(session.ledger)
     if last.at is None or last.latest is None:
         return None
     return {
         "at": iso(last.at),
-        "ok": last.ok,
+        "ok": bool(last.ok),
         "host": last.latest.body.get("host"),
         "verb": last.latest.body.get("verb"),
         "ok_at": None if last.ok_at is None else iso(last.ok_at),

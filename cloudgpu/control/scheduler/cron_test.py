@@ -25,6 +25,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.cron import CronTestDocument
 
 Document = dict[str, Any]
 INSIDE = ("cron", "test", "--inside", "-o", "json")
@@ -35,7 +36,7 @@ _BY_USE = (Rule.IDLE, Rule.LEASE)
 SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant
 
 
-def trial_value(session: Session, environ: Mapping[str, str]) -> Document:
+def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
     """Run the pass as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
 
     It is the program and the environment of the job that is installed, else of the one that would be. Nothing is raised
@@ -50,7 +51,16 @@ def trial_value(session: Session, environ: Mapping[str, str]) -> Document:
         "command": command,
         "morning": iso(morning),
         "would": [] if found["pass"] is None else would(found["pass"], morning),
-        "credentials": [one | {"outlives": outlives(one, morning)} for one in found["credentials"]],
+        "credentials": [
+            {
+                "account": one["account"],
+                "what": one["what"],
+                "until": one["until"],
+                "lasts": one["lasts"],
+                "outlives": outlives(one, morning),
+            }
+            for one in found["credentials"]
+        ],
         "exit_code": found["pass"]["exit_code"] if found["pass"] is not None else code,
         "error": found["error"],
     }
@@ -74,7 +84,7 @@ def inside_value(session: Session) -> Document:
     return {"pass": pass_value(found, explain=True), "credentials": credentials(session)}
 
 
-def exit_code(value: Document) -> int:
+def exit_code(value: CronTestDocument) -> int:
     """Return what `cron test` ends with: the pass's own code, else 6 where a credential does not outlive the night."""
     if value["exit_code"]:
         return int(value["exit_code"])

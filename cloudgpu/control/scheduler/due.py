@@ -6,19 +6,18 @@ and the second does what the first, killed, has not done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, time, timedelta, tzinfo
-from typing import Any
 
 from cloudgpu.control.session.last_run import LastPass
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
 NIGHT = time(3)  # when a night's full sweep is due, where the user lives
 SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other
-Row = Mapping[str, Any]
 
 
-def pass_due(last: LastPass, rows: Iterable[Row], every: timedelta, now: datetime) -> datetime:
+def pass_due(last: LastPass, rows: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
     """Return when the next pass is due: `every` after the last, or as soon as something that was said falls due.
 
     What was said: when a machine would be ended, and when the grace of a warning is over. A last pass of a time to
@@ -30,11 +29,11 @@ def pass_due(last: LastPass, rows: Iterable[Row], every: timedelta, now: datetim
     return max(last.at + min(every, SHORTEST), min([last.at + every, *said]))
 
 
-def _said(row: Row) -> Iterable[datetime]:
+def _said(row: Machine) -> Iterable[datetime]:
     if row["ended"] is not None:
         return
     texts = [warning.get("due") for warning in row.get("warnings", {}).values()]
-    texts.append((row.get("decision") or {}).get("at"))
+    texts.append(row["decision"]["at"] if row.get("decision") else None)
     for text in texts:
         if text is not None:
             yield from_iso(text)

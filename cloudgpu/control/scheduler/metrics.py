@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.store import budgets, standings
 from cloudgpu.control.session.last_run import LastPass, last_pass, runs
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.shared.calls import calls
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Row = Mapping[str, Any]
 Sample = tuple[dict[str, str], float | Decimal]
 
 
@@ -57,7 +57,7 @@ def exposition(session: Session, ran: Mapping[str, int], faults: Mapping[str, in
     return "".join(map(_text, families))
 
 
-def _of_machines(rows: list[dict[str, Any]], now: datetime) -> Iterator[Family]:
+def _of_machines(rows: list[Machine], now: datetime) -> Iterator[Family]:
     values = [machine_value(row, now) for row in rows if row["ended"] is None]
     states = Counter((one["provider"], one["account"], one["state"]) for one in values)
     named = ("provider", "account", "state")
@@ -74,7 +74,7 @@ def _of_machines(rows: list[dict[str, Any]], now: datetime) -> Iterator[Family]:
     unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
     awake = [row for row in rows if runs(row) and row["last_active"]]
-    idle = (({"machine": row["id"], "name": row["name"]}, _since(row["last_active"], now)) for row in awake)
+    idle = (({"machine": row["id"], "name": row["name"]}, _since(fact(row["last_active"]), now)) for row in awake)
     yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle)
 
 

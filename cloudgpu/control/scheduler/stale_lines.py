@@ -20,8 +20,8 @@ from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.cron import StaleLine
 
-Document = dict[str, Any]
 _SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _TABLE_SETS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
@@ -47,9 +47,9 @@ class Entry:
         return found if found.is_absolute() and "$" not in named else None
 
 
-def stale(session: Session, environ: Mapping[str, str]) -> list[Document]:
+def stale(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
     """Return each job that cannot help any more or works on another home: its line, what is wrong, the way out."""
-    found = []
+    found: list[StaleLine] = []
     for entry in entries(environ):
         fault = _fault(entry, session.clock) or _elsewhere(entry, session.home.root)
         if fault is not None:

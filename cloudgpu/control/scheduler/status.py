@@ -9,19 +9,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.scheduler.cron import passes
 from cloudgpu.control.scheduler.due import pass_due
 from cloudgpu.control.scheduler.jobs import LOCK
 from cloudgpu.control.session.last_run import last_pass, overdue
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-Document = dict[str, Any]
+    from cloudgpu.views.documents.automation.cron import WatchDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,15 @@ def running(session: Session) -> list[Running]:
     return sorted(found, key=lambda one: (one.since, one.pid))
 
 
-def status_value(session: Session, every: timedelta) -> Document:
+def status_value(session: Session, every: timedelta) -> WatchDocument:
     """Return who watches here, whether a pass is being made now, when the last was, and when the next is due."""
     here, now = running(session), session.clock()
     often = min((timedelta(seconds=one.every_s) for one in here), default=every)
     rows = session.ledger.machines()
     return {
-        "watching": [asdict(one) for one in here],
+        "watching": [
+            {"pid": one.pid, "since": one.since, "every_s": one.every_s, "metrics": one.metrics} for one in here
+        ],
         "passing": session.held(LOCK),
         "last": passes(session),
         "next_at": iso(_next(session, rows, often, now)) if here else None,
@@ -78,7 +80,7 @@ def status_value(session: Session, every: timedelta) -> Document:
     }
 
 
-def _next(session: Session, rows: list[dict[str, Any]], every: timedelta, now: datetime) -> datetime:
+def _next(session: Session, rows: list[Machine], every: timedelta, now: datetime) -> datetime:
     return max(now, pass_due(last_pass(session.ledger), rows, every, now))
 
 

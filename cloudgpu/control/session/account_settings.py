@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.session.reachable import reachable
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import InvalidRequest
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.session.base import SessionBase
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Absent:
     way: str
 
 
-def absences(session: SessionBase, rows: Sequence[Row]) -> list[Absent | None]:
+def absences(session: SessionBase, rows: Sequence[Machine]) -> list[Absent | None]:
     """Return for each of these machines what of it the settings do not name any more; None where they do.
 
     Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
@@ -46,7 +44,7 @@ def absences(session: SessionBase, rows: Sequence[Row]) -> list[Absent | None]:
     return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
 
 
-def absence(session: SessionBase, row: Row) -> Absent | None:
+def absence(session: SessionBase, row: Machine) -> Absent | None:
     """Return what of a machine the settings do not name, by its names alone."""
     mine = row["owner"] in (session.settings.owner, tag_value(session.settings.owner), "", None)
     if not mine or row["identity"] is None or (row["ended"] is not None and not stays(row)):

@@ -14,7 +14,7 @@ from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, retired_at
 from cloudgpu.core.model.identity import Asked, Unanswered
-from cloudgpu.core.model.machine import HERE, stays
+from cloudgpu.core.model.machine import HERE, Machine, stays
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 
@@ -40,12 +40,12 @@ def used_accounts(session: Session) -> list[str]:
     return sorted(used.union(accounts_here(session)))
 
 
-def _place(row: dict[str, Any]) -> tuple[str, ...]:
+def _place(row: Machine) -> tuple[str, ...]:
     identity = row["identity"] or {"kind": "", "id": row["id"]}
     return row["account"], row["provider"], row["region"] or "", identity["kind"], identity["id"]
 
 
-def _not_here(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _not_here(session: Session, rows: list[Machine]) -> list[Machine]:
     """Return those of these machines that are of no account here, as far as is known."""
     from cloudgpu.control.session.identity import by_account
 
@@ -53,7 +53,7 @@ def _not_here(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, An
     return [row for row in rows if row["id"] in faults]
 
 
-def used_rows(session: Session) -> list[dict[str, Any]]:
+def used_rows(session: Session) -> list[Machine]:
     """Return what the ledger knows that is not over, or has been for less than `LOOKED_BACK`, in all accounts.
 
     Without what had ended when its account was retired.
@@ -61,14 +61,14 @@ def used_rows(session: Session) -> list[dict[str, Any]]:
     since = iso(session.clock() - LOOKED_BACK)
     rows, left = session.ledger.bills(), retired_at(session.ledger.events(SUBJECT))
 
-    def counts(row: dict[str, Any]) -> bool:
+    def counts(row: Machine) -> bool:
         retired = left.get(row["identity"]["id"], "") if row["identity"] else ""
         return row["ended"] is None or _stays(row) or row["ended"] > max(since, retired)
 
     return [row for row in rows if counts(row)]
 
 
-def _is_here_or_own(session: Session, row: dict[str, Any]) -> bool:
+def _is_here_or_own(session: Session, row: Machine) -> bool:
     """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
     named = session.names().account(row["account"])
     return session.account(named) is not None or row["owner"] == session.settings.owner
@@ -105,7 +105,7 @@ def found_here(session: Session) -> set[str]:
     return {kind for kind in further if not is_forgotten(session, kind) and session.account(kind) is not None}
 
 
-def _stays(row: dict[str, Any]) -> bool:
+def _stays(row: Machine) -> bool:
     return not row["thing"] and stays(row)
 
 

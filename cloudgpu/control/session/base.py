@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import near, tag_value
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
-Row = dict[str, Any]
 Tell = Callable[[str], None]
 NAMES_HOLD = timedelta(minutes=1)  # a pass asks for them once, not for each machine
 
@@ -158,7 +158,7 @@ class SessionBase:
         self.ledger.check_hold(name)
 
 
-def is_mine(session: SessionBase, row: Row) -> bool:
+def is_mine(session: SessionBase, row: Machine) -> bool:
     """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
     return row["owner"] in (session.settings.owner, tag_value(session.settings.owner))
 

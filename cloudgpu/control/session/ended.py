@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.model.machine import comes_back, stays
+from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
 from cloudgpu.core.values.times import minute
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.views.machines import unpriced_of
@@ -13,22 +13,20 @@ from cloudgpu.views.machines import unpriced_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-Row = dict[str, Any]
 
-
-def gone(row: Row, now: datetime) -> InstanceNotFound:
+def gone(row: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
     name, reason = row["name"], f" ({row['reason']})" if row["reason"] else ""
     kept = " Something of it is kept." if stays(row) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(row['ended'])}{reason}. {cost_text(row, now)}.{kept}",
+        f"{name} ended at {minute(fact(row['ended']))}{reason}. {cost_text(row, now)}.{kept}",
         field="name",
         value=name,
         next=_next(row),
     )
 
 
-def cost_text(row: Row, now: datetime) -> str:
+def cost_text(row: Machine, now: datetime) -> str:
     """Return what a machine has cost, as a sentence without its full stop."""
     missing = unpriced_of(row)
     if not missing:
@@ -37,7 +35,7 @@ def cost_text(row: Row, now: datetime) -> str:
     return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 
-def _next(row: Row) -> str:
+def _next(row: Machine) -> str:
     name = row["name"]
     if comes_back(row):
         return f"Run: cloudgpu start {name} (to bring it back), or: cloudgpu down {name} (to remove what is kept)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.account_settings import absence
 from cloudgpu.control.session.base import is_mine
@@ -20,7 +20,7 @@ from cloudgpu.core.model.identity import (
     place_of_row,
     words_of,
 )
-from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.shared.calls import heard
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.model.identity import AccountIdentity
 
-Row = dict[str, Any]
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
 NAMED = 3  # machines in a sentence
 
@@ -64,7 +63,7 @@ class Whose:
         self.is_told = True
         return self
 
-    def ask_of(self, rows: Iterable[Row]) -> Whose:
+    def ask_of(self, rows: Iterable[Machine]) -> Whose:
         """Ask for the regions where it may have one of these machines; nothing where there is none."""
         regions = {row["region"] for row in rows if row["provider"] == self._kind}
         return self.ask(regions) if regions else self
@@ -99,19 +98,19 @@ class Whose:
         found = _tried(self._session, self.account, region)
         return found if self._is_silent else self._known.setdefault(region, found)
 
-    def covers(self, row: Row) -> bool:
+    def covers(self, row: Machine) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
         found = self.of(row["region"]) if row["provider"] == self._kind else None
         return found is not None and found.is_of(row["identity"])
 
-    def is_unknown(self, row: Row) -> bool:
+    def is_unknown(self, row: Machine) -> bool:
         """Say whether it may belong to this account, whatever that is called, and nobody could say."""
         if row["provider"] != self._kind or self.of(row["region"]) is not None:
             return False
         fault = self.fault_of(row["region"])
         return fault is not None and _may_be(self._session, self.account, row, fault)
 
-    def scope(self, row: Row) -> str:
+    def scope(self, row: Machine) -> str:
         """Return what is not known where a machine's account is not: a host has a name of its own."""
         return f"{self.account}/{row['region']}" if is_of_a_region(row) else self.account
 
@@ -136,7 +135,7 @@ def _tried(session: SessionBase, account: str, region: str | None) -> AccountIde
         return fault
 
 
-def account_here(session: SessionBase, row: Row, said: Said | None = None) -> str:
+def account_here(session: SessionBase, row: Machine, said: Said | None = None) -> str:
     """Return what the account of this machine is called here: by its own name, else by another.
 
     `said` is what accounts have just said that they are; others are asked. Raises NotReachableHere where no account
@@ -164,12 +163,14 @@ def account_here(session: SessionBase, row: Row, said: Said | None = None) -> st
     raise _not_reachable(session, row, here) if absent is None else _not_configured(session, row, absent)
 
 
-def by_account(session: SessionBase, rows: Sequence[Row]) -> tuple[dict[str, list[Row]], dict[str, CloudgpuError]]:
+def by_account(
+    session: SessionBase, rows: Sequence[Machine]
+) -> tuple[dict[str, list[Machine]], dict[str, CloudgpuError]]:
     """Return these machines by what their accounts are called here, and by machine why that is not known.
 
     The providers are made by that, so that threads make none. A silent host is waited for beside the others.
     """
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
     said = _said(session, rows)
     for row in rows:
@@ -180,7 +181,7 @@ def by_account(session: SessionBase, rows: Sequence[Row]) -> tuple[dict[str, lis
     return groups, faults
 
 
-def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
+def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
     wanted = {place_of_row(account, row): row["region"] for row in rows for account in _likely(session, row)}
     for account in {one for one, _ in wanted}:
@@ -191,19 +192,19 @@ def _said(session: SessionBase, rows: Sequence[Row]) -> Said:
     return dict(zip(places, answers, strict=False))
 
 
-def _likely(session: SessionBase, row: Row) -> list[str]:
+def _likely(session: SessionBase, row: Machine) -> list[str]:
     """Return the account of a machine's own name, where that may be its; else all that may be."""
     named, found = _names(session, row)
     return [named] if named in found else found
 
 
-def reachable(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
+def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
     """Return these machines without those of which it is known that no account here is theirs."""
     _, faults = by_account(session, rows)
     return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
 
 
-def judged_here(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
+def judged_here(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
     """Return those of these machines that a pass from here may judge: not those of an account that is not here.
 
     Nor a colleague's while no account here can say who it is, where all of them last said that they are others. What
@@ -213,13 +214,13 @@ def judged_here(session: SessionBase, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["id"] not in faults or _may_be_here(session, row, faults[row["id"]])]
 
 
-def _may_be_here(session: SessionBase, row: Row, fault: CloudgpuError) -> bool:
+def _may_be_here(session: SessionBase, row: Machine, fault: CloudgpuError) -> bool:
     if isinstance(fault, NotReachableHere):
         return False
     return is_mine(session, row) or not all(said_another(session, one, row) for one in names_of(session, row))
 
 
-def _not_reachable(session: SessionBase, row: Row, here: AccountIdentity | None) -> NotReachableHere:
+def _not_reachable(session: SessionBase, row: Machine, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
     of, account = words_of(row), row["account"]
     lost = absence(session, row)
@@ -234,7 +235,7 @@ def _not_reachable(session: SessionBase, row: Row, here: AccountIdentity | None)
     return NotReachableHere(f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=way)
 
 
-def _own_way(row: Row, there: str) -> str:
+def _own_way(row: Machine, there: str) -> str:
     """Return what the owner of a machine can do whose account, or computer, is another one here."""
     way = f"Run this {there}."
     if is_of_a_region(row):
@@ -243,20 +244,20 @@ def _own_way(row: Row, there: str) -> str:
     return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
 
 
-def _not_configured(session: SessionBase, row: Row, absent: NotReachableHere) -> NotReachableHere:
+def _not_configured(session: SessionBase, row: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
     way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
     message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
     return NotReachableHere(message, field="name", value=row["name"], next=way)
 
 
-def elsewhere(session: SessionBase, rows: Sequence[Row], asked: Sequence[Whose]) -> list[Unanswered]:
+def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Whose]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
     """
     gaps: dict[str, Unanswered] = {}
-    others: dict[str, list[Row]] = {}
+    others: dict[str, list[Machine]] = {}
     for row in rows:
         if any(one.covers(row) for one in asked):
             continue
@@ -271,14 +272,14 @@ def elsewhere(session: SessionBase, rows: Sequence[Row], asked: Sequence[Whose])
     return [*gaps.values(), *there]
 
 
-def _is_tended(session: SessionBase, rows: Iterable[Row]) -> bool:
+def _is_tended(session: SessionBase, rows: Iterable[Machine]) -> bool:
     """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
     looks = [(row["intended_at"], session.ledger.last(scope_of_row(row))) for row in rows]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG
 
 
-def _why(session: SessionBase, rows: Sequence[Row]) -> str:
+def _why(session: SessionBase, rows: Sequence[Machine]) -> str:
     names = [row["name"] for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
     listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
     owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
@@ -286,7 +287,7 @@ def _why(session: SessionBase, rows: Sequence[Row]) -> str:
     return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
 
 
-def _named_here(session: SessionBase, row: Row) -> str:
+def _named_here(session: SessionBase, row: Machine) -> str:
     lost = absence(session, row)
     if lost is not None:
         return f". {lost.why} {lost.way}".removesuffix(".")
@@ -307,12 +308,12 @@ def _but(account: str, here: AccountIdentity) -> str:
     return f"`{account}` here is {here.words}"
 
 
-def names_of(session: SessionBase, row: Row) -> list[str]:
+def names_of(session: SessionBase, row: Machine) -> list[str]:
     """Return the accounts here that may be a machine's, that of its own name first."""
     return _names(session, row)[1]
 
 
-def _names(session: SessionBase, row: Row) -> tuple[str, list[str]]:
+def _names(session: SessionBase, row: Machine) -> tuple[str, list[str]]:
     """Return the name of a machine's account, and the accounts here that may be it, that of this name first."""
     named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
@@ -321,12 +322,12 @@ def _names(session: SessionBase, row: Row) -> tuple[str, list[str]]:
     return named, [named] * (named in of_kind) + [name for name in of_kind if name != named]
 
 
-def name_now(session: SessionBase, row: Row) -> str:
+def name_now(session: SessionBase, row: Machine) -> str:
     """Return the name of a machine's account: as it was launched, or as it was renamed since."""
     return session.names().account(row["account"])
 
 
-def _may_be(session: SessionBase, account: str, row: Row, fault: CloudgpuError) -> bool:
+def _may_be(session: SessionBase, account: str, row: Machine, fault: CloudgpuError) -> bool:
     """Say whether an account that cannot say now who it is may be a machine's.
 
     One of another name is not where it last said that it is another one, nor where its settings list no such host.

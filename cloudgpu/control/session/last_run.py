@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.events.log import Event
@@ -69,19 +70,19 @@ def _told(lines: Iterable[Event]) -> LastPass:
     return found
 
 
-def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> dict[str, str | None]:
+def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[str | None, str | None]:
     """Return what the line of a pass that ends `now` carries of those before it: `ok_at` and `sweep_at`."""
     before = last_pass(ledger)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return {"ok_at": _text(ok_at), "sweep_at": _text(sweep_at)}
+    return _text(ok_at), _text(sweep_at)
 
 
 def _text(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def overdue(session: SessionBase, rows: list[dict[str, Any]] | None = None, last: LastPass | None = None) -> str | None:
+def overdue(session: SessionBase, rows: list[Machine] | None = None, last: LastPass | None = None) -> str | None:
     """Return the sentence that no pass has succeeded for 26 hours while machines run; None where all is well.
 
     `rows` are the machines, `last` the last pass, where the caller has them. Within 26 hours of the first launch
@@ -97,12 +98,12 @@ def overdue(session: SessionBase, rows: list[dict[str, Any]] | None = None, last
     return _sentence(last, now, awake)
 
 
-def runs(row: Mapping[str, Any]) -> bool:
+def runs(row: Machine) -> bool:
     """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
     return row["ended"] is None and (bool(row["billed"]) or row["state"] not in _ASLEEP)
 
 
-def _first(rows: Iterable[Mapping[str, Any]]) -> datetime:
+def _first(rows: Iterable[Machine]) -> datetime:
     return from_iso(min(row["intended_at"] for row in rows))
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import scopes_of
+from cloudgpu.core.model.machine import Machine, scopes_of
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cloudgpu.core.events.bodies import BeforeTheEnd
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.ledger.log.base import Ledger
 
-Row = dict[str, Any]
 _ENDINGS = ("stop", "park", "end")
 
 
-def alive_at(ledger: Ledger, row: Row) -> str | None:
+def alive_at(ledger: Ledger, row: Machine) -> str | None:
     """Return the latest time at which a machine or a kept thing is proved to have been there; None: no look saw it.
 
     A look proves it for all that it does not name as unseen. The machine's own word counts too.
@@ -28,7 +28,7 @@ def alive_at(ledger: Ledger, row: Row) -> str | None:
     return max(filter(None, (proved, row["last_active"], row["seen_at"])), default=None)
 
 
-def kept_until(ledger: Ledger, row: Row, before: datetime) -> str | None:
+def kept_until(ledger: Ledger, row: Machine, before: datetime) -> str | None:
     """Return when all that is kept of a machine was last known to be there; None unknown.
 
     By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
@@ -37,7 +37,7 @@ def kept_until(ledger: Ledger, row: Row, before: datetime) -> str | None:
     return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
 
 
-def before_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool = False) -> dict[str, str]:
+def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
     """Return what is known of the time before a machine was seen to have ended, as a line's body has it.
 
     `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
@@ -46,10 +46,10 @@ def before_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: boo
     measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a look last saw one
     only start that has started, or ended, by now.
     """
-    return _of_its_end(ledger, row, instance, watched=watched) | _started(ledger, row, instance)
+    return {**_of_its_end(ledger, row, instance, watched=watched), **_started(ledger, row, instance)}
 
 
-def _of_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) -> dict[str, str]:
+def _of_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     ended = row["billed"] and not instance.billed
     if (ended and instance.since is None) or _runs_anew(row, instance):
         alive = None if watched else alive_at(ledger, row)
@@ -57,7 +57,7 @@ def _of_its_end(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) 
     return _measures(ledger, row, instance, watched=watched) if ended else {}
 
 
-def _started(ledger: Ledger, row: Row, instance: Instance) -> dict[str, str]:
+def _started(ledger: Ledger, row: Machine, instance: Instance) -> BeforeTheEnd:
     if row["state"] != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
     lines = (ledger.last(scope) for scope in scopes_of(row))
@@ -65,15 +65,15 @@ def _started(ledger: Ledger, row: Row, instance: Instance) -> dict[str, str]:
     return {"pending_at": max(seen)} if seen else {}
 
 
-def _measures(ledger: Ledger, row: Row, instance: Instance, *, watched: bool) -> dict[str, str]:
+def _measures(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     asked = _asked_at(ledger, row)
     seen = asked if watched else _latest_proof(ledger, row, things=False, before=None)
-    found = {} if seen is None else {"billed_at": seen}
+    found: BeforeTheEnd = {} if seen is None else {"billed_at": seen}
     ours = asked is not None and not watched and instance.reason is None
-    return found | {"asked_at": str(asked)} if ours else found
+    return {**found, "asked_at": str(asked)} if ours else found
 
 
-def _asked_at(ledger: Ledger, row: Row) -> str | None:
+def _asked_at(ledger: Ledger, row: Machine) -> str | None:
     """Return when the end was asked for that is still to be seen; None where none was."""
     if row["asked"] not in _ENDINGS:
         return None
@@ -81,12 +81,12 @@ def _asked_at(ledger: Ledger, row: Row) -> str | None:
     return max((line.occurred_at for line in ledger.events(row["id"]) if line.kind == kind), default=None)
 
 
-def _runs_anew(row: Row, instance: Instance) -> bool:
+def _runs_anew(row: Machine, instance: Instance) -> bool:
     began = row["since"] if row["billed"] and row["state"] == State.RUNNING == instance.state else None
     return began is not None and instance.since is not None and iso(instance.since) > began
 
 
-def _latest_proof(ledger: Ledger, row: Row, *, things: bool, before: str | None) -> str | None:
+def _latest_proof(ledger: Ledger, row: Machine, *, things: bool, before: str | None) -> str | None:
     scopes = scopes_of(row)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
     seen = [line.occurred_at for line in lines if _proves(line, row, things=things, before=before)]
@@ -96,7 +96,7 @@ def _latest_proof(ledger: Ledger, row: Row, *, things: bool, before: str | None)
     return max(seen, default=None)
 
 
-def _proves(line: Event, row: Row, *, things: bool, before: str | None) -> bool:
+def _proves(line: Event, row: Machine, *, things: bool, before: str | None) -> bool:
     unseen = line.body.get("unseen")  # missing in the lines of earlier versions: they prove nothing of one machine
     if unseen is None or line.occurred_at < row["intended_at"] or (before is not None and line.occurred_at >= before):
         return False

@@ -6,11 +6,12 @@ import json
 import os
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION, place_of
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.base import SessionBase
     from cloudgpu.core.model.identity import AccountIdentity
 
-Row = dict[str, Any]
 Said = dict[str, dict[str, list[str]]]  # kind and id, by account and region
 _lock = Lock()
 
@@ -40,20 +40,20 @@ def remember(session: SessionBase, account: str, region: str | None, found: Acco
         session.identified[account, place] = found
 
 
-def reachable(session: SessionBase, rows: Sequence[Row]) -> list[bool | None]:
+def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
     known = remembered(session) if rows else {}
     return [_is_here(session, row, known) for row in rows]
 
 
-def names_here(session: SessionBase, rows: Sequence[Row]) -> set[str]:
+def names_here(session: SessionBase, rows: Sequence[Machine]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
     known, names = remembered(session) if rows else {}, {row["account"] for row in rows}
     wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
     return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
 
 
-def said_another(session: SessionBase, account: str, row: Row) -> bool:
+def said_another(session: SessionBase, account: str, row: Machine) -> bool:
     """Say whether this account last said that it is another one than a machine's.
 
     Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
@@ -81,7 +81,7 @@ def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
 
 
-def _is_here(session: SessionBase, row: Row, known: Said) -> bool | None:
+def _is_here(session: SessionBase, row: Machine, known: Said) -> bool | None:
     identity = row["identity"]
     accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
     if identity is None:

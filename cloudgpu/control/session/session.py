@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
-Row = dict[str, Any]
 _LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
 
 
@@ -30,7 +29,7 @@ _LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone write
 class Session(SessionBase):
     """What every verb works with. `tell` is given one sentence per stage; `clock` returns aware UTC."""
 
-    def provider_of(self, row: Row) -> Provider:
+    def provider_of(self, row: Machine) -> Provider:
         """Return the provider of the account to which this machine belongs, by that account's identity.
 
         Raises NotReachableHere where no account of this computer is that one, and what the provider raises where its
@@ -38,7 +37,7 @@ class Session(SessionBase):
         """
         return self.provider(self.account_here(row))
 
-    def account_here(self, row: Row) -> str:
+    def account_here(self, row: Machine) -> str:
         """Return what the account of this machine is called here; it may bear another name at a colleague's.
 
         Raises as `provider_of` does.
@@ -68,7 +67,7 @@ class Session(SessionBase):
         own.for_lab, own.apart = self.for_lab, self.apart
         return own
 
-    def find(self, name: str | None, *, ended: bool = False) -> Row:
+    def find(self, name: str | None, *, ended: bool = False) -> Machine:
         """Return the row of the machine called `name` (or of the only one there is, for None).
 
         A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
@@ -77,7 +76,7 @@ class Session(SessionBase):
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended)
 
-    def target(self, row: Row) -> Target:
+    def target(self, row: Machine) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.ssh.target import Target
         from cloudgpu.core.model.instances import Address
@@ -200,17 +199,17 @@ class Session(SessionBase):
             )
 
 
-def living(rows: list[Row]) -> list[Row]:
+def living(rows: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone."""
     return [row for row in rows if row["ended"] is None]
 
 
-def present(rows: list[Row]) -> list[Row]:
+def present(rows: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone, or of which something is kept."""
     return [row for row in rows if row["ended"] is None or stays(row)]
 
 
-def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: bool = False) -> Row:
+def find_machine(rows: list[Machine], name: str | None, now: datetime, *, ended: bool = False) -> Machine:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
     alive = living(rows)
     if name is None:
@@ -225,7 +224,7 @@ def find_machine(rows: list[Row], name: str | None, now: datetime, *, ended: boo
     raise _unknown(name, rows, now)
 
 
-def _only(alive: list[Row]) -> Row:
+def _only(alive: list[Machine]) -> Machine:
     if len(alive) == 1:
         return alive[0]
     if not alive:
@@ -236,7 +235,7 @@ def _only(alive: list[Row]) -> Row:
     )
 
 
-def _unknown(name: str, rows: list[Row], now: datetime) -> InstanceNotFound:
+def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
     from cloudgpu.control.session.ended import gone
 
     ended = [row for row in rows if name in (row["name"], row["id"])]

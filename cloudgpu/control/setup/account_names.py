@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.edit import value_at
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.control.setup.init import Found
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Place:
         table = value_at(found.table, ("accounts", self.account))
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
-    def rows(self, session: Session, rows: Iterable[Row]) -> Iterator[Row]:
+    def rows(self, session: Session, rows: Iterable[Machine]) -> Iterator[Machine]:
         """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
         names = session.names()
         for row in rows:

@@ -9,10 +9,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
@@ -41,6 +40,10 @@ from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import gap_text, is_there, words_of
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.doctor import Check as CheckValue
+    from cloudgpu.views.documents.setup.doctor import DoctorDocument
 
 FREE_BYTES = 500_000_000
 SDKS = {
@@ -302,6 +305,16 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         yield from quota_checks(session, name, region)
 
 
-def examined(checks: Sequence[Check]) -> dict[str, Any]:
+def examined(checks: Sequence[Check]) -> DoctorDocument:
     """Return the answer of `doctor`."""
-    return {"checks": [asdict(check) for check in checks], "ok": all(check.verdict != "fail" for check in checks)}
+    values: list[CheckValue] = [
+        {
+            "name": one.name,
+            "verdict": str(one.verdict),
+            "said": one.said,
+            "next": one.next,
+            "exit_code": one.exit_code,
+        }
+        for one in checks
+    ]
+    return {"checks": values, "ok": all(check.verdict != "fail" for check in checks)}

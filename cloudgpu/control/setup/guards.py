@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.control.session.last_run import TOO_LONG, last_pass, runs
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
@@ -17,7 +17,6 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.views.machines import ends_itself, guards_value
 
-Row = dict[str, Any]
 AT_ONCE = 8  # machines whose timers are asked for side by side
 
 
@@ -37,7 +36,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
         yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
 
 
-def with_provider(session: Session, row: Row) -> HasTimer | None:
+def with_provider(session: Session, row: Machine) -> HasTimer | None:
     """Return the machine's provider where it has timers, None where it has none or is configured no more."""
     try:
         provider = session.provider_of(row)
@@ -46,7 +45,7 @@ def with_provider(session: Session, row: Row) -> HasTimer | None:
     return provider if isinstance(provider, HasTimer) else None
 
 
-def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
+def _check(session: Session, row: Machine, reaper: str, *, watched: bool) -> Check:
     name = f"guards {row['name']}"
     try:
         timer, timed, way = _timer(session, row)
@@ -59,7 +58,7 @@ def _check(session: Session, row: Row, reaper: str, *, watched: bool) -> Check:
     return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
 
 
-def _agent(session: Session, row: Row) -> str:
+def _agent(session: Session, row: Machine) -> str:
     """Return what is known of the agent: the end that it keeps, and when it was last heard.
 
     It is heard when it marks the machine as in use, and when a pass fetches what it has seen.
@@ -79,13 +78,13 @@ def _agent(session: Session, row: Row) -> str:
     return f"{ends} (last heard {duration_text(ago)} ago)"
 
 
-def _timer(session: Session, row: Row) -> tuple[str, bool, str | None]:
+def _timer(session: Session, row: Machine) -> tuple[str, bool, str | None]:
     """Return what is to be said of its timer, whether there is one, and how to get one."""
     provider, way = with_provider(session, row), "Run: cloudgpu cron install"
     if provider is None:
         return f"{row['provider']} has no timers", False, way
     missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
-    at = provider.timer(row["provider_id"])
+    at = provider.timer(fact(row["provider_id"]))
     if at is not None:
         found = guards_of(row)
         own = found is not None and found.timer is Timer.OWN

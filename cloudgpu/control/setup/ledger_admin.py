@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync import Look, look_at_all
 from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.setup.known_accounts import known_here, not_asked
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.lab_lines import ledger_doubted
 from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, words_of
 from cloudgpu.core.model.machine import scope_of_row
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.sqlite import backup
 from cloudgpu.views.accounts import asked_value
@@ -26,21 +25,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.ledger.log.base import Copy
-
-Document = dict[str, Any]
+    from cloudgpu.views.documents.setup.ledger import BackupDocument, RestoreDocument, VerifyDocument
 
 
-def backed_up(session: Session, file: str) -> Document:
+def backed_up(session: Session, file: str) -> BackupDocument:
     """Write a copy of the ledger to a new file, check it, and return what it holds.
 
     Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is not whole.
     """
     copy = backup.back_up(session.ledger, _path(file))
-    return {"file": str(copy.path), "bytes": copy.path.stat().st_size, **_held(copy)}
+    return {
+        "file": str(copy.path),
+        "bytes": copy.path.stat().st_size,
+        "ledger": copy.ledger,
+        "lines": copy.lines,
+        "recorded_at": copy.recorded_at,
+    }
 
 
-def restored(session: Session, file: str, *, even_if_older: bool = False) -> Document:
+def restored(session: Session, file: str, *, even_if_older: bool = False) -> RestoreDocument:
     """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what is in doubt now.
 
     Raises InvalidRequest, with nothing changed, for a file that is no whole backup, and for a ledger that has lines
@@ -49,7 +52,9 @@ def restored(session: Session, file: str, *, even_if_older: bool = False) -> Doc
     done = backup.restore(session.ledger, _path(file), even_if_older=even_if_older)
     return {
         "file": str(done.copy.path),
-        **_held(done.copy),
+        "ledger": done.copy.ledger,
+        "lines": done.copy.lines,
+        "recorded_at": done.copy.recorded_at,
         "lacks": done.lacks,
         "aside": done.aside,
         "doubt": session.doubt(),
@@ -60,10 +65,6 @@ def _path(file: str) -> Path:
     return Path(file).expanduser().absolute()
 
 
-def _held(copy: Copy) -> Document:
-    return {"ledger": copy.ledger, "lines": copy.lines, "recorded_at": copy.recorded_at}
-
-
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What a look found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
@@ -72,7 +73,7 @@ class Settled:
     unknown: tuple[Unanswered, ...]
 
 
-def verified(session: Session, *, agree: Callable[[str], None]) -> dict[str, Any]:
+def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
     """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
 
     `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
@@ -92,9 +93,17 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> dict[str, Any
             value=str(session.home.ledger),
             next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
         )
-    document: dict[str, Any] = {"lines": found.lines, "head_hash": found.head_hash, "faults": list(faults)}
+    lines, head_hash = found.lines, found.head_hash
     if doubt is None:
-        return document | {"settled": False} | asked_value() | {"unanswered": []}
+        return {
+            "lines": lines,
+            "head_hash": head_hash,
+            "faults": list(faults),
+            "settled": False,
+            "asked": [],
+            "not_asked": [],
+            "unanswered": [],
+        }
     agree(doubt)
     settled = settle_ledger(session, doubt)
     for sentence in settled.look.sentences:
@@ -108,8 +117,16 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> dict[str, Any
             "cloudgpu ls --refresh"
         )
     who = asked_value(settled.look.asked, settled.look.closed)
-    unknown = [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown]
-    return document | {"settled": True, "doubt": doubt} | who | {"unanswered": unknown}
+    return {
+        "lines": lines,
+        "head_hash": head_hash,
+        "faults": list(faults),
+        "settled": True,
+        "doubt": doubt,
+        "asked": who["asked"],
+        "not_asked": who["not_asked"],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown],
+    }
 
 
 def settle_ledger(session: Session, doubt: str) -> Settled:
@@ -142,9 +159,7 @@ def _written(session: Session, doubt: str) -> int:
     last = session.ledger.last("ledger")
     if last is None or last.kind != "ledger_doubted":
         now = session.clock()
-        (last,) = session.ledger.append(
-            [Draft("ledger_doubted", "ledger", {"why": doubt, "seq": 0}, now, f"doubt:{doubt}:{iso(now)}")]
-        )
+        (last,) = session.ledger.append([ledger_doubted(doubt, 0, now)])
     return last.seq
 
 

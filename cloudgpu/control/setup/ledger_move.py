@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.access.files import locked, write_whole
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.ledger.book import Book
     from cloudgpu.ledger.log.marks import Mark
+    from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
-Document = dict[str, Any]
 MOVE = "ledger-move"  # whoever moves a ledger holds it
 WAIT_S = 60  # for a pass that is being made
 MOST_HOPS = 20  # of a ledger that has moved again and again
@@ -83,7 +83,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> Move:
     return Move(source, target, url, public_url(url), follows)
 
 
-def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> Document:
+def carry_out(session: Session, wanted: Move, environ: Mapping[str, str]) -> LedgerMoveDocument:
     """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
 
     Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
@@ -118,7 +118,7 @@ def _take_along(source: Book, target: Book) -> None:
         )
 
 
-def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> Document:
+def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_written: bool) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []

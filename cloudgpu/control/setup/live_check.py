@@ -8,10 +8,10 @@ same check serves all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import Wish
@@ -26,6 +26,7 @@ from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Want
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch
@@ -33,7 +34,9 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderU
 from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.doctor import LiveCheck, LiveStage, LiveTrial
+
 LEASE = timedelta(minutes=30)
 SEEN_WITHIN = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
 
@@ -137,10 +140,10 @@ class _Trial:
         cost = None if row is None or row["unpriced"] else spent(row, self.session.clock())
         return Trial(self.prepared, row["name"] if row else None, tuple(self.stages), cost, tuple(self.left))
 
-    def _launch(self) -> Row:
+    def _launch(self) -> Machine:
         return launch(self.session, self.prepared, wait=False).row
 
-    def _listed(self, row: Row) -> str:
+    def _listed(self, row: Machine) -> str:
         """See the machine, with its tag, in the listing that every other command goes by."""
         provider = self.session.provider_of(row)
 
@@ -150,7 +153,7 @@ class _Trial:
         self._until(found, f"{row['name']} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
-    def _permitted(self, row: Row) -> str:
+    def _permitted(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, ChecksPermissions):
             return "this provider cannot be asked"
@@ -161,14 +164,14 @@ class _Trial:
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
-    def _is_timed(self, row: Row) -> bool:
+    def _is_timed(self, row: Machine) -> bool:
         provider = self.session.provider_of(row)
         return isinstance(provider, SetsTimer) and not provider.no_timer()
 
-    def _timed(self, row: Row) -> str:
+    def _timed(self, row: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
         provider = cast("SetsTimer", self.session.provider_of(row))
-        at = provider.timer(row["provider_id"])
+        at = provider.timer(fact(row["provider_id"]))
         if at is None:
             raise InvalidRequest(
                 f"{row['name']} has no timer in the cloud, though the account is set up for one.",
@@ -178,7 +181,7 @@ class _Trial:
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
-    def _nothing_left(self, row: Row) -> str:
+    def _nothing_left(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, HasLeftovers):
             return "this provider keeps nothing beside machines"
@@ -203,10 +206,10 @@ class _Trial:
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
 
-    def _can_stop(self, row: Row) -> bool:
+    def _can_stop(self, row: Machine) -> bool:
         return row["stoppable"] is not False and isinstance(self.session.provider_of(row), Pausable)
 
-    def _row(self) -> Row | None:
+    def _row(self) -> Machine | None:
         rows = (row for row in self.session.ledger.machines() if row["key"] == self.prepared.key)
         return next((row for row in rows if row["attempt"] in ("made", "open")), None)
 
@@ -226,7 +229,7 @@ class _Trial:
         return answer
 
 
-def _where(row: Row) -> str:
+def _where(row: Machine) -> str:
     return f"{row['name']}: {row['instance_type']} in {row['zone']}, {row['state']}"
 
 
@@ -234,7 +237,7 @@ def _seconds(began: datetime, now: datetime) -> float:
     return round((now - began).total_seconds(), 3)
 
 
-def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> dict[str, Any]:
+def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> LiveCheck:
     """Return what `doctor --live` adds to the answer of `doctor`; `whole`: `at_most` has every price in it."""
     return {
         "at_most_usd": usd(at_most),
@@ -244,17 +247,28 @@ def document(trials: Sequence[Trial], at_most: Money, *, whole: bool) -> dict[st
     }
 
 
-def _value(trial: Trial) -> dict[str, Any]:
+def _value(trial: Trial) -> LiveTrial:
     item = trial.prepared.plan.offer.available
     return {
         "name": trial.name,
         "instance_type": item.instance_type,
         "region": item.region,
         "zone": item.zone,
-        "stages": [asdict(stage) for stage in trial.stages],
+        "stages": [_stage(stage) for stage in trial.stages],
         "cost_usd": None if trial.cost is None else usd(trial.cost),
         "left": list(trial.left),
         "ok": trial.ok,
+    }
+
+
+def _stage(stage: Stage) -> LiveStage:
+    return {
+        "name": stage.name,
+        "said": stage.said,
+        "seconds": stage.seconds,
+        "ok": stage.ok,
+        "next": stage.next,
+        "exit_code": stage.exit_code,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.edit import renamed_table, value_at, with_value
 from cloudgpu.control.budgets.store import pass_budgets
@@ -13,13 +13,15 @@ from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
-from cloudgpu.core.events.account_names import renaming
+from cloudgpu.core.events.lab_lines import account_renamed
 from cloudgpu.core.model.identity import is_on_computer, is_there, words_of
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest, NotReachableHere
 
-Row = dict[str, Any]
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.init import RenameDocument
+
 FIELD = "--rename"
 
 
@@ -32,8 +34,8 @@ class Renaming:
 
     place: Place
     new: str
-    rows: tuple[Row, ...]
-    machines: tuple[Row, ...]
+    rows: tuple[Machine, ...]
+    machines: tuple[Machine, ...]
     draft: init.Draft | None
     notes: tuple[str, ...]
 
@@ -83,14 +85,14 @@ def rename(session: Session, renaming_: Renaming) -> None:
     changed meanwhile.
     """
     place = renaming_.place
-    line = renaming(place.account, place.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
+    line = account_renamed(place.account, place.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
     session.ledger.append([line])
     session.forget_names()
     if renaming_.draft is not None:
         init.write(renaming_.draft)
 
 
-def document(renaming_: Renaming) -> Document:
+def document(renaming_: Renaming) -> RenameDocument:
     """Return the answer of `init --rename`."""
     made = renaming_.draft
     return {
@@ -104,7 +106,7 @@ def document(renaming_: Renaming) -> Document:
     }
 
 
-def _check_files(place: Place, machines: tuple[Row, ...]) -> None:
+def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
     here = [row for row in machines if row["provider"] == "local"]
     if here:
@@ -140,7 +142,7 @@ def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
     return with_value(text, ("account",), new) if is_usual else text
 
 
-def _check_same(session: Session, there: Place, rows: tuple[Row, ...]) -> None:
+def _check_same(session: Session, there: Place, rows: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
     wanted = [row for row in rows if is_there(row) and row["identity"]]
     wanted = wanted or [row for row in rows if row["identity"]][-1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control.inventory.sync import look_at
@@ -15,16 +15,19 @@ from cloudgpu.control.session.identity import Whose
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
-from cloudgpu.core.events.account_names import SUBJECT, forgetting, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
+from cloudgpu.core.events.lab_lines import account_forgotten
 from cloudgpu.core.model.identity import Elsewhere, is_on_computer, words_of
 from cloudgpu.core.model.instances import TAG_LEDGER
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, Leftovers
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans
 
-Row = dict[str, Any]
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.setup.init import ForgetDocument
+
 NAMED = 4  # things that a sentence names before it says how many more
 
 
@@ -41,12 +44,12 @@ class Farewell:
 
     account: str
     provider: str
-    machines: tuple[Row, ...]
+    machines: tuple[Machine, ...]
     draft: init.Draft | None
     forgotten: str | None = None
     whose: Whose | None = None
     host: str | None = None
-    lost: tuple[Row, ...] = ()
+    lost: tuple[Machine, ...] = ()
 
     @property
     def last_ended(self) -> str | None:
@@ -103,7 +106,7 @@ def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
     return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
 
 
-def _lost(session: Session, rows: Iterable[Row]) -> tuple[Row, ...]:
+def _lost(session: Session, rows: Iterable[Machine]) -> tuple[Machine, ...]:
     """Return those of these machines that may be there and that nobody here can ask; raise for one that can be.
 
     Not an unfinished launch in a cloud: that may still make a machine.
@@ -116,7 +119,7 @@ def _lost(session: Session, rows: Iterable[Row]) -> tuple[Row, ...]:
     return found
 
 
-def _check_no_files(session: Session, row: Row) -> None:
+def _check_no_files(session: Session, row: Machine) -> None:
     """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
     account = row["account"]
     if row["provider"] == "local" and session.home.provider("local", account).is_dir():
@@ -128,7 +131,7 @@ def _check_no_files(session: Session, row: Row) -> None:
         )
 
 
-def _rows_of(session: Session, rows: Iterable[Row], account: str, whose: Whose | None) -> list[Row]:
+def _rows_of(session: Session, rows: Iterable[Machine], account: str, whose: Whose | None) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
     return [row for row in rows if (names.account(row["account"]) == account if whose is None else whose.covers(row))]
@@ -148,7 +151,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     def decide(view: Any) -> list[Any]:
         rows = _rows_of(session, view.bills(), account, farewell.whose)
         _check_costs_nothing(account, rows)
-        return [forgetting(account, farewell.provider, rows, platform.node(), session.clock())]
+        return [account_forgotten(account, farewell.provider, rows, platform.node(), session.clock())]
 
     if farewell.host is None:
         (line,) = session.ledger.decide(decide)
@@ -158,7 +161,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     return at
 
 
-def document(farewell: Farewell, at: str | None) -> Document:
+def document(farewell: Farewell, at: str | None) -> ForgetDocument:
     """Return the answer of `init --forget`; `at` is when it was retired."""
     made = farewell.draft
     return {
@@ -209,7 +212,7 @@ def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailab
     )
 
 
-def _check_costs_nothing(account: str, rows: list[Row], beside: Sequence[str] = ()) -> None:
+def _check_costs_nothing(account: str, rows: list[Machine], beside: Sequence[str] = ()) -> None:
     reasons = [*(words for row in rows if (words := may_cost(row))), *beside]
     if not reasons:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.core.team.rights import Role
@@ -12,8 +12,8 @@ from cloudgpu.ledger.log.teams import Missing, Sharing, Wish
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.setup.ledger import TeamLedgerDocument
 
-Document = dict[str, Any]
 _IS = {Role.MEMBER: "a member", Role.PAYER: "a payer"}
 
 
@@ -24,7 +24,7 @@ def shared(
     payers: Sequence[str] = (),
     members_role: str | None = None,
     payers_role: str | None = None,
-) -> Document:
+) -> TeamLedgerDocument:
     """Make the ledger a team's as far as this user may, and return how it stands and what others have to run.
 
     `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
@@ -33,14 +33,14 @@ def shared(
     return document(session.ledger.share(Wish(members_role, payers_role, tuple(members), tuple(payers))))
 
 
-def document(found: Sharing) -> Document:
+def document(found: Sharing) -> TeamLedgerDocument:
     """Return how a ledger is shared as the value that is printed."""
     return {
         "ledger": found.place,
         "owner": found.owner,
         "person": found.person,
-        "members_role": found.team and found.team.members,
-        "payers_role": found.team and found.team.payers,
+        "members_role": None if found.team is None else found.team.members,
+        "payers_role": None if found.team is None else found.team.payers,
         "stands": found.stands,
         "members": list(found.members),
         "payers": list(found.payers),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.team.roles import payers_only, remember
 from cloudgpu.core.budgets.enforcement import Stop, stops
+from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
+from cloudgpu.core.model.machine import Machine, Owned
 from cloudgpu.core.policies.limits import Stoppers
-from cloudgpu.core.team.people import SUBJECT, People, assigned_line, claimed_line, people_of
+from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
 from cloudgpu.errors import InvalidRequest, RoleNeeded
 from cloudgpu.ledger.log.base import is_a_file
@@ -54,7 +57,7 @@ def for_the_lab(session: Session) -> Iterator[None]:
         session.for_lab = before
 
 
-def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> Right:
+def check_may(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> Right:
     """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
@@ -74,7 +77,7 @@ def check_may(session: Session, row: Mapping[str, Any], verb: str, *, law: Law |
     return right
 
 
-def check_may_use(session: Session, volumes: Sequence[Mapping[str, Any]]) -> None:
+def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
     """Raise RoleNeeded where none of these volumes, the ones that a launch may mean, is theirs to attach.
 
     Writes nothing: a plan asks it.
@@ -82,13 +85,13 @@ def check_may_use(session: Session, volumes: Sequence[Mapping[str, Any]]) -> Non
     law = law_of(session)
     if law.is_member and volumes and not any(law.owns(row) for row in volumes):
         try:
-            check_may(session, {**volumes[0], "name": f"the volume {volumes[0]['name']}"}, "use", law=law)
+            check_may(session, volumes[0] | {"name": f"the volume {volumes[0]['name']}"}, "use", law=law)
         except RoleNeeded as refused:
             refused.field, refused.value = "--volume", volumes[0]["name"]
             raise
 
 
-def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
+def others_note(session: Session, row: Owned, verb: str) -> str:
     """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
 
     Empty, too, while the ledger is away: nobody can say then.
@@ -101,7 +104,7 @@ def others_note(session: Session, row: Mapping[str, Any], verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None = None) -> dict[str, str]:
+def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> AskedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
@@ -110,18 +113,18 @@ def by(session: Session, row: Mapping[str, Any], verb: str, *, law: Law | None =
     if law.role is Role.ALONE:
         return {}
     right = _right(session, law, row, verb)
-    found = {"whose": row["owner"] or ""}
-    return found if right is None else found | {"right": str(right)}
+    whose: AskedBy = {"whose": row["owner"] or ""}
+    return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, law: Law, row: Mapping[str, Any], verb: str) -> Right | None:
+def _right(session: Session, law: Law, row: Owned, verb: str) -> Right | None:
     mine, stops = law.owns(row), verb == STOP
     asks = law.is_member and stops and not mine and not law.for_lab
     stoppers = _stoppers(session) if asks else Stoppers.OWNER
     return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
 
 
-def named_row(thing: Leftover) -> dict[str, str]:
+def named_row(thing: Leftover) -> Owned:
     """Return what of something that is kept by name says whose it is, as a row does."""
     return {"name": f"the {thing.kind} {thing.name}", "owner": thing.tags.get(TAG_OWNER, "")}
 
@@ -151,7 +154,7 @@ def claim_owner(session: Session, owner: str) -> None:
         verdict = claim(people, law.role, law.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
             raise _not_theirs(session, law, owner)
-        return [claimed_line(owner, law.person, session.clock(), view.head()[0])] if verdict is Claim.NEW else []
+        return [owner_claimed(owner, law.person, session.clock(), view.head()[0])] if verdict is Claim.NEW else []
 
     session.ledger.decide(decision)
 
@@ -188,7 +191,7 @@ def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[di
             value=person,
             next=f"Name one of its database users: {', '.join(users)}.",
         )
-    session.ledger.decide(lambda view: [assigned_line(owner, person, session.clock(), view.head()[0])])
+    session.ledger.decide(lambda view: [owner_assigned(owner, person, session.clock(), view.head()[0])])
     return owners(session)
 
 
@@ -224,7 +227,7 @@ _BY = {
 
 
 def stops_of(
-    law: Law, standings: Sequence[Standing], rows: Sequence[Mapping[str, Any]], warned: Mapping[str, int], now: datetime
+    law: Law, standings: Sequence[Standing], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what passed budgets do with machines, as `core.budgets.enforcement.stops`.
 

@@ -12,8 +12,9 @@ from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.file import limits_from, policy_from
 from cloudgpu.config.policies.find import LIMITS, Found, check_policy_name
 from cloudgpu.control.team.roles import payers_only
+from cloudgpu.core.events.lab_lines import policy_published, policy_withdrawn
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits
-from cloudgpu.core.team.rights import SUBJECT, Published, published_line, published_of, withdrawn_line
+from cloudgpu.core.team.rights import SUBJECT, Published, published_of
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
@@ -61,7 +62,7 @@ def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> Docu
         before.extend([known] if known else [])
         if known is not None and (known.text, known.tz) == (text, tz):
             return []
-        return [published_line(name, text, tz, session.clock(), view.head()[0])]
+        return [policy_published(name, text, tz, session.clock(), view.head()[0])]
 
     written = session.ledger.decide(decision)
     return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(before and written)}
@@ -80,7 +81,7 @@ def withdraw(session: Session, name: str) -> Document:
 
     def decision(view: View) -> Sequence[Draft]:
         known()
-        return [withdrawn_line(name, session.clock(), view.head()[0])]
+        return [policy_withdrawn(name, session.clock(), view.head()[0])]
 
     known()  # before a ledger is made for nothing
     session.ledger.decide(decision)

@@ -9,8 +9,9 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
@@ -18,7 +19,7 @@ from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.files import open_to_write, read_own
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from pathlib import Path
 
     from cloudgpu.control.session.session import Session
@@ -35,7 +36,7 @@ class LastRole:
     names: tuple[str, ...]
     day: str = ""
 
-    def owns(self, row: Mapping[str, Any], launched: Collection[str]) -> bool:
+    def owns(self, row: Machine, launched: Collection[str]) -> bool:
         """Say whether a machine is theirs; `launched` are those that this home launched.
 
         Alone with a server's ledger, what another computer launched under another name may be a newcomer's.

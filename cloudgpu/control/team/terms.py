@@ -7,9 +7,9 @@ lies reads it anew, and its passes write what has changed; every other home goes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.access.computer import computer
 from cloudgpu.config.files.paths import data_dir
@@ -19,13 +19,12 @@ from cloudgpu.config.policies.find import Found
 from cloudgpu.config.policies.terms import Terms, is_from
 from cloudgpu.control.team.published import published
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.values.naming import digest
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.events.observed_lines import terms_set
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import PolicyText, TermsRecord, TextRecord
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-
-Row = Mapping[str, Any]
 
 
 def terms_of(session: Session, found: Found, places: Sequence[Path]) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def home_id(session: Session) -> str:
     return f"{computer()}{os.path.realpath(session.home.root)}"
 
 
-def terms_now(session: Session, row: Row, home: str) -> Terms:
+def terms_now(session: Session, row: Machine, home: str) -> Terms:
     """Return the terms of a row that has some: of a machine that this home has launched, with the files as they are.
 
     A file that is gone leaves what it said, but for this home's own limits. Raises InvalidRequest for a file that
@@ -79,21 +78,22 @@ def terms_now(session: Session, row: Row, home: str) -> Terms:
     }
 
 
-def _policy_now(session: Session, row: Row) -> dict[str, Any] | None:
+def _policy_now(session: Session, row: Machine) -> PolicyText | None:
     """Return the text of the policy; a file of this home that has the name of a shipped one counts from now on."""
-    known: dict[str, Any] | None = row["terms"]["policy"]
+    known = row["terms"]["policy"]
     if known is not None and known["place"] is None:
         return known
-    text = _text_at(session.home.policies / f"{row['policy']}.yaml" if known is None else Path(known["place"]))
-    return known if text is None else text | {"tz": session.settings.tz}
+    place = known and known["place"]
+    text = _text_at(Path(place) if place else session.home.policies / f"{row['policy']}.yaml")
+    return known if text is None else {**text, "tz": session.settings.tz}
 
 
-def _text_at(place: Path) -> dict[str, Any] | None:
+def _text_at(place: Path) -> TextRecord | None:
     text = read_text(place, place.name)
     return None if text is None else {"place": str(place), "text": text}
 
 
-def changed_terms(session: Session, rows: Sequence[Row]) -> Iterator[Draft]:
+def changed_terms(session: Session, rows: Sequence[Machine]) -> Iterator[Draft]:
     """Yield a line for each machine of this home whose policy or limits say something else by now."""
     now, home = session.clock(), home_id(session)
     read: dict[str, Terms] = {}
@@ -104,5 +104,4 @@ def changed_terms(session: Session, rows: Sequence[Row]) -> Iterator[Draft]:
         if words not in read:
             read[words] = terms_now(session, row, home)
         if read[words] != row["terms"]:
-            dedupe = f"terms:{row['id']}:{digest(repr(read[words]), iso(now))}"
-            yield Draft("terms_set", row["id"], {"terms": read[words]}, now, dedupe)
+            yield terms_set(row["id"], cast("TermsRecord", read[words]), now)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.activity.utilization import OWN
 from cloudgpu.core.advice.break_even import (
@@ -29,6 +29,7 @@ from cloudgpu.core.advice.break_even import (
 from cloudgpu.core.advice.desktop import Desktop, Owned, needed, owned
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import midnight
 from cloudgpu.core.values.units import hours
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.units import Energy
 
-Row = dict[str, Any]
 HERE = "local"  # the provider that plays on this computer: no cloud, and no machine that was bought
 
 
@@ -67,7 +67,7 @@ class Seconds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Compared:
     """What one machine of the cloud has and did.
 
     `gpu` names its GPUs as its launch did ("" for none), `gpus` is how many there are (a share is a part of one) and
@@ -97,7 +97,7 @@ class History:
     end: datetime
     zone: tzinfo
     cloud: Mapping[date, Sums]
-    machines: Sequence[Machine]
+    machines: Sequence[Compared]
 
     @property
     def elapsed(self) -> timedelta:
@@ -154,7 +154,7 @@ def added(found: Iterable[Seconds]) -> Seconds:
     return Seconds(*(sum(parts) for parts in zip(*found, strict=True)))
 
 
-def work(machine: Machine, case: Case) -> dict[date, float]:
+def work(machine: Compared, case: Case) -> dict[date, float]:
     """Return for how many seconds its GPUs worked on each day, as this case takes what is not known.
 
     Low: all unknown time was work. High: none of it. Expected: the part of it that was work in the time that is
@@ -166,17 +166,17 @@ def work(machine: Machine, case: Case) -> dict[date, float]:
     return {day: _busy(machine, one) + part * one.unknown for day, one in machine.days.items()}
 
 
-def _busy(machine: Machine, one: Seconds) -> float:
+def _busy(machine: Compared, one: Seconds) -> float:
     return one.gpu if machine.read else one.gpu + one.used
 
 
-def _known_part(machine: Machine) -> float:
+def _known_part(machine: Compared) -> float:
     every = machine.all
     known = every.gpu + every.used + every.idle
     return _busy(machine, every) / known if known else 1.0
 
 
-def desktop_work(machines: Iterable[Machine], case: Case, gpus: int) -> dict[date, float]:
+def desktop_work(machines: Iterable[Compared], case: Case, gpus: int) -> dict[date, float]:
     """Return for how many seconds a desktop with so many GPUs works on each day to do the same."""
     found: dict[date, float] = {}
     for machine in machines:
@@ -349,7 +349,7 @@ class Own:
         return None if price is None else price.scaled(hours(self.gpu_time) * self.ratio)
 
 
-def clouds_of(rows: Sequence[Row]) -> tuple[list[Row], bool]:
+def clouds_of(rows: Sequence[Machine]) -> tuple[list[Machine], bool]:
     """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
     clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
     here = [row for row in rows if row["provider"] == HERE]

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from cloudgpu.core.events.lab_bodies import AlertRaised
+from cloudgpu.core.events.lab_lines import alert_raised
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.team.people import People, plain
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso
 
 SUBJECT = "alerts"  # of every line about an alert
 PERSONAL = ("warning", "lease", "ended")  # topics that are the owner's alone, where the owner has a receiver
@@ -168,10 +170,9 @@ def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...
 
 def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: datetime) -> Draft:
     """Return the line that raises it; two passes that find the same at once write it once."""
-    number = known.numbers.get(finding.key, 0) + 1
-    body = {
+    alert: AlertRaised = {
         "key": finding.key,
-        "number": number,
+        "number": known.numbers.get(finding.key, 0) + 1,
         "kind": finding.kind,
         "title": finding.title,
         "text": finding.text,
@@ -179,19 +180,7 @@ def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: 
         "urgent": finding.urgent,
         "to": sorted(receivers),
     }
-    return Draft(RAISED, SUBJECT, body, now, f"{RAISED}:{finding.key}:{number}")
-
-
-def cleared_line(news: News, now: datetime) -> Draft:
-    """Return the line that says that it fell back."""
-    key, number = news.id
-    return Draft(CLEARED, SUBJECT, {"key": key, "number": number}, now, f"{CLEARED}:{key}:{number}")
-
-
-def sent_line(receiver: str, news: Iterable[News], now: datetime) -> Draft:
-    """Return the line that says what this receiver has taken."""
-    ids = [list(one.id) for one in news]
-    return Draft(SENT, SUBJECT, {"receiver": receiver, "news": ids}, now, f"{SENT}:{receiver}:{iso(now)}:{ids[0]}")
+    return alert_raised(alert, now)
 
 
 def _raised(line: Event) -> News:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
-from typing import Any
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period
 from cloudgpu.core.values.times import duration_text, from_iso, minute
 
-Row = Mapping[str, Any]
 ENDED = "ended"
 TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", ENDED)
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
@@ -33,7 +32,7 @@ _DONE = {
 _VERB = {"stop": "stop", "park": "stop", "end": "down"}
 
 
-def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
+def machine_findings(rows: Iterable[Machine], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
     """Yield what is wrong with machines that are not proved gone.
 
     `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
@@ -55,7 +54,7 @@ def machine_findings(rows: Iterable[Row], asked_since: Mapping[str, datetime], n
             yield _unpriced(row)
 
 
-def ended_findings(rows: Iterable[Row], now: datetime) -> Iterator[Finding]:
+def ended_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
 
     Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
@@ -66,7 +65,7 @@ def ended_findings(rows: Iterable[Row], now: datetime) -> Iterator[Finding]:
             yield _ended(row, seen["at"])
 
 
-def _ended(row: Row, at: str) -> Finding:
+def _ended(row: Machine, at: str) -> Finding:
     name, over = row["name"], "ended" if row["ended"] else "stopped"
     why = row["reason"]
     asked = "No command and no pass had asked for it."
@@ -96,7 +95,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
     return since
 
 
-def leap(row: Row) -> tuple[Money, Money] | None:
+def leap(row: Machine) -> tuple[Money, Money] | None:
     """Return the last two prices per hour since the machine was last started, older first; None while it had one.
 
     None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
@@ -112,7 +111,7 @@ def leap(row: Row) -> tuple[Money, Money] | None:
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
 
 
-def price_leaps(rows: Iterable[Row], factor_of: Callable[[Row], Fraction]) -> Iterator[Finding]:
+def price_leaps(rows: Iterable[Machine], factor_of: Callable[[Machine], Fraction]) -> Iterator[Finding]:
     """Yield the prices of machines that moved to more than a factor times what they were, or to less than that part.
 
     `factor_of` returns a machine's factor: the same in every home, or two of them raise and clear it in turn.
@@ -157,12 +156,12 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
     )
 
 
-def place_of(row: Row) -> str:
+def place_of(row: Machine) -> str:
     """Return provider, zone (or region), type and market of a machine as one word."""
     return f"{row['provider']}/{row['zone'] or row['region']}/{row['instance_type']}/{row['market']}"
 
 
-def _endless(row: Row) -> Iterator[Finding]:
+def _endless(row: Machine) -> Iterator[Finding]:
     if row["expires"] is not None:
         return
     name = row["name"]
@@ -176,7 +175,7 @@ def _endless(row: Row) -> Iterator[Finding]:
     )
 
 
-def _overdue(row: Row) -> Iterator[Finding]:
+def _overdue(row: Machine) -> Iterator[Finding]:
     """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
     if row["renew_until"] is None or row["seen_at"] is None:
         return
@@ -194,10 +193,10 @@ def _overdue(row: Row) -> Iterator[Finding]:
     )
 
 
-def _unproved(row: Row, since: datetime, now: datetime) -> Iterator[Finding]:
+def _unproved(row: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
     if now - since <= PATIENCE:
         return
-    name, verb = row["name"], _VERB[row["asked"]]
+    name, verb = row["name"], _VERB[fact(row["asked"])]
     yield Finding(
         key=f"stop:{row['id']}",
         kind="stop not proved",
@@ -209,7 +208,7 @@ def _unproved(row: Row, since: datetime, now: datetime) -> Iterator[Finding]:
     )
 
 
-def _refused(row: Row) -> Finding:
+def _refused(row: Machine) -> Finding:
     """Tell of a machine that something protects from its end: only a person can lift that."""
     refused, name = row["refused"], row["name"]
     verb = "stopped" if refused["asked"] == "stop" else "ended"
@@ -224,7 +223,7 @@ def _refused(row: Row) -> Finding:
     )
 
 
-def _unpriced(row: Row) -> Finding:
+def _unpriced(row: Machine) -> Finding:
     return Finding(
         key=f"unpriced:{row['id']}",
         kind="price missing",
@@ -234,7 +233,7 @@ def _unpriced(row: Row) -> Finding:
     )
 
 
-def _unsettled(row: Row, now: datetime) -> Iterator[Finding]:
+def _unsettled(row: Machine, now: datetime) -> Iterator[Finding]:
     age = now - from_iso(row["intended_at"])
     if age <= PATIENCE:
         return
@@ -249,7 +248,7 @@ def _unsettled(row: Row, now: datetime) -> Iterator[Finding]:
     )
 
 
-def _facts(row: Row) -> dict[str, str]:
+def _facts(row: Machine) -> dict[str, str]:
     facts = {"machine": row["name"], "offer": place_of(row), "account": row["account"], "owner": row["owner"]}
     if row["price"] is not None:
         facts["price"] = _hourly(Money(row["price"]["nanos_per_hour"]))
@@ -297,8 +296,3 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
 def have(lines: Iterable[Event], month: str) -> frozenset[str]:
     """Return the receivers that have taken the report of a month."""
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
-
-
-def sent_line(month: str, receiver: str, now: datetime) -> Draft:
-    """Return the line that says that this receiver has taken it; one for each, however often it was sent."""
-    return Draft(SENT, SUBJECT, {"month": month, "receiver": receiver}, now, f"{SENT}:{month}:{receiver}")

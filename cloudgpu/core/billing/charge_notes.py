@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import TypedDict
 
 from cloudgpu.core.billing.charges import Charge
 from cloudgpu.core.billing.rules import RULES
 from cloudgpu.core.billing.usage import Resource, Segment
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import ChargeNote
 from cloudgpu.core.values.times import from_iso, iso
 
-Aside = dict[str, Any]
+Aside = ChargeNote
 CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
@@ -83,6 +85,15 @@ def _dated(text: str) -> datetime | None:
         return None
 
 
+class GapRecord(TypedDict):
+    """What a `TrafficGap` says, as documents have it."""
+
+    machine: str
+    name: str
+    since: str
+    until: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class TrafficGap:
     """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
@@ -92,7 +103,7 @@ class TrafficGap:
     since: str
     until: str | None
 
-    def value(self) -> dict[str, Any]:
+    def value(self) -> GapRecord:
         """Return it as a part of a JSON document."""
         return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
 
@@ -101,7 +112,7 @@ class TrafficGap:
         return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
 
 
-def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[TrafficGap]:
+def traffic_gaps(rows: Iterable[Machine]) -> list[TrafficGap]:
     """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
 
     Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
@@ -113,13 +124,13 @@ def traffic_gaps(rows: Iterable[Mapping[str, Any]]) -> list[TrafficGap]:
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
 
 
-def gaps_within(rows: Iterable[Mapping[str, Any]], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
+def gaps_within(rows: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:
     """Return the gaps that reach into a period; None: without that end."""
     begin, end = (None if moment is None else iso(moment) for moment in (since, until))
     found = (gap for gap in traffic_gaps(rows) if end is None or gap.since < end)
     return [gap for gap in found if begin is None or gap.until is None or gap.until > begin]
 
 
-def _counted_until(row: Mapping[str, Any]) -> str:
+def _counted_until(row: Machine) -> str:
     last = row.get("traffic")
     return str(last["until"] if last else row["launched_at"] or row["intended_at"])

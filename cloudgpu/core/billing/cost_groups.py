@@ -17,11 +17,11 @@ from cloudgpu.core.billing import charge_notes as aside
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.billing.usage import Resource, Use, use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-Row = Mapping[str, Any]
 _NO_NOTE = aside.empty()
 NO_TIME = timedelta(0)
 _MICROS_OF_SUMS = 4  # of the sums that a row keeps
@@ -54,7 +54,7 @@ class Tally:
     marks: str = ""
     _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, row: Row, charge: Charge, note: aside.Aside, *, again: bool = False) -> None:
+    def add(self, row: Machine, charge: Charge, note: aside.Aside, *, again: bool = False) -> None:
         """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
         sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
         counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
@@ -63,11 +63,11 @@ class Tally:
         if charge.unpriced_micros:
             self.unpriced[f"{row['name']} ({charge.use.resource})"] = None
 
-    def add_ended(self, row: Row, resource: str) -> None:
+    def add_ended(self, row: Machine, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
         self._add(row, resource, row["totals"][resource], row["aside"].get(resource, _NO_NOTE))
 
-    def _add(self, row: Row, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
+    def _add(self, row: Machine, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
         self.all_micros += micros
@@ -90,7 +90,7 @@ class Tally:
             self._failed.add(row["id"])
 
 
-def is_failed(row: Row) -> bool:
+def is_failed(row: Machine) -> bool:
     """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
     return bool(row.get("failed")) or row["attempt"] in ("refused", "void")
 
@@ -143,7 +143,7 @@ class Costs:
     total: Tally
 
 
-def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Costs:
+def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Costs:
     """Return what these rows (`View.bills`) cost as of `now`.
 
     `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
@@ -165,7 +165,7 @@ def costs(rows: Iterable[Row], ended: Iterable[Ended], now: datetime, asked: Ask
     return Costs({key: groups[key] for key in order}, total)
 
 
-def with_whole_names(rows: list[Row], by: By) -> list[Row]:
+def with_whole_names(rows: list[Machine], by: By) -> list[Machine]:
     """Return the rows with an owner or a project as launches said it, where what was read from tags is a part of it.
 
     So with what is kept by name, or was found without its launch. A tag that two may mean stays as it is.
@@ -173,15 +173,23 @@ def with_whole_names(rows: list[Row], by: By) -> list[Row]:
     if by not in (By.OWNER, By.PROJECT):
         return rows
     meant: dict[str, list[str]] = {}
-    for name in {str(row[by]) for row in rows if row[by]}:
+    for name in {tag for row in rows if (tag := _tag_of(row, by))}:
         meant.setdefault(tag_value(name), []).append(name)
     whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
     tagged = (row for row in rows if row["thing"] or not row.get("template"))
-    said = {row["id"]: whole[row[by]][0] for row in tagged if len(whole.get(row[by] or "", ())) == 1}
-    return [{**row, str(by): said[row["id"]]} if row["id"] in said else row for row in rows]
+    said = {row["id"]: whole[_tag_of(row, by)][0] for row in tagged if len(whole.get(_tag_of(row, by), ())) == 1}
+    return [_tagged(row, by, said[row["id"]]) if row["id"] in said else row for row in rows]
 
 
-def of_owner(rows: list[Row], ended: Iterable[Ended], owner: str) -> tuple[list[Row], list[Ended]]:
+def _tag_of(row: Machine, by: By) -> str:
+    return (row["owner"] if by is By.OWNER else row["project"]) or ""
+
+
+def _tagged(row: Machine, by: By, name: str) -> Machine:
+    return row | {"owner": name} if by is By.OWNER else row | {"project": name}
+
+
+def of_owner(rows: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
     """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
     whole = with_whole_names(rows, By.OWNER)
     theirs = [row for row in whole if row["owner"] and tag_value(row["owner"]) == tag_value(owner)]
@@ -194,12 +202,12 @@ class _Part:
     """A piece that is added up: a charge, or the resource whose totals are meant; `again`: its use was there before."""
 
     key: str
-    row: Row
+    row: Machine
     found: Charge | str
     again: bool = False
 
 
-def _parts(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
     if asked.by in CALENDAR:
         yield from _by_calendar(rows, ended, now, asked)
         return
@@ -212,7 +220,7 @@ def _parts(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked)
         yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
 
 
-def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
+def _key(by: By, row: Machine, resource: str, use: Use | None = None) -> str:
     """Return the group of a charge, or of a row's totals; empty where the row does not say."""
     if by is By.INSTANCE:
         return str(row["id"])
@@ -220,10 +228,11 @@ def _key(by: By, row: Row, resource: str, use: Use | None = None) -> str:
         return str(resource)
     if use is not None and by in (By.MARKET, By.PROVIDER):
         return str(use.market if by is By.MARKET else use.provider)
-    return str(row[by] or "")
+    plain: Mapping[str, Any] = row
+    return str(plain[by] or "")
 
 
-def _by_calendar(rows: list[Row], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
     known = {row["id"]: row for row in rows}
     gone = ((known[subject], use) for subject, use in ended)
     for row, data in chain(gone, ((one, use) for one in rows for use in one["uses"])):
@@ -246,7 +255,7 @@ def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge
             yield iso(one.begin), piece
 
 
-def billed_within(rows: Sequence[Row], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
+def billed_within(rows: Sequence[Machine], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
     """Return for how long each machine was billed within the period, by the id of its row."""
     found = {row["id"]: NO_TIME for row in rows}
     if asked.from_totals:
@@ -270,7 +279,7 @@ def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
     return max(NO_TIME, end - begin)
 
 
-def kept_within(rows: Sequence[Row], asked: Asked, now: datetime) -> timedelta:
+def kept_within(rows: Sequence[Machine], asked: Asked, now: datetime) -> timedelta:
     """Return how long a desktop would have stood there: since the period's begin or the first launch."""
     first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
     begin = first if asked.since is None else max(first, asked.since)

@@ -16,10 +16,10 @@ from cloudgpu.core.billing.granularity import EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import Strand, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.periods import periods
 
-Row = Mapping[str, Any]
 Ended = tuple[str, Mapping[str, Any]]
 PARTS = EXACT // HOUR
 _AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
@@ -69,7 +69,7 @@ class Laid(NamedTuple):
     course: Course
 
 
-def lay(rows: Iterable[Row], ended: Iterable[Ended], now: datetime) -> list[Laid]:
+def lay(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[Laid]:
     """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
     moment = micros_of(now)
     gone = [Laid(subject, use["resource"], laid_out(use, moment)) for subject, use in ended]
@@ -77,7 +77,7 @@ def lay(rows: Iterable[Row], ended: Iterable[Ended], now: datetime) -> list[Laid
 
 
 def daily(
-    rows: Iterable[Row],
+    rows: Iterable[Machine],
     ended: Iterable[Ended],
     now: datetime,
     zone: tzinfo,
@@ -94,7 +94,7 @@ def daily(
 
 
 def daily_of(
-    rows: Iterable[Row], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
+    rows: Iterable[Machine], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
 ) -> Daily:
     """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
     known = {row["id"]: row for row in with_whole_names(list(rows), By.PROJECT)}
@@ -113,7 +113,8 @@ def daily_of(
 def laid_out(use: Mapping[str, Any], now: int) -> Course:
     """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
     segments, resource, market = use["segments"], use["resource"], use["market"]
-    odd = not segments or resource == "traffic" or use["maybe_until"] or use["reason"] == "interrupted"
+    odd = not segments or resource == "traffic" or use["reason"] == "interrupted"
+    odd = odd or use["maybe_until"] or use.get("maybe_since")
     if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):
         return course(use_from_json(use), now)
     begin = _stamp(use["begin"])

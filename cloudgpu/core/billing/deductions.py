@@ -12,17 +12,17 @@ from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spe
 from cloudgpu.core.billing.sustained_use import Discount, may_count, sustained_use
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-Row = Mapping[str, Any]
 Use = Mapping[str, Any]
 Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
 
 
 def after_credits(
     given: Sequence[Credit],
-    rows: Sequence[Row],
+    rows: Sequence[Machine],
     ended: Ended,
     now: datetime,
     since: datetime | None = None,
@@ -43,7 +43,7 @@ def after_credits(
 
 
 def _spent(
-    rows: Sequence[Row], ended: Iterable[tuple[str, Use]], now: datetime, until: datetime | None
+    rows: Sequence[Machine], ended: Iterable[tuple[str, Use]], now: datetime, until: datetime | None
 ) -> Iterator[Spent]:
     """Yield what each account spent on each day of UTC, before `until`."""
     known = {row["id"]: row for row in rows}
@@ -59,12 +59,12 @@ def _spent(
         yield Spent(provider, account, at, money(amount))
 
 
-def _running(rows: Iterable[Row]) -> Iterator[tuple[Row, Use]]:
+def _running(rows: Iterable[Machine]) -> Iterator[tuple[Machine, Use]]:
     return ((row, use) for row in rows for use in row["uses"])
 
 
 def sustained(
-    rows: Sequence[Row], ended: Ended, now: datetime, since: datetime | None = None, until: datetime | None = None
+    rows: Sequence[Machine], ended: Ended, now: datetime, since: datetime | None = None, until: datetime | None = None
 ) -> list[Discount]:
     """Return the sustained use discounts of every month of UTC that lies whole in [`since`, `until`), or up to now.
 
@@ -76,7 +76,7 @@ def sustained(
         return []
     first = max(filter(None, (min(began), since)))
     known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
-    there = [{**row, "uses": [use for use in row["uses"] if may_count(use)]} for row in rows]
+    there = [row | {"uses": [use for use in row["uses"] if may_count(use)]} for row in rows]
     found: list[Discount] = []
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now

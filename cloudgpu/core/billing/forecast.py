@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.usage import Resource, Use, use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-Row = Mapping[str, Any]
 HOUR = timedelta(hours=1)
 
 
@@ -60,7 +59,7 @@ class More:
 class Running:
     """A use that is billed still, with its last price alone, and its row; `paid`: up to when it is billed already."""
 
-    row: Row
+    row: Machine
     use: Use
     paid: datetime
     known: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
@@ -79,7 +78,7 @@ class Running:
         return self.known[until]
 
 
-def running(rows: Iterable[Row], now: datetime) -> list[Running]:
+def running(rows: Iterable[Machine], now: datetime) -> list[Running]:
     """Return every use in these rows (`View.bills`) that is billed still."""
     found = ((row, use_from_json(use)) for row in rows for use in row["uses"] if use["end"] is None)
     return [

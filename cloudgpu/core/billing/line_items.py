@@ -9,8 +9,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
-from cloudgpu.core.billing.totals import Billed, Row
+from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.billing.usage import Resource, Segment, Use
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 
@@ -29,7 +30,7 @@ class Item:
     may grow.
     """
 
-    row: Row
+    row: Machine
     begin: datetime
     end: datetime
     charge: Charge
@@ -98,7 +99,7 @@ def _midnight(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _item(row: Row, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
+def _item(row: Machine, found: Charge, begin: datetime, end: datetime, amount: Money, now: datetime) -> Item:
     use = found.use
     free = bool(use.segments) and not found.high
     until = end if use.resource is Resource.TRAFFIC else begin + found.micros * _MICRO

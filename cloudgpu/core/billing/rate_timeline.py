@@ -31,16 +31,18 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
 
 def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
     """Return what a use (as JSON) costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
-    segments, market, resource = use["segments"], use["market"], use["resource"]
-    plain = len(segments) == 1 and not use["reason"] and not use["maybe_until"] and resource != "traffic"
-    if not plain or use.get("continues") or (market == "spot" and resource == "instance"):
+    if not is_plain(use) or use.get("maybe_since"):
         return rated(use_from_json(use), now)
-    rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
-    begin = stamp(use["begin"])
+    rule = rule_of(use["provider"], use["market"], use["resource"], use.get("licence", ""))
+    begin, nanos = stamp(use["begin"]), use["quantity"] * use["segments"][0]["nanos"]
     run = (now if use["end"] is None else stamp(use["end"])) - begin
-    return strands(
-        begin, begin + rule.longest(max(0, run), taken=False), use["quantity"] * segments[0]["nanos"], use["per"], rule
-    )
+    return strands(begin, begin + rule.longest(max(0, run), taken=False), nanos, use["per"], rule)
+
+
+def is_plain(use: Mapping[str, Any]) -> bool:
+    """Say whether a use (as JSON) is billed at one price, as long as its rule says, from its begin to its end."""
+    plain = len(use["segments"]) == 1 and not use["reason"] and not use["maybe_until"] and not use.get("continues")
+    return plain and use["resource"] != "traffic" and (use["market"] != "spot" or use["resource"] != "instance")
 
 
 def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Strand]:

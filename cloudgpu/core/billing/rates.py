@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.model.offers import Basis
+from cloudgpu.core.model.records import RateRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -40,14 +40,14 @@ class Rate:
             return None
         return Money(self.price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
 
-    def terms(self) -> dict[str, Any]:
+    def terms(self) -> RateRecord:
         """Return the price as a ledger line carries it; how much there is of the thing stands elsewhere in the line."""
         return {
             "per": str(self.per),
             "nanos": None if self.price is None else self.price.nanos,
             "source": self.source,
-            "as_of": self.as_of and iso(self.as_of),
-            "basis": self.basis and str(self.basis),
+            "as_of": None if self.as_of is None else iso(self.as_of),
+            "basis": None if self.basis is None else str(self.basis),
             "why_at_most": self.why_at_most,
             "by_size": self.by_size,
         }

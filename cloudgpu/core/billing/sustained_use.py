@@ -10,8 +10,9 @@ from fractions import Fraction
 from typing import Any
 
 from cloudgpu.core.billing.granularity import EXACT, PARTS, micros_of, pieces, stamp
-from cloudgpu.core.billing.totals import Billed, Row
+from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
@@ -73,7 +74,7 @@ def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us:
     return Money(round(Fraction(exact, EXACT))) if exact else None
 
 
-def _pool(row: Row) -> tuple[str, str, str]:
+def _pool(row: Machine) -> tuple[str, str, str]:
     gpus = sorted({gpu["name"] for gpu in row.get("accelerators") or () if isinstance(gpu, dict)})
     return row.get("account") or "", row.get("region") or "", " and ".join(["N1", *gpus])
 

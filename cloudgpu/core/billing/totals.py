@@ -9,21 +9,20 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge, money, total
 from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Billed:
     """A charge and the row of the machine, or of the thing kept by name, that it is for."""
 
-    row: Row
+    row: Machine
     charge: Charge
 
 
 def billed(
-    rows: Iterable[Row],
+    rows: Iterable[Machine],
     ended: Iterable[tuple[str, Mapping[str, Any]]],
     now: datetime,
     *,
@@ -42,7 +41,7 @@ def billed(
             yield Billed(row, found)
 
 
-def spent(row: Row, now: datetime) -> Money:
+def spent(row: Machine, now: datetime) -> Money:
     """Return what it has cost up to `now` with all that is paid beside it, if what ran at the last look still runs.
 
     What has no price is not in it: `unpriced` says so.

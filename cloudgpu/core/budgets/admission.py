@@ -6,26 +6,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from cloudgpu.core.billing.charges import EXACT, micros_of, money
 from cloudgpu.core.billing.rate_timeline import Strand, amount, billed_strands, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promised
-from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.model.machine import BudgetSubject, Machine, volumes_there
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import Period, period, periods
 
-Row = Mapping[str, Any]
 Use = Mapping[str, Any]
+Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
 _EVER = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
 class Account:
-    """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines."""
+    """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines.
+
+    `settled` is what ended uses have cost at most of which the rows have the sums, in exact parts: of a total one.
+    """
 
     budget: Budget
+    settled: int = 0
     spent: list[Strand] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
     unpriced: list[str] = field(default_factory=list)
@@ -91,13 +95,13 @@ class Admission:
 class Asking:
     """Something that is wanted from `now` on, held against the accounts of every budget that covers it."""
 
-    wanted: Row
+    wanted: BudgetSubject
     accounts: tuple[Account, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
 
-    def admission(self, wanted: Row | None = None) -> Admission:
+    def admission(self, wanted: BudgetSubject | None = None) -> Admission:
         """Return what the budgets say of it, or of `wanted` in its stead."""
         row = self.wanted if wanted is None else wanted
         found = promised(row, micros_of(self.now), self.prices, self.volumes)
@@ -106,33 +110,36 @@ class Asking:
 
 def asking(
     budgets: Iterable[Budget],
-    wanted: Row,
-    rows: Sequence[Row],
-    ended: Callable[[datetime | None], Iterable[tuple[str, Use]]],
+    wanted: BudgetSubject,
+    rows: Sequence[BudgetSubject],
+    ended: Ended,
     prices: Prices,
     now: datetime,
+    unpriced: Ended | None = None,
 ) -> Asking:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already.
 
     `rows` are all rows (`View.bills`); one with the id of what is wanted is what it replaces: its past counts, its
-    future does not. `ended` gives the ended uses since a time (`View.uses`), None: all. It is not called where no
-    budget covers what is wanted.
+    future does not. `ended` gives the ended uses since a time (`View.uses`), None: all; `unpriced` those that have no
+    price. Where it is given, `rows` are whole, and total budgets take their sums instead of every ended use. Neither is
+    called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
     volumes = volumes_there(rows)
-    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"])
+    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"], unpriced=unpriced)
     return Asking(wanted, found, volumes, prices, now)
 
 
 def accounts(
     budgets: Sequence[Budget],
-    rows: Sequence[Row],
-    ended: Callable[[datetime | None], Iterable[tuple[str, Use]]],
+    rows: Sequence[BudgetSubject],
+    ended: Ended,
     prices: Prices,
     now: datetime,
     volumes: frozenset[tuple[str, str]],
     *,
     without: str | None = None,
+    unpriced: Ended | None = None,
 ) -> tuple[Account, ...]:
     """Return what each budget carries; the future of the row with the id `without` is left out."""
     found = tuple(Account(budget) for budget in budgets)
@@ -147,9 +154,25 @@ def accounts(
         covering[row["id"]] = covered
         _take(covered, row, micros, prices, volumes, ahead=row["id"] != without)
     names = {row["id"]: row["name"] for row in rows}
-    for subject, use in ended(earliest(budgets, now)):
-        _bill(covering.get(subject, ()), use, micros, prices, names.get(subject, subject))
+    summed = [one for one in found if unpriced is not None and one.budget.span.kind == "total"]
+    for row in rows if summed else ():
+        _settle([one for one in covering.get(row["id"], ()) if one in summed], row)
+    folded = [one for one in found if one not in summed]
+    for wished, uses in (
+        (folded, ended(earliest([one.budget for one in folded], now)) if folded else ()),
+        (summed, unpriced(None) if summed and unpriced else ()),
+    ):
+        for subject, use in uses:
+            covered = [one for one in covering.get(subject, ()) if one in wished]
+            _bill(covered, use, micros, prices, names.get(subject, subject))
     return found
+
+
+def _settle(covered: Sequence[Account], row: BudgetSubject) -> None:
+    """Take what the ended uses of a row with a price have cost at most: those without one are in no sum of it."""
+    totals = cast("Machine", row)["totals"]
+    for account in covered:
+        account.settled += sum(one[2] for one in totals.values())
 
 
 def earliest(budgets: Iterable[Budget], now: datetime) -> datetime | None:
@@ -169,7 +192,13 @@ def current(budget: Budget, now: datetime) -> Period | None:
 
 
 def _take(
-    covered: Sequence[Account], row: Row, now: int, prices: Prices, volumes: frozenset[tuple[str, str]], *, ahead: bool
+    covered: Sequence[Account],
+    row: BudgetSubject,
+    now: int,
+    prices: Prices,
+    volumes: frozenset[tuple[str, str]],
+    *,
+    ahead: bool,
 ) -> None:
     """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
     for use in row["uses"]:
@@ -209,11 +238,11 @@ def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
     return {**use, "per": per, "segments": [segment]}, why
 
 
-def _assumed(row: Row, items: Iterable[Promise]) -> dict[str, None]:
+def _assumed(row: BudgetSubject, items: Iterable[Promise]) -> dict[str, None]:
     return dict.fromkeys(f"{row['name']}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, row: Row, wanted: Promised, now: datetime) -> Verdict:
+def _verdict(account: Account, row: BudgetSubject, wanted: Promised, now: datetime) -> Verdict:
     unpriced = [*account.unpriced, *([row["name"]] if wanted.unpriced else [])]
     assumed = account.assumed | _assumed(row, wanted.items)
     free = not wanted.unpriced and not any(one.nanos for one in wanted.items)
@@ -256,7 +285,7 @@ def _share(
     """
     begin, end = micros_of(within.begin), micros_of(within.end)
     ahead = horizon or end
-    spent = amount(account.spent, begin, _EVER if endless else end)
+    spent = account.settled + amount(account.spent, begin, _EVER if endless else end)
     running = sum(amount(one.strands(now, ahead), begin, end) for one in account.promises)
     more = sum(amount(one.strands(now, ahead), begin, end) for one in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT

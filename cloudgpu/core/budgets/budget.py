@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.core.events.log import BUDGET_OVERRIDDEN, BUDGET_REMOVED, BUDGET_SET, Draft, Event
+from cloudgpu.core.events.lab_bodies import BudgetSet, PaidInRecord, ScopeRecord
+from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
+from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.core.values.times import iso
 
 SUBJECT = "budgets"  # of every line about a budget
-Row = Mapping[str, Any]
 
 
 class Action(StrEnum):
@@ -56,7 +56,7 @@ class Scope:
     account: str | None = None
     instance: str | None = None
 
-    def covers(self, row: Row) -> bool:
+    def covers(self, row: BudgetSubject) -> bool:
         """Say whether a machine or a kept thing is meant. What was read from tags is compared as a tag can say it."""
         if self.instance is not None and (row.get("thing") or self.instance not in (row["name"], row.get("id"))):
             return False
@@ -70,6 +70,16 @@ class Scope:
     def spans(self, provider: str, account: str) -> bool:
         """Say whether machines of this account can be meant."""
         return self.provider in (None, provider) and self.account in (None, account)
+
+    def body(self) -> ScopeRecord:
+        """Return it as a ledger line carries it."""
+        return {
+            "project": self.project,
+            "provider": self.provider,
+            "owner": self.owner,
+            "account": self.account,
+            "instance": self.instance,
+        }
 
     @property
     def text(self) -> str:
@@ -93,11 +103,16 @@ class PaidIn:
         """The limit in US dollars, rounded half-even to a nano-dollar."""
         return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANO))
 
-    def body(self) -> dict[str, str]:
+    def body(self) -> PaidInRecord:
         """Return it as a ledger line carries it."""
         one = self.currency
-        rate = {"per_usd": f"{one.per_usd:f}", "as_of": one.as_of.isoformat(), "source": one.source}
-        return {"amount": f"{self.amount:f}", "code": one.code} | rate
+        return {
+            "amount": f"{self.amount:f}",
+            "code": one.code,
+            "per_usd": f"{one.per_usd:f}",
+            "as_of": one.as_of.isoformat(),
+            "source": one.source,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +141,14 @@ class Budget:
         """Whether what it does not carry is refused. What it would stop, it does not let begin."""
         return bool(self.actions & {Action.REFUSE, Action.STOP})
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> BudgetSet:
         """Return it as a ledger line carries it."""
         return {
             "name": self.name,
             "nanos": self.limit.nanos,
-            "paid_in": self.paid_in and self.paid_in.body(),
+            "paid_in": None if self.paid_in is None else self.paid_in.body(),
             "period": {"kind": self.span.kind, "days": self.span.days},
-            "scope": asdict(self.scope),
+            "scope": self.scope.body(),
             "thresholds": list(self.thresholds),
             "forecast": self.forecast,
             "actions": sorted(self.actions),
@@ -142,7 +157,7 @@ class Budget:
         }
 
 
-def budget_from(body: Row, zone_of: Callable[[str], tzinfo]) -> Budget:
+def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Budget:
     """Return the budget whose `body()` this is."""
     return Budget(
         name=body["name"],
@@ -159,7 +174,7 @@ def budget_from(body: Row, zone_of: Callable[[str], tzinfo]) -> Budget:
     )
 
 
-def _paid_in(body: Row) -> PaidIn:
+def _paid_in(body: Mapping[str, Any]) -> PaidIn:
     day = date.fromisoformat(body["as_of"])
     return PaidIn(Decimal(body["amount"]), Currency(body["code"], Decimal(body["per_usd"]), day, body["source"]))
 
@@ -173,20 +188,3 @@ def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict
         elif line.kind == BUDGET_REMOVED:
             found.pop(line.body["name"], None)
     return found
-
-
-def set_line(budget: Budget, now: datetime, after: int) -> Draft:
-    """Return the line that sets a budget; `after` is the ledger's last line, so that it is a line of its own."""
-    return Draft(BUDGET_SET, SUBJECT, budget.body(), now, f"{BUDGET_SET}:{budget.name}:{after}")
-
-
-def removed_line(name: str, now: datetime, after: int) -> Draft:
-    """Return the line that removes one."""
-    return Draft(BUDGET_REMOVED, SUBJECT, {"name": name}, now, f"{BUDGET_REMOVED}:{name}:{after}")
-
-
-def overridden_line(row: Row, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str) -> Draft:
-    """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
-    over = [{"name": name, "nanos": amount.nanos} for name, amount in passed]
-    body = {"machine": row["id"], "name": row["name"], "reason": reason, "passed": over, "host": host}
-    return Draft(BUDGET_OVERRIDDEN, SUBJECT, body, now, f"{BUDGET_OVERRIDDEN}:{row['id']}:{iso(now)}")

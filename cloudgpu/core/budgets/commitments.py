@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import stamp
 from cloudgpu.core.billing.rate_timeline import Strand, rule_of, strands
 from cloudgpu.core.billing.rules import Rule
-from cloudgpu.core.model.machine import account_key
+from cloudgpu.core.model.machine import BudgetSubject, account_key, fact
+from cloudgpu.core.model.records import AttachedCost, Retained
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR
 
-Row = Mapping[str, Any]
 OVERDUE = HOUR  # microseconds that a machine is counted on which should have ended, and has not
 _RESTS = ("stopped", "deallocated")
 
@@ -36,7 +36,7 @@ class Prices:
     renew-until what nothing else ends.
     """
 
-    compute: Callable[[Row], int | None]
+    compute: Callable[[BudgetSubject], int | None]
     beside: Callable[[str, str, str, str], Counted]
     today: bool = False
     passes: bool = True
@@ -74,7 +74,7 @@ class Promised:
 _NOTHING = Promised()
 
 
-def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
+def promised(row: BudgetSubject, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
     """Return what goes on costing of a machine or a kept thing.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
@@ -96,36 +96,36 @@ def promised(row: Row, now: int, prices: Prices, volumes: Iterable[tuple[str, st
     ]
     nanos = compute_nanos(row, prices) if runs else None
     compute = [] if nanos is None else [_compute(row, until, nanos)]
-    sent = stamp(row["intended_at"]) if row["attempt"] == "open" and row.get("intended_at") else None
+    sent = stamp(row["intended_at"]) if row["attempt"] == "open" and row["intended_at"] else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
     return Promised((*own, *kept), unpriced=runs and nanos is None)
 
 
-def runs_on(row: Row) -> bool:
+def runs_on(row: BudgetSubject) -> bool:
     """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
     return not (row["state"] in _RESTS and not row["billed"] and row["asked"] != "start" and row["attempt"] != "open")
 
 
-def is_left_alone(row: Row, prices: Prices) -> bool:
+def is_left_alone(row: BudgetSubject, prices: Prices) -> bool:
     """Say whether only a pass would end this machine, and none are made."""
     found = guards_of(row)
     return found is not None and found.only_passes and not prices.passes
 
 
-def compute_nanos(row: Row, prices: Prices) -> int | None:
+def compute_nanos(row: BudgetSubject, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = row["price"] and row["price"]["nanos_per_hour"]
     if row["market"] != "spot" or (prices.today and price is not None):
         return price if price is not None else prices.compute(row)
     if row.get("max_price"):
-        return int(row["max_price"])
-    listed = row.get("on_demand") and row["on_demand"]["nanos_per_hour"]
+        return int(fact(row["max_price"]))
+    listed = row["on_demand"] and row["on_demand"]["nanos_per_hour"]
     if listed is None:
         listed = prices.compute(row)
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _until(row: Row, now: int, prices: Prices) -> int | None:
+def _until(row: BudgetSubject, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
     if row["renew_until"] is None or is_left_alone(row, prices):
         return None
@@ -133,7 +133,7 @@ def _until(row: Row, now: int, prices: Prices) -> int | None:
     return until if until > now else now + OVERDUE * bool(row["billed"] or row["state"] == "unknown")
 
 
-def _compute(row: Row, until: int | None, nanos: int) -> Promise:
+def _compute(row: BudgetSubject, until: int | None, nanos: int) -> Promise:
     """Return the promise of the machine itself: what is started there is billed whole."""
     rule = rule_of(row["provider"] or "", row["market"] or "on_demand", "instance", row.get("licence") or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
@@ -141,41 +141,42 @@ def _compute(row: Row, until: int | None, nanos: int) -> Promise:
     return Promise(str(row["instance_type"]), end, nanos, "hour", rule)
 
 
-def _stands_for_itself(row: Row, entry: Row, volumes: Iterable[tuple[str, str]]) -> bool:
+def _stands_for_itself(row: BudgetSubject, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
-    volume = (row.get("setup") or {}).get("volume") if entry.get("named") else None
+    volume = row["setup"]["volume"] if row["setup"] and entry.get("named") else None
     return volume is not None and (account_key(row), volume["name"]) in volumes
 
 
-def _of_beside(row: Row, entry: Row, until: int | None, prices: Prices) -> Promise:
+def _of_beside(row: BudgetSubject, entry: AttachedCost, until: int | None, prices: Prices) -> Promise:
     end = None if entry["kept"] else until
     resource, quantity = entry.get("resource", "disk"), entry.get("quantity", 1)
     if entry.get("nanos") is None and entry.get("nanos_per_month") is not None:  # a line of an earlier version
-        return _priced(row, entry["what"], end, resource, Counted(entry["nanos_per_month"], "month", ""), 1)
+        return _priced(row, entry["what"], end, resource, Counted(fact(entry["nanos_per_month"]), "month", ""), 1)
     found = _price(row, entry, row["region"], resource, prices)
     return _priced(row, entry["what"], end, resource, found, quantity)
 
 
-def _of_kept(row: Row, entry: Row, prices: Prices) -> Promise:
+def _of_kept(row: BudgetSubject, entry: Retained, prices: Prices) -> Promise:
     resource = "disk" if entry["kind"] == "volume" else entry["kind"]
     what = f"{entry['kind']} of {entry['size_gb']} GB"
     if entry.get("nanos") is None and entry.get("nanos_per_month") is not None:
-        return _priced(row, what, None, resource, Counted(entry["nanos_per_month"], "month", ""), 1)
+        return _priced(row, what, None, resource, Counted(fact(entry["nanos_per_month"]), "month", ""), 1)
     found = _price(row, entry, entry["region"], resource, prices)
     quantity = entry["size_gb"] if entry.get("by_size", True) or found.why else 1
     return _priced(row, what, None, resource, found, quantity)
 
 
-def _price(row: Row, entry: Row, region: str, resource: str, prices: Prices) -> Counted:
+def _price(row: BudgetSubject, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
-    if entry.get("nanos") is not None and not entry.get("why_at_most"):
-        return Counted(entry["nanos"], entry.get("per") or "month", "")
+    nanos = entry.get("nanos")
+    if nanos is not None and not entry.get("why_at_most"):
+        return Counted(nanos, entry.get("per") or "month", "")
     found = prices.beside(row["provider"], region, entry.get("stored_as") or "", resource)
-    if entry.get("nanos") is not None and not found.why:
-        return Counted(entry["nanos"], entry.get("per") or "month", "")
+    if nanos is not None and not found.why:
+        return Counted(nanos, entry.get("per") or "month", "")
     return found
 
 
-def _priced(row: Row, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Promise:
+def _priced(row: BudgetSubject, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Promise:
     rule = rule_of(row["provider"] or "", row["market"] or "on_demand", resource)
     return Promise(what, until, price.nanos * quantity, price.per, rule, price.why)

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from cloudgpu.core.budgets.admission import Asking
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.records import PriceRecord
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -29,7 +30,7 @@ def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
     to every earlier one, so it is found by halving.
     """
-    wished = from_iso(ask.wanted["renew_until"])
+    wished = from_iso(fact(ask.wanted["renew_until"]))
     low = 0 if least is None or least <= ask.now else -((ask.now - least) // MINUTE)
     high = -((ask.now - wished) // MINUTE)
 
@@ -55,8 +56,8 @@ def affordable(ask: Asking) -> Money | None:
     low, high = 1, 1 + (compute_nanos(ask.wanted, ask.prices) or 0) // step
 
     def fits(steps: int) -> bool:
-        price = {"nanos_per_hour": steps * step}
-        cheaper = {**ask.wanted, "market": "on_demand", "price": price}
+        price: PriceRecord = {"nanos_per_hour": steps * step, "source": "", "as_of": "", "basis": ""}
+        cheaper = ask.wanted | {"market": "on_demand", "price": price}
         return not ask.admission(cheaper).refusals
 
     if not fits(1):
@@ -67,7 +68,6 @@ def affordable(ask: Asking) -> Money | None:
     return Money(low * step)
 
 
-Row = Mapping[str, Any]
 WARNINGS = 2  # that a held machine gets before its budget stops it
 
 
@@ -91,7 +91,9 @@ class Stop:
     why: str
 
 
-def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[str, int], now: datetime) -> list[Stop]:
+def stops(
+    standings: Sequence[Standing], rows: Iterable[Machine], warned: Mapping[str, int], now: datetime
+) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
 
     A machine that cannot be stopped is parked, and terminated where it cannot be parked either. A held one is warned
@@ -109,11 +111,11 @@ def stops(standings: Sequence[Standing], rows: Iterable[Row], warned: Mapping[st
     return found
 
 
-def _stop(row: Row, over: Standing, warned: int, now: datetime) -> Stop:
+def _stop(row: Machine, over: Standing, warned: int, now: datetime) -> Stop:
     held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
     end = Do(gentlest(row))
     do = Do.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
-    why += f"; held until {row['hold_until'][:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += f"; held until {fact(row['hold_until'])[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
     return Stop(row["id"], row["name"], over.budget.name, do, why)

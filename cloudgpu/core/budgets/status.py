@@ -63,7 +63,7 @@ def standing(counted: Account, today: Account, now: datetime) -> Standing:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, micros_of(now)
     period = current(budget, now)
-    spent = amount(counted.spent, micros_of(period.begin) if period else 0, _end(budget, period))
+    spent = counted.settled + amount(counted.spent, micros_of(period.begin) if period else 0, _end(budget, period))
     burn = _burn(today, micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
     return Standing(

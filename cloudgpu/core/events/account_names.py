@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.model.machine import Row, stays
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.machine import Machine, stays
 
 SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
@@ -81,16 +79,6 @@ def _moved(known: dict[str, str], old: str, new: str) -> dict[str, str]:
     return {name: now for name, now in moved.items() if name not in (now, new)}
 
 
-def renaming(account: str, region: str | None, new: str, rows: Iterable[Row], host: str, now: datetime) -> Draft:
-    """Return the line that an account, or the host `region` of it, is called `new` from now on.
-
-    `rows` are what the ledger knows of it; `host` is where that was typed.
-    """
-    identities = sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
-    body = {"account": account, "region": region, "new": new, "identities": identities, "why": "asked", "host": host}
-    return Draft(RENAMED, SUBJECT, body, now, f"renamed:{account}:{region}:{new}:{iso(now)}")
-
-
 def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
     """Return when `who` retired each account, by its name there, as ledger time; `lines` are those of `SUBJECT`.
 
@@ -105,14 +93,7 @@ def retired_at(lines: Iterable[Event]) -> dict[str, str]:
     return {one: line.occurred_at for line in lines if line.kind == FORGOTTEN for one in line.body["identities"]}
 
 
-def forgetting(account: str, provider: str, rows: Iterable[Row], host: str, now: datetime) -> Draft:
-    """Return the line that retires an account; `rows` are what the ledger knows of it."""
-    identities = sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
-    body = {"account": account, "provider": provider, "identities": identities, "why": "asked", "host": host}
-    return Draft(FORGOTTEN, SUBJECT, body, now, f"forgotten:{account}:{iso(now)}")
-
-
-def may_cost(row: Row) -> str | None:
+def may_cost(row: Machine) -> str | None:
     """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
     if row["thing"]:
         return None if row["ended"] else f"{row['name'] or row['id']} ({row['state']}) is kept"
@@ -121,12 +102,12 @@ def may_cost(row: Row) -> str | None:
     return f"of {row['name']} a disk or an image is kept" if stays(row) else None
 
 
-def is_unknown(row: Row) -> bool:
+def is_unknown(row: Machine) -> bool:
     """Say whether nobody knows if the machine of this row is there."""
     return not row["thing"] and row["ended"] is None and (row["attempt"] == "open" or row["state"] == "unknown")
 
 
-def _state(row: dict[str, Any] | Row) -> str:
+def _state(row: dict[str, Any] | Machine) -> str:
     if row["attempt"] == "open":
         return "is an unfinished launch: whether it made a machine is not known"
     return "is not known to have ended" if row["state"] == "unknown" else f"is {row['state']}"

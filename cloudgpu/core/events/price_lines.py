@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from cloudgpu.core.events.log import OWN, PROVIDER, Draft
-from cloudgpu.core.model.offers import Basis, Market, Price, price_to_json
+from cloudgpu.core.events.log import PROVIDER, Draft
+from cloudgpu.core.events.observed_lines import price_changed, price_observed
+from cloudgpu.core.model.machine import Machine, PriceSubject
+from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.times import from_iso, iso
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Priced:
     metered: Mapping[str, Price] = field(default_factory=dict)
 
 
-def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
+def lines_of(priced: Priced, rows: Sequence[Machine], now: datetime) -> list[Draft]:
     """Return the lines of the prices that are news of these machines."""
     drafts: list[Draft] = []
     for row in rows:
@@ -42,20 +41,20 @@ def lines_of(priced: Priced, rows: Sequence[Row], now: datetime) -> list[Draft]:
     return drafts
 
 
-def pins(row: Row, history: Sequence[Price]) -> list[Draft]:
+def pins(row: PriceSubject, history: Sequence[Price]) -> list[Draft]:
     """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
-    last = row["price"] or {}
-    nanos, known, drafts = last.get("nanos_per_hour"), last.get("as_of", ""), []
+    last, drafts = row["price"], []
+    nanos, known = (last["nanos_per_hour"], last["as_of"]) if last else (None, "")
     for price in history:
         at = max(iso(price.as_of), row["intended_at"])
         if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row["ended"] and at > row["ended"]):
             continue
         nanos = price.per_hour.nanos
-        drafts.append(price_line(row["id"], {"price": price_to_json(price)}, from_iso(at), PROVIDER))
+        drafts.append(price_observed(row["id"], price, from_iso(at), clock=PROVIDER))
     return drafts
 
 
-def _is_another(row: Row, price: Price) -> bool:
+def _is_another(row: Machine, price: Price) -> bool:
     """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
     last = row["price"]
     if last is None:
@@ -65,15 +64,6 @@ def _is_another(row: Row, price: Price) -> bool:
     return bool(price.per_hour.nanos != last["nanos_per_hour"])
 
 
-def _changed(row: Row, price: Price, since: str | None, now: datetime) -> Draft:
-    """Return the line of a price that holds now; perhaps since `since`, None where it does from now on."""
-    body: dict[str, Any] = {"price": price_to_json(price), "maybe_from": since}
-    if row["market"] == Market.ON_DEMAND:
-        body["on_demand"] = body["price"]
-    return price_line(row["id"], body, now, OWN)
-
-
-def price_line(machine: str, body: Mapping[str, Any], at: datetime, clock: str) -> Draft:
-    """Return the line of one price of a machine, as the body has it, from `at` on by this clock."""
-    # Its own date is part of what makes it one: of two that changed before the launch, the later one holds.
-    return Draft("price_observed", machine, body, at, f"price:{machine}:{iso(at)}:{body['price']['as_of']}", clock)
+def _changed(row: Machine, price: Price, since: str | None, now: datetime) -> Draft:
+    on_demand = price if row["market"] == Market.ON_DEMAND else None
+    return price_changed(row["id"], price, since, now, on_demand=on_demand)

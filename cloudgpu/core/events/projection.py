@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from cloudgpu.core.billing import charge_notes as aside
 from cloudgpu.core.events import annotations as told
 from cloudgpu.core.events import metering
 from cloudgpu.core.events.log import Draft, Line, Said
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
 
 Row = dict[str, Any]
@@ -93,7 +94,7 @@ def unpacked(row: Row, rest: State) -> State:
     return {"row": row, **rest}
 
 
-def machine_row(events: Iterable[Line]) -> Row | None:
+def machine_row(events: Iterable[Line]) -> Machine | None:
     """Return the machine (or kept thing) as these lines tell it, as plain JSON values; None when none is of one.
 
     `attempt` is `open`, `made`, `refused` or `void`; `ended` is when it was proved gone, else null.
@@ -116,16 +117,16 @@ def machine_row(events: Iterable[Line]) -> Row | None:
     and limits that it is under, as `launch_intended` has them; there only where its launch is known.
     """
     found = folded(events)
-    return None if found is None else found.state["row"]
+    return None if found is None else cast("Machine", found.state["row"])
 
 
-def as_told(row: Row, line: Draft) -> Row:
+def as_told(row: Machine, line: Draft) -> Machine:
     """Return the row as it would be with this line; what the machine has used is not counted anew."""
-    seen = deepcopy(row)
+    seen = cast("Row", deepcopy(row))
     step = _STEPS.get(line.kind)
     if step is not None:
         step(seen, Said(0, iso(line.occurred_at), line.kind, line.subject, line.dedupe, line.body))
-    return seen
+    return cast("Machine", seen)
 
 
 def _order(line: Line) -> tuple[str, int]:

@@ -45,12 +45,6 @@ def _request(data: Mapping[str, Any]) -> LaunchRequest:
     return LaunchRequest(**{**data, "want": _want(data["want"]), "setup": setup_from_json(data["setup"])})
 
 
-def setup_to_json(setup: Setup) -> dict[str, Any]:
-    """Return a setup as a ledger line carries it."""
-    plain: dict[str, Any] = _plain(asdict(setup))
-    return plain
-
-
 def setup_from_json(data: Mapping[str, Any]) -> Setup:
     """Return the setup that `setup_to_json` wrote."""
     network = {**data["network"], "ssh_from": tuple(data["network"]["ssh_from"])}

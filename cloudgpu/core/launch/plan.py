@@ -14,7 +14,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
-from cloudgpu.core.policies.guards import Agent, Guards, Timer, lease_ends
+from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
 from cloudgpu.core.policies.policy import Do, Origin, Policy, Unpausable
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
@@ -128,7 +128,7 @@ def launch_plan(
         of_accounts=_shares(offers) if anywhere else (),
         ends=ends,
         guarded=guarded,
-        lease_ends=lease_ends({**of_offer(offer.available, request.setup), "guards": guarded.to_json()}, policy),
+        lease_ends=lease_ends(guarded_offer(offer.available, request.setup, guarded), policy),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a launch costs up to a moment, machine and all beside it: the bill that it would have then. Pure."""
+"""What a launch costs up to a moment, machine and all beside it, and the machine that its line makes. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.usage import Per, Resource, Segment, Use
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.records import AttachedCost
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -109,3 +113,36 @@ def _beside(offer: Offer, extra: Extra, begin: datetime) -> Use:
         segments=held,
         at_most=why,
     )
+
+
+def beside_entry(extra: Extra) -> AttachedCost:
+    """Return what is paid beside a machine as a line carries it."""
+    entry: AttachedCost = {
+        "what": extra.what,
+        "nanos_per_month": None if extra.per_month is None else extra.per_month.nanos,
+        "at_most": extra.upper_bound,
+        "running": extra.running,
+        "kept": extra.kept,
+        "named": extra.named,
+    }
+    if extra.rate is None:
+        return entry
+    rate = extra.rate
+    of_it: AttachedCost = entry | {
+        "resource": str(rate.resource),
+        "stored_as": rate.stored_as,
+        "quantity": rate.quantity,
+    }
+    return {**of_it, **rate.terms()}
+
+
+def row_of(draft: Draft, before: Machine | None = None) -> Machine:
+    """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
+    at = iso(draft.occurred_at)
+    line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
+    return fact(machine_row([line])) | {"kept": before["kept"] if before else []}
+
+
+def row_until(row: Machine, renew_until: datetime) -> Machine:
+    """Return a machine's row as it is once it runs under this renew-until."""
+    return row | {"renew_until": iso(renew_until), "state": "running", "billed": True, "asked": "start"}

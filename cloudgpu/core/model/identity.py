@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.records import IdentityRecord
 
-Row = dict[str, Any]
 BY_REGION = "ssh host"  # the only kind of which an account is several
 COMPUTERS = ("computer", BY_REGION)  # kinds of identities that are one computer
 NOT_HERE = "not reachable from here"
@@ -26,11 +26,11 @@ class AccountIdentity:
     id: str
     words: str
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> IdentityRecord:
         """Return it as a ledger line carries it."""
         return {"kind": self.kind, "id": self.id, "words": self.words}
 
-    def is_of(self, recorded: Mapping[str, str] | None) -> bool:
+    def is_of(self, recorded: Mapping[str, Any] | None) -> bool:
         """Say whether this is the account that a ledger line recorded; one that was never recorded is no match."""
         return recorded is not None and (self.kind, self.id) == (recorded["kind"], recorded["id"])
 
@@ -71,22 +71,22 @@ def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
     return any(scope in (account, region) or scope.startswith(f"{region}-") for scope in silent)
 
 
-def is_of_a_region(row: Row) -> bool:
+def is_of_a_region(row: Machine) -> bool:
     """Say whether the account of a machine is one region of what the settings call an account, or may be."""
     return row["identity"] is None or row["identity"]["kind"] == BY_REGION
 
 
-def is_on_computer(row: Row) -> bool:
+def is_on_computer(row: Machine) -> bool:
     """Say whether the account of a machine is one computer, not a cloud."""
     return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
 
 
-def words_of(row: Row) -> str:
+def words_of(row: Machine) -> str:
     """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
     return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
 
 
-def is_there(row: Row) -> bool:
+def is_there(row: Machine) -> bool:
     """Say whether something of this machine may cost money now, so that a look has to judge it."""
     return row["ended"] is None or stays(row)
 
@@ -96,6 +96,6 @@ def place_of(region: str | None, kind: str) -> str:
     return (region or "") if kind == BY_REGION else ""
 
 
-def place_of_row(account: str, row: Row) -> tuple[str, str | None]:
+def place_of_row(account: str, row: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
     return account, row["region"] if is_of_a_region(row) else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.offers import Offer, Want
+from cloudgpu.core.model.records import SetupRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,25 @@ class Setup:
     persistent: bool = False
     network: Network = Network()
     keep_disk: bool = True
+
+
+def setup_to_json(setup: Setup) -> SetupRecord:
+    """Return a setup as a ledger line carries it."""
+    volume, net = setup.volume, setup.network
+    return {
+        "image": setup.image,
+        "disk_gb": setup.disk_gb,
+        "volume": None if volume is None else {"name": volume.name, "size_gb": volume.size_gb},
+        "persistent": setup.persistent,
+        "network": {
+            "ssh_from": list(net.ssh_from),
+            "subnet": net.subnet,
+            "security_group": net.security_group,
+            "public_ip": net.public_ip,
+            "jump": net.jump,
+        },
+        "keep_disk": setup.keep_disk,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.records import AcceleratorRecord, PriceRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -107,7 +108,12 @@ class Stock:
     unanswered: tuple[Unanswered, ...] = ()
 
 
-def price_to_json(price: Price) -> dict[str, Any]:
+def accelerator_to_json(gpu: Accelerator) -> AcceleratorRecord:
+    """Return GPUs of one kind as a ledger line carries them."""
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
+
+
+def price_to_json(price: Price) -> PriceRecord:
     """Return a price as a ledger line carries it."""
     return {
         "nanos_per_hour": price.per_hour.nanos,

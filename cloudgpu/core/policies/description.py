@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 from zoneinfo import ZoneInfo
 
+from cloudgpu.core.model.machine import EndSubject, GuardedSubject, Machine
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
@@ -67,7 +67,6 @@ def _is(wanted: str, said: str | None) -> bool:
     return said is not None and (wanted == said or tag_value(wanted) == said)
 
 
-Row = Mapping[str, Any]
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
 HOLD = (
@@ -96,7 +95,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
     return tuple(_general(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, row: Row) -> tuple[Says, ...]:
+def rules_for(policy: Policy, now: datetime, row: GuardedSubject) -> tuple[Says, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
     end = endings.agreed(row, policy)
     said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
@@ -128,7 +127,7 @@ def _only_warned_text(said: Says, policy: Policy) -> str:
     return said.text.replace("stopped once nobody uses it", "warned of").replace("ended at", "only warned of at")
 
 
-def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
+def holding(policy: Policy | None, row: Machine, now: datetime) -> tuple[Says, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
     found = [] if policy is None else [one for one in rules_for(policy, now, row) if one.rule not in _OF_A_MACHINE]
     found += _of_row(policy, row, now)
@@ -138,7 +137,7 @@ def holding(policy: Policy | None, row: Row, now: datetime) -> tuple[Says, ...]:
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def off_now(policy: Policy | None, row: Row, now: datetime) -> tuple[str, ...]:
+def off_now(policy: Policy | None, row: EndSubject, now: datetime) -> tuple[str, ...]:
     """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:
@@ -216,7 +215,7 @@ def _breaks(schedule: Schedule) -> str:
     return ", ".join(texts)
 
 
-def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
+def _of_row(policy: Policy | None, row: Machine, now: datetime) -> Iterator[Says]:
     """Yield the rules of which each machine has a moment of its own."""
     if row["renew_until"]:
         says = f"{_ended(endings.at_last(row, policy))}, whoever uses it; extend moves it"
@@ -238,7 +237,7 @@ def _of_row(policy: Policy | None, row: Row, now: datetime) -> Iterator[Says]:
         yield from _schedules_of(policy, row, now)
 
 
-def _schedules_of(policy: Policy, row: Row, now: datetime) -> Iterator[Says]:
+def _schedules_of(policy: Policy, row: Machine, now: datetime) -> Iterator[Says]:
     spared, only_warned = endings.is_spared(row, policy), endings.only_warned(row, policy)
     for one in policy.schedules:
         at = next_off((one,), now)

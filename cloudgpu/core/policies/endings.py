@@ -6,9 +6,9 @@ What a provider can do is a fact on the row since the launch: `stoppable` (it ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import EndSubject, Machine
 from cloudgpu.core.policies.policy import Do, Policy, Unpausable
 from cloudgpu.errors import InvalidRequest
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Available
 
-Row = Mapping[str, Any]
 ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
 
 
-def gentlest(row: Row) -> Do:
+def gentlest(row: EndSubject) -> Do:
     """Return the gentlest end of this machine that its provider can carry out."""
     if row["stoppable"] is not False:
         return Do.STOP
     return Do.PARK if row.get("parkable") is not False else Do.TERMINATE
 
 
-def agreed(row: Row, policy: Policy | None) -> Do | None:
+def agreed(row: EndSubject, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
@@ -40,35 +39,37 @@ def agreed(row: Row, policy: Policy | None) -> Do | None:
     return Do.TERMINATE
 
 
-def at_last(row: Row, policy: Policy | None) -> Do:
+def at_last(row: EndSubject, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
     return agreed(row, policy) or Do.TERMINATE
 
 
-def keeps_disk(row: Row, policy: Policy | None) -> bool:
+def keeps_disk(row: EndSubject, policy: Policy | None) -> bool:
     """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
     if row["setup"] is not None:
         return bool(row["setup"].get("keep_disk", True))
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def is_spared(row: Row, policy: Policy | None) -> bool:
+def is_spared(row: EndSubject, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
     return agreed(row, policy) is None
 
 
-def only_warned(row: Row, policy: Policy | None) -> bool:
+def only_warned(row: EndSubject, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
     by_policy = policy is not None and policy.only_warned(stoppable=row["stoppable"] is not False)
     return by_policy or is_spared(row, policy)
 
 
-def of_offer(item: Available, setup: Setup) -> Row:
+def of_offer(item: Available, setup: Setup) -> EndSubject:
     """Return of a machine that is to be launched what is asked for here of a row."""
-    return {"stoppable": item.stoppable, "parkable": item.parkable, "setup": {"keep_disk": setup.keep_disk}}
+    from cloudgpu.core.model.launch import setup_to_json
+
+    return {"stoppable": item.stoppable, "parkable": item.parkable, "setup": setup_to_json(setup)}
 
 
-def check_stop(row: Row) -> None:
+def check_stop(row: Machine) -> None:
     """Raise InvalidRequest for a machine of which nothing can be kept, or of which its policy keeps nothing.
 
     Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
@@ -78,7 +79,7 @@ def check_stop(row: Row) -> None:
     why = None
     if gentlest(row) is Do.TERMINATE:
         why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
-    elif not (row["setup"] or {}).get("keep_disk", True):
+    elif row["setup"] is not None and not row["setup"].get("keep_disk", True):
         why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
     if why is not None:
         raise InvalidRequest(

@@ -5,15 +5,18 @@ A provider says which of these it has (`Provider.guards`); a machine's row has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
-from cloudgpu.core.policies.endings import agreed
+from cloudgpu.core.model.machine import Guarded, GuardedSubject
+from cloudgpu.core.model.records import GuardsRecord
+from cloudgpu.core.policies.endings import agreed, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Setup
+    from cloudgpu.core.model.offers import Available
 
 
 class Agent(StrEnum):
@@ -48,24 +51,24 @@ class Guards:
         """Whether nothing but a pass from outside ends it."""
         return self.agent is not Agent.ENDS and self.timer is Timer.NONE
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> GuardsRecord:
         """Return it as a ledger line carries it."""
         return {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
 
 
-def guards_of(row: Row) -> Guards | None:
+def guards_of(row: Guarded) -> Guards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
-    said = row.get("guards")
+    said = row["guards"]
     return None if said is None else Guards(Agent(said["agent"]), Timer(said["timer"]), said["follows"])
 
 
-def has_no_agent(row: Row) -> bool:
+def has_no_agent(row: Guarded) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
     found = guards_of(row)
     return found is not None and found.agent is Agent.NONE
 
 
-def lease_ends(row: Row, policy: Policy | None) -> bool:
+def lease_ends(row: GuardedSubject, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
@@ -73,3 +76,14 @@ def lease_ends(row: Row, policy: Policy | None) -> bool:
     """
     renews = policy is None or policy.unknown is Unknown.RENEW
     return agreed(row, policy) is not None and not (has_no_agent(row) and renews)
+
+
+def guarded_offer(item: Available, setup: Setup, guards: Guards) -> GuardedSubject:
+    """Return how a machine that is to be launched can end, and what guards it."""
+    ends = of_offer(item, setup)
+    return {
+        "stoppable": ends["stoppable"],
+        "parkable": ends["parkable"],
+        "setup": ends["setup"],
+        "guards": guards.to_json(),
+    }

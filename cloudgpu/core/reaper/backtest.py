@@ -13,11 +13,11 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.billing.usage import Resource, Use
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
 from cloudgpu.core.values.times import from_iso, iso
 
-Row = Mapping[str, Any]
 _MOMENT = timedelta(microseconds=1)
 
 
@@ -50,7 +50,7 @@ class Past:
     `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
     """
 
-    row: Row
+    row: Machine
     recorded: Recorded
     uses: tuple[Use, ...]
     ends: tuple[tuple[datetime, str], ...] = ()
@@ -113,7 +113,7 @@ def runs_of(uses: Iterable[Use], since: datetime, until: datetime) -> tuple[Run,
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
 
 
-def only_while_it_runs(row: Row, use: Mapping[str, Any]) -> bool:
+def only_while_it_runs(row: Machine, use: Mapping[str, Any]) -> bool:
     """Say whether a use (as JSON) of this machine is billed only while that runs: the machine, a public address."""
     beside = {entry["what"] for entry in row.get("beside") or () if not entry["kept"]}
     return use["resource"] == Resource.INSTANCE or (use["resource"] != Resource.DISK and use["what"] in beside)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import ERASES
@@ -64,7 +66,8 @@ class Case:
 
     def time(self, name: str) -> datetime | None:
         """Return a time of its row."""
-        text = self.seen.row[name]
+        row: Mapping[str, Any] = self.seen.row
+        text = row[name]
         return from_iso(text) if text else None
 
     def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:

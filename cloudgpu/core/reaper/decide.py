@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.budgets.commitments import runs_on
 from cloudgpu.core.budgets.enforcement import Stop
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, Found, Stage, clock
 from cloudgpu.core.reaper.decisions import ENDS, UNKNOWN, Decision, Lifted, Seen
@@ -73,7 +73,7 @@ def _case(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) -> 
     )
 
 
-def _stage(row: Mapping[str, Any]) -> Stage:
+def _stage(row: Machine) -> Stage:
     if row["ended"] is not None or row.get("thing"):
         return Stage.IMAGE
     return Stage.RUNNING if runs_on(row) else Stage.STOPPED

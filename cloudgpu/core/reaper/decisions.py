@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Policy, Rule
 
 if TYPE_CHECKING:
     from cloudgpu.core.activity.idle import Judged
 
-Row = Mapping[str, Any]
 
 ACTIVE, IDLE, UNKNOWN = "ACTIVE", "IDLE", "UNKNOWN"
 ENDS = frozenset({Do.STOP, Do.PARK, Do.TERMINATE, Do.IMAGE, Do.REMOVE})
@@ -29,7 +28,7 @@ class Seen:
     provider said in this look what it is; where it did not, `judged_fault` may say why.
     """
 
-    row: Row
+    row: Machine
     policy: Policy | None
     why_policy: str = ""
     judged: Judged | None = None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Rule
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Row, Seen
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Seen
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Known(NamedTuple):
     asked: bool = True
 
 
-def up_since(row: Row) -> datetime:
+def up_since(row: Machine) -> datetime:
     """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
     said = [row["intended_at"], row.get("launched_at"), row["since"] if row["state"] == "running" else None]
     said += [use["begin"] for use in row["uses"] if use["resource"] == "instance" and not use.get("end")]
@@ -115,7 +116,7 @@ def _silence(seen: Seen) -> str:
     return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"
 
 
-def warned_by_budget(rows: Sequence[Row]) -> dict[str, int]:
+def warned_by_budget(rows: Sequence[Machine]) -> dict[str, int]:
     """Return how often each machine was warned that a budget is passed."""
     given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
     return {machine: int(one["count"]) for machine, one in given.items() if one}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.result import Done, Left
 from cloudgpu.core.values.naming import lock_name
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +21,9 @@ class Item:
     looked_at: datetime | None = None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> Machine:
         """Its row."""
-        return dict(self.seen.row)
+        return self.seen.row.copy()
 
     @property
     def id(self) -> str:
@@ -61,7 +59,7 @@ class Outcome:
         self.again += other.again
 
 
-def lock_of(row: Row) -> str:
+def lock_of(row: Machine) -> str:
     """Return the lock that keeps every other process from this machine."""
     return lock_name(row["key"] or row["id"])
 

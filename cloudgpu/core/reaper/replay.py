@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,12 +18,13 @@ from typing import Any
 from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import folded, follow
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import WarningRecord
 from cloudgpu.core.policies.policy import Do, Policy, thresholds
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.values.times import from_iso, iso
 
-Row = Mapping[str, Any]
 Sample = dict[str, Any]
 DAY = 86400.0
 BREAK = 600.0  # seconds: work that pauses for no longer is one piece of work
@@ -104,33 +105,33 @@ class _Life:
 
     started: datetime
     lease: tuple[datetime, datetime] | None = None
-    warnings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: dict[str, WarningRecord] = field(default_factory=dict)
 
-    def row(self, known: Row) -> dict[str, Any]:
+    def row(self, known: Machine) -> Machine:
         """Return the row as it would have been."""
-        on = {"state": "running", "billed": True, "ended": None, "asked": None, "attempt": "made"}
-        made = {**known, **on, "since": iso(self.started), "warnings": self.warnings}
+        made = known | {"state": "running", "billed": True, "ended": None, "asked": None, "attempt": "made"}
+        made |= {"since": iso(self.started), "warnings": self.warnings}
         if self.lease is not None:
-            ends = (max(iso(own), known[name] or "") for own, name in zip(self.lease, _LEASE, strict=True))
-            made |= dict(zip(_LEASE, ends, strict=True))
+            expires, until = (iso(own) for own in self.lease)
+            made |= {
+                "expires": max(expires, known["expires"] or ""),
+                "renew_until": max(until, known["renew_until"] or ""),
+            }
         return made
 
-    def take(self, decision: Decision, row: Row, now: datetime) -> None:
+    def take(self, decision: Decision, row: Machine, now: datetime) -> None:
         """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
         for lifted in decision.lifted:
             self.warnings.pop(str(lifted.rule), None)
         for one in decision.warnings:
-            due, before = one.due and iso(one.due), self.warnings.get(str(one.rule))
+            due, before = iso(one.due) if one.due else None, self.warnings.get(str(one.rule))
+            begun: WarningRecord = {"at": iso(now), "last": iso(now), "due": due, "count": 0, "why": None}
             if before is None or before["due"] != due:
-                before = {"at": iso(now), "count": 0}
-            told = {"at": before["at"], "last": iso(now), "due": due, "count": before["count"] + 1}
-            self.warnings[str(one.rule)] = told
+                before = begun
+            self.warnings[str(one.rule)] = before | {"last": iso(now), "count": before["count"] + 1}
         if decision.do is Do.RENEW and decision.at is not None:
             until = from_iso(row["renew_until"]) if row["renew_until"] else decision.at
             self.lease = (decision.at, until)
-
-
-_LEASE = ("expires", "renew_until")
 
 
 def _of_run(run: Run, policy: Policy, past: _Past, watch: _Watch, ticks: _Ticks) -> Iterator[WouldEnd]:
@@ -178,7 +179,7 @@ class _Past:
         self._lines = deque(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
         self._state: dict[str, Any] | None = None
 
-    def at(self, moment: datetime) -> Row | None:
+    def at(self, moment: datetime) -> Machine | None:
         """Return the row of then; None before anything was known."""
         text = iso(moment)
         while self._lines and self._lines[0].occurred_at <= text:

@@ -12,13 +12,14 @@ from typing import Any
 
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.budgets import enforcement as budget_stops
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Kept, Policy, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
 from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, told, waited, warned
-from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Row, Warned
+from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.times import duration_text, from_iso
 
@@ -27,7 +28,7 @@ AGAIN = timedelta(days=7)
 _DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 
-def stopped_since(row: Row) -> datetime:
+def stopped_since(row: Machine) -> datetime:
     """Return when a machine stopped: at the latest when it was seen so."""
     return from_iso(row["since"] or row["seen_at"] or row["intended_at"])
 
@@ -38,11 +39,11 @@ def stopped(case: Case) -> Found | None:
     return _kept(case, Rule.STOPPED, rule, case.started, "it is stopped") if rule else None
 
 
-def image_since(row: Row) -> datetime | None:
+def image_since(row: Machine) -> datetime | None:
     """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
     made = [entry["made_at"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE]
     known: list[Any] = [text for text in made if text]
-    return from_iso(max(known)) if known else from_iso(row["ended"] or row["seen_at"]) if made else None
+    return from_iso(max(known)) if known else from_iso(fact(row["ended"] or row["seen_at"])) if made else None
 
 
 def images(case: Case) -> Found | None:
@@ -79,7 +80,8 @@ def budget(case: Case) -> Found | None:
     why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
     if limit.do is Act.WARN:
         return told(case, Rule.BUDGET, why)
-    count = case.seen.row.get("warnings", {}).get(Rule.BUDGET, {}).get("count", 0)
+    warned = case.seen.row.get("warnings", {}).get(Rule.BUDGET)
+    count = warned["count"] if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
     more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
     return _over(case, why + more, told_only=spared)

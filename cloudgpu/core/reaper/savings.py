@@ -22,13 +22,13 @@ from cloudgpu.core.billing.charges import EXACT, Course, micros_of
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import Strand, amount
 from cloudgpu.core.events.log import Said
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDS
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
-Row = Mapping[str, Any]
 Use = Mapping[str, Any]
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
 KINDS = (  # the kinds of line that `stops` reads
@@ -72,7 +72,7 @@ class Stop:
 
 
 def stops(
-    rows: Iterable[Row],
+    rows: Iterable[Machine],
     ended: Iterable[tuple[str, Use]],
     lines: Iterable[Said],
     now: datetime,
@@ -103,7 +103,7 @@ def stops(
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
-def _launched(rows: Iterable[Row], runs: Mapping[str, Sequence[Use]]) -> dict[str, list[str]]:
+def _launched(rows: Iterable[Machine], runs: Mapping[str, Sequence[Use]]) -> dict[str, list[str]]:
     """Return when machines began to run, by the request that they were launched for, in order."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -112,13 +112,15 @@ def _launched(rows: Iterable[Row], runs: Mapping[str, Sequence[Use]]) -> dict[st
     return {request: sorted(begins) for request, begins in found.items()}
 
 
-def _request(row: Row) -> str:
+def _request(row: Machine) -> str:
     """Return what all machines have in common that one request was answered with, one after the other."""
     key = row.get("key")
     return lock_name(key) if key else str(row["id"])
 
 
-def _stops(row: Row, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str) -> Iterator[Stop]:
+def _stops(
+    row: Machine, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str
+) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use["begin"] for use in (*runs, *row["uses"]) if use["resource"] == "instance")
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
@@ -158,7 +160,7 @@ class _History:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 
-    def rule_of(self, row: Row, use: Use, *, is_last: bool) -> str | None:
+    def rule_of(self, row: Machine, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
         end = _time(use["end"])
         asked = self._asked(use["begin"], use["end"], end)
@@ -179,7 +181,7 @@ class _History:
             place += 1
         return self._last(_ASKED, begin, end) if latest is None else latest
 
-    def removed(self, row: Row, end: str) -> str | None:
+    def removed(self, row: Machine, end: str) -> str | None:
         """Return when a machine that had been stopped was ended for good: it would have cost no more from then on."""
         late = iso(_time(end) + _SOON)
         place = bisect_right(self._times, late)
@@ -238,7 +240,7 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _by_quiet(row: Row, end: datetime) -> str | None:
+def _by_quiet(row: Machine, end: datetime) -> str | None:
     """Return idle time where the machine's own word says that nobody had used it for a while."""
     last = row.get("last_active")
     return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.instances import State
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
 from cloudgpu.core.reaper.decisions import Seen
@@ -58,19 +57,19 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
     return _could_be_idle(row, policy, window, now) or _ends_soon(row, now)
 
 
-def _is_settled(row: Mapping[str, Any], now: datetime) -> bool:
+def _is_settled(row: Machine, now: datetime) -> bool:
     """Say whether what it does changes nothing: it is held, or past its renew-until."""
     held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
     return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
 
 
-def _could_be_idle(row: Mapping[str, Any], policy: Policy | None, window: timedelta, now: datetime) -> bool:
+def _could_be_idle(row: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
     if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
         return False
     return now - up_since(row) >= max(window, policy.idle.uptime)
 
 
-def _ends_soon(row: Mapping[str, Any], now: datetime) -> bool:
+def _ends_soon(row: Machine, now: datetime) -> bool:
     return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
 
 

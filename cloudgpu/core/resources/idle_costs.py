@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.billing.forecast import Part, Running, running
 from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 
-Row = Mapping[str, Any]
 MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a month
 
 
@@ -31,7 +30,7 @@ class Left:
     why: str
 
 
-def left_over(rows: Iterable[Row], now: datetime) -> list[Left]:
+def left_over(rows: Iterable[Machine], now: datetime) -> list[Left]:
     """Return what rows (`View.bills`) go on costing that is no running machine, nor beside one: the dearest first."""
     found = [_left(one) for one in running(rows, now) if _is_left(one)]
     found = [one for one in found if one.per_month is None or one.per_month]  # what is free is no cost
@@ -69,7 +68,7 @@ def _per_month(one: Running) -> Money | None:
     return Money(nanos * MONTH_HOURS if use.per is Per.HOUR else nanos)
 
 
-def _why(row: Row, resource: Resource) -> str:
+def _why(row: Machine, resource: Resource) -> str:
     if row["thing"]:
         return "it is kept by its name, and no machine uses it"
     if row["ended"] is not None and row.get("parked"):

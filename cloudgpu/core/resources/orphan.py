@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
-from cloudgpu.core.model.machine import Row, stays
+from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
@@ -69,7 +69,7 @@ class Orphan:
     stays: str = ""
     way: str = ""
     thing: Leftover | None = None
-    row: Row | None = None
+    row: Machine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Known:
     """
 
     ledger: str
-    rows: Sequence[Row]
+    rows: Sequence[Machine]
     foreign: Sequence[Instance]
     busy: frozenset[str]
     silent: frozenset[str]
@@ -101,7 +101,7 @@ class Known:
     now: datetime
 
 
-def is_paused(row: Row) -> bool:
+def is_paused(row: Machine) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
     return bool(row["parked"] and stays(row)) or (row["ended"] is None and row["state"] in PAUSED)
 
@@ -111,19 +111,19 @@ def is_startable(one: Orphan) -> bool:
     return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row['name']}"
 
 
-def comes_back(row: Row) -> str:
+def comes_back(row: Machine) -> str:
     """Return why a paused machine is left alone, unless somebody asks for its end."""
     if row["ended"] is not None:
         return f"{row['name']} was parked, and comes back from it"
     return f"{row['name']} can be started again"
 
 
-def lives(row: Row | None) -> bool:
+def lives(row: Machine | None) -> bool:
     """Say whether there is such a machine, not proved gone."""
     return row is not None and row["ended"] is None
 
 
-def work_on(rows: Sequence[Row], known: Known) -> str:
+def work_on(rows: Sequence[Machine], known: Known) -> str:
     """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
     for row in rows:
         if row["id"] in known.busy:
@@ -133,12 +133,12 @@ def work_on(rows: Sequence[Row], known: Known) -> str:
     return ""
 
 
-def is_held(row: Row, now: datetime) -> bool:
+def is_held(row: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
-    return bool(row["hold_until"]) and from_iso(row["hold_until"]) > now
+    return bool(row["hold_until"]) and from_iso(fact(row["hold_until"])) > now
 
 
-def origin_of(tags: Mapping[str, str], row: Row | None, known: Known) -> Origin:
+def origin_of(tags: Mapping[str, str], row: Machine | None, known: Known) -> Origin:
     """Return which launch this came from: as the ledger says, else as the tags do."""
     if row is not None:
         return Origin(row["id"], row["name"], row["owner"] or "", row["project"] or "", known.ledger)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
-from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.core.resources.orphan import (
     Cost,
@@ -65,7 +65,7 @@ def is_shared(thing: Leftover) -> bool:
     return thing.kind in SHARED and TAG_ID not in thing.tags
 
 
-def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
+def _counts(thing: Leftover, row: Machine | None, known: Known) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if thing.attached_to is not None:
         return _of_a_stopped_machine(thing, known)
@@ -79,7 +79,7 @@ def _counts(thing: Leftover, row: Row | None, known: Known) -> _Found | None:
     return _unused(thing, row)
 
 
-def _unused(thing: Leftover, row: Row | None) -> _Found | None:
+def _unused(thing: Leftover, row: Machine | None) -> _Found | None:
     """Return why something counts that no machine uses."""
     if row is None:
         return _Found("no machine uses it")
@@ -99,7 +99,7 @@ def _of_a_stopped_machine(thing: Leftover, known: Known) -> _Found | None:
     return _Found(f"it is kept by name, at {row['name']}, which is stopped", "on purpose")
 
 
-def _of_machine(thing: Leftover, row: Row) -> _Found | None:
+def _of_machine(thing: Leftover, row: Machine) -> _Found | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
     name = row["name"]
     if thing.id not in {entry["id"] for entry in row["kept"]}:
@@ -123,7 +123,7 @@ def _is_needed(thing: Leftover, known: Known) -> bool:
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(thing: Leftover, row: Row | None, found: _Found, known: Known) -> Orphan:
+def _orphan(thing: Leftover, row: Machine | None, found: _Found, known: Known) -> Orphan:
     since = _since(thing, row, known)
     kept = _not_now(thing, row, found, since, known)
     return Orphan(
@@ -147,7 +147,7 @@ def _orphan(thing: Leftover, row: Row | None, found: _Found, known: Known) -> Or
     )
 
 
-def _since(thing: Leftover, row: Row | None, known: Known) -> datetime | None:
+def _since(thing: Leftover, row: Machine | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [row["ended"]] if row is not None else []
     if is_shared(thing) and is_ours(thing, known):
@@ -158,18 +158,18 @@ def _since(thing: Leftover, row: Row | None, known: Known) -> datetime | None:
     return max(moments, default=thing.made_at)
 
 
-def _is_settled(thing: Leftover, row: Row | None) -> bool:
+def _is_settled(thing: Leftover, row: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
     return row is not None and row["ended"] is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
 
 
-def _not_now(thing: Leftover, row: Row | None, found: _Found, since: datetime | None, known: Known) -> str:
+def _not_now(thing: Leftover, row: Machine | None, found: _Found, since: datetime | None, known: Known) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
     return next(filter(None, _reasons(thing, row, found, since, known)), "")
 
 
 def _reasons(
-    thing: Leftover, row: Row | None, found: _Found, since: datetime | None, known: Known
+    thing: Leftover, row: Machine | None, found: _Found, since: datetime | None, known: Known
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
     if not is_ours(thing, known):
@@ -180,7 +180,7 @@ def _reasons(
     if is_hidden(known.silent, thing.account, thing.region):
         yield f"{thing.region} did not answer in whole"
     if row is not None and is_held(row, known.now):
-        yield f"{row['name']} is held until {minute(row['hold_until'])}"
+        yield f"{row['name']} is held until {minute(fact(row['hold_until']))}"
     yield found.kept
     if not thing.ready:
         yield "it is still being made"

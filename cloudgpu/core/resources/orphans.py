@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.resources.orphan import (
     ALLOCATED,
@@ -39,13 +39,13 @@ def machines(known: Known) -> Iterator[Orphan]:
             yield _machine(row, known)
 
 
-def _machine(row: Row, known: Known) -> Orphan:
+def _machine(row: Machine, known: Known) -> Orphan:
     since, name, billed = row["since"] or row["seen_at"], row["name"], row["billed"]
     kept = work_on([row], known)
     if not kept and {row["region"], row["account"]} & known.silent:
         kept = f"{row['region']} did not answer"
     if not kept and is_held(row, known.now):
-        kept = f"it is held until {minute(row['hold_until'])}"
+        kept = f"it is held until {minute(fact(row['hold_until']))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
         id=row["provider_id"] or row["id"],
@@ -66,16 +66,17 @@ def _machine(row: Row, known: Known) -> Orphan:
     )
 
 
-def _while_stopped(row: Row) -> Cost:
+def _while_stopped(row: Machine) -> Cost:
     """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
-    beside = [one for one in row.get("beside") or () if one["kept"] or row["billed"]]
+    beside = [one for one in row["beside"] or () if one["kept"] or row["billed"]]
     parts = [one["nanos_per_month"] for one in beside]
     if row["billed"]:
         parts.append(row["price"] and row["price"]["nanos_per_hour"] * MONTH_H)
     at_most = any(one["at_most"] for one in beside)
-    if row.get("beside") is None or None in parts:
+    known = [part for part in parts if part is not None]
+    if row["beside"] is None or len(known) < len(parts):
         return Cost(None, at_most)
-    return Cost(Money(sum(parts)), at_most)
+    return Cost(Money(sum(known)), at_most)
 
 
 def others(known: Known, things: Sequence[Leftover]) -> Iterator[Orphan]:

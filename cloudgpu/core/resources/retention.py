@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, State
-from cloudgpu.core.model.machine import Row
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.core.values.times import from_iso
 
@@ -45,7 +45,7 @@ def of_machine(things: Iterable[Leftover], machine: str, ledger: str) -> list[Le
     ]
 
 
-def kept(row: Row, things: Sequence[Leftover]) -> list[Leftover]:
+def kept(row: Machine, things: Sequence[Leftover]) -> list[Leftover]:
     """Return those of a machine's things that stay without it, the newest first.
 
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
@@ -57,12 +57,12 @@ def kept(row: Row, things: Sequence[Leftover]) -> list[Leftover]:
     return sorted(free, key=lambda thing: (-_life(thing), thing.kind, thing.id))
 
 
-def _is_older(row: Row, disk: Leftover) -> bool:
+def _is_older(row: Machine, disk: Leftover) -> bool:
     """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
     return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
 
 
-def steps(row: Row, things: Sequence[Leftover], now: datetime) -> list[Step]:
+def steps(row: Machine, things: Sequence[Leftover], now: datetime) -> list[Step]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
@@ -77,7 +77,7 @@ def steps(row: Row, things: Sequence[Leftover], now: datetime) -> list[Step]:
     return _parking(found) if row["parked"] else []
 
 
-def is_forgotten(row: Row, now: datetime) -> bool:
+def is_forgotten(row: Machine, now: datetime) -> bool:
     """Say whether a machine that ended by itself has left a disk for so long that it is imaged now."""
     if row["ended"] is None or row["parked"] or row["discard"]:
         return False
@@ -85,10 +85,10 @@ def is_forgotten(row: Row, now: datetime) -> bool:
     return has_disk and now - from_iso(row["ended"]) >= LEFT_FOR
 
 
-def is_parked(row: Row) -> bool:
+def is_parked(row: Machine) -> bool:
     """Say whether a parked machine is all that it should be: one image that is ready, and nothing else."""
-    (*others, image) = row["kept"] or [None]
-    return bool(not others and image and image["kind"] == Kind.IMAGE and image["ready"])
+    kept = row["kept"]
+    return len(kept) == 1 and kept[0]["kind"] == Kind.IMAGE and kept[0]["ready"]
 
 
 def image_name(thing: Leftover) -> str:
@@ -108,7 +108,7 @@ def _parking(found: list[Leftover]) -> list[Step]:
     return [Step(Do.SAVE, thing) for thing in sorted(free, key=lambda thing: best.get(thing.kind, 3))[:1]]
 
 
-def is_of_earlier_life(row: Row, tags: Mapping[str, str]) -> bool:
+def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
     """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
     return TAG_SEQ in tags and _length(tags) < row["seq"]
 
@@ -123,6 +123,6 @@ def _length(tags: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-def _runs_surely(row: Row, now: datetime) -> bool:
+def _runs_surely(row: Machine, now: datetime) -> bool:
     since = row["since"] or row["seen_at"]
     return since is not None and now - from_iso(since) >= SURE_AFTER

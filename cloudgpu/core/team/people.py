@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.naming import tag_value
 
 SUBJECT = "people"  # of every line about whose owner's name it is
@@ -75,16 +74,6 @@ def people_of(lines: Iterable[Event], users: Collection[str] = ()) -> People:
 def _calls(name: str, users: Iterable[str], person: str) -> bool:
     """Say whether one of these users, other than this person, is called so."""
     return any(user != person and plain(user) == name for user in users)
-
-
-def claimed_line(owner: str, person: str, now: datetime, after: int) -> Draft:
-    """Return the line that makes a name that nobody has this person's; `after` is the ledger's last line."""
-    return Draft(CLAIMED, SUBJECT, {"owner": owner, "person": person}, now, f"{CLAIMED}:{plain(owner)}:{after}")
-
-
-def assigned_line(owner: str, person: str, now: datetime, after: int) -> Draft:
-    """Return the line by which a payer says whose a name is; `after` is the ledger's last line."""
-    return Draft(ASSIGNED, SUBJECT, {"owner": owner, "person": person}, now, f"{ASSIGNED}:{plain(owner)}:{after}")
 
 
 def plain(owner: str | None) -> str:

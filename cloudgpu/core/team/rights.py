@@ -6,11 +6,9 @@ text, with who and when. Who is alone with a ledger may do everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from cloudgpu.core.events.log import (
     BUDGET_OVERRIDDEN,
@@ -19,9 +17,9 @@ from cloudgpu.core.events.log import (
     LEDGER_ARRIVED,
     LEDGER_MOVED,
     LEDGER_MOVING,
-    Draft,
     Event,
 )
+from cloudgpu.core.model.machine import Owned
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import ASSIGNED, People, plain
 from cloudgpu.errors import RoleNeeded
@@ -56,17 +54,6 @@ def published_of(lines: Iterable[Event]) -> dict[str, Published]:
         elif line.kind == WITHDRAWN:
             found.pop(body["name"], None)
     return found
-
-
-def published_line(name: str, text: str, tz: str, now: datetime, after: int) -> Draft:
-    """Return the line that publishes a policy or the limits; `after` is the ledger's last line."""
-    body = {"name": name, "text": text, "tz": tz}
-    return Draft(PUBLISHED, SUBJECT, body, now, f"{PUBLISHED}:{name}:{after}")
-
-
-def withdrawn_line(name: str, now: datetime, after: int) -> Draft:
-    """Return the line that withdraws it."""
-    return Draft(WITHDRAWN, SUBJECT, {"name": name}, now, f"{WITHDRAWN}:{name}:{after}")
 
 
 TEAM_SET = "team_set"
@@ -174,7 +161,7 @@ class Law:
         """Say whether some things here are not theirs to do."""
         return self.role is Role.MEMBER
 
-    def owns(self, row: Mapping[str, Any]) -> bool:
+    def owns(self, row: Owned) -> bool:
         """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
         owner = row["owner"]
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
@@ -183,7 +170,7 @@ class Law:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
 
-    def whose(self, row: Mapping[str, Any]) -> str:
+    def whose(self, row: Owned) -> str:
         """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
         owner, person = row["owner"], self.people.person(row["owner"])
         if not owner:

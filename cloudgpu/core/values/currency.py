@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import TypedDict
 
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import near
@@ -23,6 +24,15 @@ CODES = frozenset(
 _PLACES = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split(), 0)
 _PLACES |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3)
 _EXACT = Context(prec=80)  # digits; no amount times no rate has more
+
+
+class CurrencyRecord(TypedDict):
+    """What a `Currency` says, as documents have it."""
+
+    code: str
+    per_usd: str
+    as_of: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,14 @@ class Currency:
             return f"{'-' if exact < 0 else ''}<{least:f}"
         return f"{shown:,f}"
 
-    def value(self) -> dict[str, str]:
+    def value(self) -> CurrencyRecord:
         """Return it as a part of a JSON document, with its rate, the day on which that held, and its source."""
-        rate = {"code": self.code, "per_usd": f"{self.per_usd:f}", "as_of": self.as_of.isoformat()}
-        return {**rate, "source": self.source}
+        return {
+            "code": self.code,
+            "per_usd": f"{self.per_usd:f}",
+            "as_of": self.as_of.isoformat(),
+            "source": self.source,
+        }
 
     def __str__(self) -> str:
         source = f" ({self.source})" if self.source else ""

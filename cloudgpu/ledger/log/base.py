@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cloudgpu.core.events.log import Draft, Event, Said
+from cloudgpu.core.model.machine import Machine
 
 if TYPE_CHECKING:
     import sqlite3
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, Wish
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -55,22 +55,27 @@ class View(Protocol):
         """The ledger's id; empty before its first line."""
         ...
 
-    def machines(self) -> list[Row]:
+    def machines(self) -> list[Machine]:
         """Return every machine's current row (`core.events.projection.machine_row`), living and ended, oldest first."""
         ...
 
-    def machine(self, id: str) -> Row | None:  # noqa: A002
+    def there(self) -> list[Machine]:
+        """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first."""
+        ...
+
+    def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's row by its cloudgpu-id."""
         ...
 
-    def bills(self) -> list[Row]:
+    def bills(self) -> list[Machine]:
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
-    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
-        What is billed still stands in the rows. A use is `core.billing.usage.use_to_json`'s.
+        `unpriced`: only what has no price. What is billed still stands in the rows. A use is
+        `core.billing.usage.use_to_json`'s.
         """
         ...
 
@@ -114,7 +119,7 @@ class Ledger(View, Protocol):
         """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
         ...
 
-    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append` does, and return this machine's row as it stands then.
 
         `row` says which machine is meant. The lines may be about other subjects too, and may all stand already. `row`

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.ledger.log.lines import End, end_of
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
 
-Row = dict[str, Any]
 _FEW = 50  # machines of which the rows are read one by one
 _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
+
+# By how a row is written (`verify.canonical`): no other part of it has a list `kept`, or `parked`. What is found too
+# much is left out once it is parsed.
+_THERE = """
+SELECT row FROM machine
+WHERE thing = 0 AND (
+    row LIKE ? OR row NOT LIKE ? OR row NOT LIKE ?
+    OR id = (SELECT id FROM machine WHERE thing = 0 ORDER BY since, id LIMIT 1)
+)
+ORDER BY since, id"""
+_UNPRICED = '%"segments":[]%'
+_SIGNS = ('%"ended":null%', '%"kept":[]%', '%"parked":false%')
 
 
 class Parsed:
@@ -28,7 +40,7 @@ class Parsed:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, Row]] = {}
+        self._known: dict[str, tuple[str, Machine]] = {}
         self._found: tuple[End, _Order] = _NOTHING, {}  # the last line then, and whose rows they were
 
     def forget(self) -> None:
@@ -36,24 +48,24 @@ class Parsed:
         self._known.clear()
         self._found = _NOTHING, {}
 
-    def machines(self, connection: Connection) -> list[Row]:
+    def machines(self, connection: Connection) -> list[Machine]:
         """Return every machine's row, oldest first."""
-        return [dict(row) for row in self._rows(connection) if not row["thing"]]
+        return [row.copy() for row in self._rows(connection) if not row["thing"]]
 
-    def bills(self, connection: Connection) -> list[Row]:
+    def bills(self, connection: Connection) -> list[Machine]:
         """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
-        return [dict(row) for row in self._rows(connection)]
+        return [row.copy() for row in self._rows(connection)]
 
-    def machine(self, connection: Connection, subject: str) -> Row | None:
+    def machine(self, connection: Connection, subject: str) -> Machine | None:
         """Return one machine's row, or None."""
         found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
         if found is None:
             return None
         if subject not in self._known or self._known[subject][0] != found[0]:
             self._known[subject] = found[0], json.loads(found[0])
-        return dict(self._known[subject][1])
+        return self._known[subject][1].copy()
 
-    def _rows(self, connection: Connection) -> list[Row]:
+    def _rows(self, connection: Connection) -> list[Machine]:
         """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
         end = end_of(connection)  # before the rows: what is written in between is read again the next time
         at, subjects = self._found
@@ -77,7 +89,7 @@ class Parsed:
             found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
             if found is None:
                 continue  # a line of no machine
-            row: Row = json.loads(found[0])
+            row: Machine = json.loads(found[0])
             if subjects.get(subject) != row["intended_at"]:
                 return False
             self._known[subject] = found[0], row
@@ -91,8 +103,26 @@ class Parsed:
         return {subject: known[subject][1]["intended_at"] for subject, _ in found}
 
 
-def uses(connection: Connection, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what has ended after `since` (a ledger time), each with its subject."""
-    query = "SELECT subject, use FROM used WHERE ended >= ? ORDER BY subject, ended, use"
-    for subject, text in connection.execute(query, (since,)):
-        yield subject, json.loads(text)
+def there(connection: Connection) -> list[Machine]:
+    """Return the rows of the machines that live or of which something is kept, and the oldest; oldest first.
+
+    Those that are gone are passed over as text: neither parsed nor held in memory.
+    """
+    found = connection.execute(_THERE, _SIGNS)
+    return of_those_there([json.loads(text) for (text,) in found])
+
+
+def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
+    """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
+    every = list(rows)
+    oldest = min(((row["intended_at"], row["id"]) for row in every), default=None)
+    return [row for row in every if row["ended"] is None or stays(row) or (row["intended_at"], row["id"]) == oldest]
+
+
+def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
+    query = "SELECT subject, use FROM used WHERE ended >= ? AND use LIKE ? ORDER BY subject, ended, use"
+    for subject, text in connection.execute(query, (since, _UNPRICED if unpriced else "%")):
+        use = json.loads(text)
+        if not unpriced or not use["segments"]:
+            yield subject, use

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
 from cloudgpu.core.events.projection import Folded, as_told, folded
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
 from cloudgpu.ledger.log import locks
+from cloudgpu.ledger.log.machines import of_those_there
 from cloudgpu.ledger.log.verify import canonical
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, Wish
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -39,7 +40,7 @@ class AsideLedger:
     outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
     """
 
-    def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Machine] = ()) -> None:
         self.fault, self.unwritten = fault, None
         self._behind, self.outbox, self._ledger = behind, behind.outbox, ledger
         self._rows = {row["id"]: row for row in rows}
@@ -75,11 +76,15 @@ class AsideLedger:
         """Return the ledger's id."""
         return self._ledger
 
-    def machines(self) -> list[Row]:
+    def machines(self) -> list[Machine]:
         """Return every machine's row as it is known now."""
         return [row for row in self.bills() if not row["thing"]]
 
-    def machine(self, id: str) -> Row | None:  # noqa: A002
+    def there(self) -> list[Machine]:
+        """Return the rows of the machines that live or of which something is kept, and the oldest."""
+        return of_those_there(self.machines())
+
+    def machine(self, id: str) -> Machine | None:  # noqa: A002
         """Return one machine's row as it is known now."""
         with self._own:
             if not self.is_readable:
@@ -87,7 +92,7 @@ class AsideLedger:
             found = self._folded(id)
             return self._behind.machine(id) if found is None else found.state["row"]
 
-    def bills(self) -> list[Row]:
+    def bills(self) -> list[Machine]:
         """Return the rows of all that is known to cost or to have cost."""
         with self._own:
             if not self.is_readable:
@@ -96,15 +101,18 @@ class AsideLedger:
             own = ((one, self._folded(one)) for one in self._lines)
             return list((known | {one: found.state["row"] for one, found in own if found is not None}).values())
 
-    def uses(self, since: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield what has ended and was billed after `since`."""
         if not self.is_readable:
             return
         with self._own:
             own = {one: found for one in self._lines if (found := self._folded(one)) is not None}
-        yield from ((subject, use) for subject, use in self._behind.uses(since) if subject not in own)
+        yield from (
+            (subject, use) for subject, use in self._behind.uses(since, unpriced=unpriced) if subject not in own
+        )
         for subject, found in own.items():
-            yield from ((subject, use) for use in found.closed if billed_until(use) > since)
+            closed = (use for use in found.closed if not (unpriced and use["segments"]))
+            yield from ((subject, use) for use in closed if billed_until(use) > since)
 
     def said(self, kinds: Collection[str]) -> list[Said]:
         """Return what every line of these kinds says."""
@@ -170,7 +178,7 @@ class AsideLedger:
                 self.offer()
             return taken
 
-    def append_to(self, row: Row, drafts: Sequence[Draft]) -> Row:
+    def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append`; return this machine's row as it is known here, `row` where it is not."""
         self.append(drafts)
         return self.machine(row["id"]) or row

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloudgpu import errors
-from cloudgpu.errors import CloudgpuError, ProviderUnavailable, RateLimited
+from cloudgpu.errors import CloudgpuError, ErrorRecord, ProviderUnavailable, RateLimited
 from cloudgpu.testing.fake.machines import FakeMachine, from_json, to_json
 from cloudgpu.testing.fake.resources import FakeThing, thing_from_json, thing_to_json
 
@@ -23,7 +23,7 @@ class Fault:
 
     method: str
     after: bool
-    body: Mapping[str, str | None]
+    body: ErrorRecord
     retry_after: float | None = None
     times: int = 1  # a count, not copies: the state file is written at every call
 
@@ -34,7 +34,7 @@ class Fault:
 
     def error(self) -> CloudgpuError:
         """Return the error to raise."""
-        words = {name: self.body[name] for name in ("field", "value", "next")}
+        words = {"field": self.body["field"], "value": self.body["value"], "next": self.body["next"]}
         message = self.body["message"] or ""
         kind = _kinds()[self.body["kind"] or ""]
         if kind is RateLimited:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.advice.break_even import MICRO
-from cloudgpu.core.advice.compare import Case, Machine, Own, Side, work
+from cloudgpu.core.advice.compare import Case, Compared, Own, Side, work
 from cloudgpu.core.advice.desktop import owned
 from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
@@ -68,18 +68,18 @@ def _time(at: datetime | None) -> str | None:
 
 def _speeds(story: Story) -> list[Document]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
-    kinds: dict[tuple[str, float | None, Faster], list[Machine]] = {}
+    kinds: dict[tuple[str, float | None, Faster], list[Compared]] = {}
     for one in [] if story.history is None else story.history.machines:
         if one.gpus:
             kinds.setdefault((one.gpu, one.memory_gib, one.speed), []).append(one)
     return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_named)]
 
 
-def _named(kind: tuple[tuple[str, float | None, Faster], list[Machine]]) -> tuple[str, float]:
+def _named(kind: tuple[tuple[str, float | None, Faster], list[Compared]]) -> tuple[str, float]:
     return kind[0][0], kind[0][1] or 0.0
 
 
-def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Machine], desktop: float | None) -> Document:
+def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Compared], desktop: float | None) -> Document:
     gpu, memory, speed = kind
     ratios = {"ratio": speed.ratio, "low": speed.low, "high": speed.high}
     return {

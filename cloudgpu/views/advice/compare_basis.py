@@ -17,7 +17,7 @@ from cloudgpu.core.values.money import usd
 from cloudgpu.views.advice.compare_sentences import count, few, hours_text, pace_name
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.compare import Machine
+    from cloudgpu.core.advice.compare import Compared
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.views.advice.compare_sentences import Shown, Story
 
@@ -110,7 +110,7 @@ def _of_speed(story: Story) -> Iterator[str]:
         )
 
 
-def _is_its(machine: Machine, story: Story) -> bool:
+def _is_its(machine: Compared, story: Story) -> bool:
     return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.estimate import MONTH, Estimate, Split
 from cloudgpu.core.billing.sustained_use import off_a_month
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.advice.estimate import Beside, Buy
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
-
-Document = dict[str, Any]
-SPANS = ("day", "month", "year", "low", "in_all", "high")
+    from cloudgpu.views.documents.market.estimate import AttachedPrice, CostSplit, Obstacle, RelativeSpeed
+    from cloudgpu.views.documents.market.estimate import Estimate as EstimateValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,12 @@ class Speeds:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def estimates_value(found: Sequence[Estimate], shown: Shown, speeds: Speeds) -> list[Document]:
+def estimates_value(found: Sequence[Estimate], shown: Shown, speeds: Speeds) -> list[EstimateValue]:
     """Return every estimate, in this order."""
     return [_value(one, shown, speeds) for one in found]
 
 
-def _value(one: Estimate, shown: Shown, speeds: Speeds) -> Document:
+def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
     buy = one.buy
     shape, listed = buy.offer.type, buy.offer.listed
     ratio = speeds.ratios.get(shape.gpu.name)
@@ -82,14 +81,21 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> Document:
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
         "peak_recalled": shape.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),
-        **{name: _split(one.splits[name], shown) if name in one.splits else None for name in SPANS},
+        "day": _split(one.splits.get("day"), shown),
+        "month": _split(one.splits.get("month"), shown),
+        "year": _split(one.splits.get("year"), shown),
+        "low": _split(one.splits.get("low"), shown),
+        "in_all": _split(one.splits.get("in_all"), shown),
+        "high": _split(one.splits.get("high"), shown),
         "with_fees_usd": None if shown.fees is None else usd(one.ranked.total.scaled(shown.fees)),
         "sustained_use_usd": _sustained(buy, one.splits.get("month")),
     }
 
 
-def _split(one: Split, shown: Shown) -> Document:
+def _split(one: Split | None, shown: Shown) -> CostSplit | None:
     """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
+    if one is None:
+        return None
     return {
         "hours": _number(one.hours),
         "machine_usd": usd(one.machine),
@@ -100,7 +106,7 @@ def _split(one: Split, shown: Shown) -> Document:
     }
 
 
-def _beside(one: Beside, shown: Shown) -> Document:
+def _beside(one: Beside, shown: Shown) -> AttachedPrice:
     rate = one.rate
     old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, shown.now))
     return {
@@ -112,15 +118,19 @@ def _beside(one: Beside, shown: Shown) -> Document:
         "usd": None if rate.price is None else usd(rate.price),
         "at_most": rate.why_at_most or None,
         "source": rate.source,
-        "as_of": rate.as_of and iso(rate.as_of),
-        "basis": rate.basis and str(rate.basis),
+        "as_of": None if rate.as_of is None else iso(rate.as_of),
+        "basis": None if rate.basis is None else str(rate.basis),
         "old": old,
     }
 
 
-def _ratio(found: Faster) -> Document:
-    names = ("ratio", "low", "high")
-    return {name: round(float(getattr(found, name)), 4) for name in names} | {"rests": str(found.rests)}
+def _ratio(found: Faster) -> RelativeSpeed:
+    return {
+        "ratio": round(float(found.ratio), 4),
+        "low": round(float(found.low), 4),
+        "high": round(float(found.high), 4),
+        "rests": str(found.rests),
+    }
 
 
 def _sustained(buy: Buy, month: Split | None) -> str | None:
@@ -138,6 +148,6 @@ def _number(hours: Fraction) -> str:
     return usd(Money(round(hours * 10**8) * 10))
 
 
-def without_value(found: Mapping[str, tuple[int, Money]]) -> list[Document]:
+def without_value(found: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
     """Return, for every wish that is in the way, how many types there are without it, and from what price on."""
     return [{"wish": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums, added
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.savings import RULE
 from cloudgpu.core.values.money import usd
 from cloudgpu.views.cost import hours_text, shares
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
 
 Document = dict[str, Any]
-Row = Mapping[str, Any]
 MOST_DAYS = 400  # a chart has no room for more: beyond it, months
 MOST_MACHINES = 200
 _SECOND = 1_000_000
@@ -30,10 +30,10 @@ _TIMES = ("gpu_s", "used_s", "idle_s", "unknown_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSummary:
     """One machine of a report: its row, what it cost, the hours that it was billed for, and what of that was idle."""
 
-    row: Row
+    row: Machine
     tally: Tally
     hours: Sequence[Hour]
     idle: Sums
@@ -87,7 +87,7 @@ def projects_value(found: Daily) -> list[Document]:
     ]
 
 
-def owners_value(rows: Iterable[Row], tallies: Mapping[str, Tally]) -> list[Document]:
+def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[Document]:
     """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
@@ -101,7 +101,7 @@ def owners_value(rows: Iterable[Row], tallies: Mapping[str, Tally]) -> list[Docu
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def machines_value(found: Iterable[Machine], things: Iterable[Tally]) -> Document:
+def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> Document:
     """Return `machines`, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 
     With `machines_rest` and `kept_by_name` they add up to the total.
@@ -119,13 +119,14 @@ def machines_value(found: Iterable[Machine], things: Iterable[Tally]) -> Documen
     }
 
 
-def _machine(one: Machine, amount: Money) -> Document:
+def _machine(one: MachineSummary, amount: Money) -> Document:
     row = one.row
+    plain: Mapping[str, Any] = row
     facts = "id name provider account region instance_type market state owner project".split()
     unknown_price = bool(one.tally.without_price) and not one.tally.high
     cost = dict.fromkeys(("usd", "low_usd", "high_usd")) if unknown_price else _cost(_sums(one.tally), amount)
     return {
-        **{name: row[name] for name in facts},
+        **{name: plain[name] for name in facts},
         "gpu": _gpus(row),
         **cost,
         **_times([one]),
@@ -135,7 +136,7 @@ def _machine(one: Machine, amount: Money) -> Document:
     }
 
 
-def _gpus(row: Row) -> str | None:
+def _gpus(row: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
     found = [(one["name"], one["count"], one.get("share", 1.0)) for one in row["accelerators"] or ()]
     return ", ".join(_gpu(*one) for one in found) or None
@@ -146,7 +147,7 @@ def _gpu(name: str, count: int, share: float) -> str:
     return part if count == 1 else f"{count} x {part}"
 
 
-def _times(found: Sequence[Machine]) -> Document:
+def _times(found: Sequence[MachineSummary]) -> Document:
     """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
     billed = round(sum(one.tally.micros for one in found) / _SECOND)
     known = dict.fromkeys(_TIMES[:3], 0.0)
@@ -158,7 +159,7 @@ def _times(found: Sequence[Machine]) -> Document:
     return {"billed_s": billed, **whole, "unknown_s": max(0, billed - sum(whole.values()))}
 
 
-def idle_value(found: Sequence[Machine]) -> Document:
+def idle_value(found: Sequence[MachineSummary]) -> Document:
     """Return what all machines cost while nobody used them, for how long, and how long nobody knows.
 
     Without those that are free, as the user's own are: their hours waste no money.
@@ -192,7 +193,7 @@ def _stopped(found: Sequence[Stop]) -> Document:
     }
 
 
-def spot_value(found: Iterable[Machine]) -> Document:
+def spot_value(found: Iterable[MachineSummary]) -> Document:
     """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.

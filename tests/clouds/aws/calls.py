@@ -36,8 +36,15 @@ class Call(NamedTuple):
 
 
 def read(number: int, environ: dict[str, Any]) -> Call:
-    """Return what a WSGI request asks; its body can be read again afterwards."""
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    """Return what a WSGI request asks; its body can be read again afterwards.
+
+    Raises:
+        ConnectionAbortedError: the client was killed between the head and the end of the body; nobody asked anything.
+    """
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    body = environ["wsgi.input"].read(length)
+    if len(body) < length:
+        raise ConnectionAbortedError
     environ["wsgi.input"] = BytesIO(body)
     found = SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = found.groups() if found else ("", "", "")

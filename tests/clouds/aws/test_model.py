@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client, image, launch, look, spot
+from tests.clouds.rest import cut_off
 
 P_ON_DEMAND = "L-417A185B"
 
@@ -374,3 +375,9 @@ def test_calls_take_their_time_side_by_side(aws, ec2):
     for one in threads:
         one.join()
     assert 0.4 <= time.monotonic() - begun < 3.0  # one after another: 3.2
+
+
+def test_a_request_cut_off_by_the_death_of_its_sender_is_no_request(aws):
+    cut_off(aws.url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded")
+    assert not aws.calls
+    assert not aws.unmodelled

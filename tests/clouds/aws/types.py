@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable
+from fnmatch import translate
 from functools import cache
 from typing import Any
 
@@ -42,7 +44,8 @@ class Types(EC2Response):
         filters = self._filters_from_querystring()
         kind = self._get_param("LocationType") or "region"
         names, places = filters.get("instance-type", ["*"]), filters.get("location", ["*"])
-        found = [one for one in offers(kind, self.region, names) if _any(one["Location"], places)]
+        there = _meaning(tuple(places))
+        found = [one for one in offers(kind, self.region, names) if there(one["Location"])]
         return ActionResult({"InstanceTypeOfferings": found})
 
 
@@ -58,11 +61,16 @@ def by_type(kind: str, region: str) -> dict[str, list[dict[str, str]]]:
 def offers(kind: str, region: str, patterns: list[str]) -> list[dict[str, str]]:
     """Return the offers of types that any of the patterns means."""
     known = by_type(kind, region)
-    return [one for name in known if _any(name, patterns) for one in known[name]]
+    means = _meaning(tuple(patterns))
+    return [one for name in known if means(name) for one in known[name]]
 
 
-def _any(value: str, wanted: list[str]) -> bool:
-    return value in wanted or any(fnmatchcase(value, one) for one in wanted if set(one) & WILD)
+@cache
+def _meaning(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return what tells whether any of the patterns means a name; made once for all names that are asked."""
+    wild = [translate(one) for one in patterns if set(one) & WILD]
+    exact, matches = frozenset(patterns), re.compile("|".join(wild)).match if wild else None
+    return lambda name: name in exact or (matches is not None and matches(name) is not None)
 
 
 _ADDED: list[tuple[str, str, dict[str, str]]] = []  # what tests offer

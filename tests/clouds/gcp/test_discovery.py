@@ -10,6 +10,7 @@ import pytest
 
 from tests.clouds.gcp.discovery import router
 from tests.clouds.gcp.handlers import HANDLERS
+from tests.clouds.rest import cut_off
 
 INSERT = router().by_id["compute.instances.insert"]
 GOOD = {"name": "box", "machineType": "zones/z/machineTypes/n1-standard-4", "labels": {"a": "b"}}
@@ -100,6 +101,12 @@ def test_a_request_that_is_not_googles_is_400_and_noted(gcp):
     assert (status, said["error"]["errors"][0]["reason"]) == (400, "badRequest")
     assert gcp.malformed == ["compute.disks.insert: Unknown name 'size' at 'the body': Cannot find field"]
     gcp.malformed.clear()
+
+
+def test_a_request_cut_off_by_the_death_of_its_sender_is_no_request(gcp):
+    cut_off(gcp.url, "POST /compute/v1/projects/cloudgpu-test/zones/us-central1-a/instances HTTP/1.1")
+    assert not gcp.calls
+    assert not gcp.unmodelled + gcp.malformed
 
 
 def test_an_answer_of_ours_that_is_not_googles_fails_the_test(gcp):

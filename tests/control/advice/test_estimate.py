@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +25,8 @@ from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from tests.cli.documents import faults_under
 from tests.control.policies.test_backtest import GPU, IDLE, keep
-
-DOCS = Path(__file__).parents[3] / "docs"
-sys.path.insert(0, str(DOCS))
-from pages import read_page, unquoted  # noqa: E402  (docs/ is no package)
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 WON = {"currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
@@ -371,12 +366,11 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
     assert all((one["gpu_memory_gib"] >= 16) == one["fits"] for one in document["estimates"])
 
 
-def test_the_document_of_a_past_run_is_as_the_page_says(face):
+def test_the_document_of_a_past_run_fits_its_schema(face):
     document = face.estimate(like="fox", type="a2-highgpu-1g")
-    tables = read_page(DOCS, DOCS / "reference" / "json.md").tables()
-    written = {heading: {unquoted(row[0]) for row in lines} for heading, _, _, lines in tables}
-    assert document["past"].keys() == written["past"]
-    assert document["estimates"][0]["times_as_fast"].keys() == written["times_as_fast"]
+    assert document["past"]
+    assert document["estimates"][0]["times_as_fast"]
+    assert faults_under("estimate", document) == []
 
 
 def test_a_past_run_as_text_says_what_its_figures_rest_on(face):

@@ -23,7 +23,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.launch.intents import row_of
+from cloudgpu.core.launch.plan_cost import row_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, InvalidRequest
 from tests.control.conftest import Lab

@@ -12,7 +12,7 @@ from psycopg import sql
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import observed
+from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash
 from tests.control.team.test_law_postgres import team  # noqa: F401  (a fixture)
@@ -24,7 +24,7 @@ def stopped(lab, name):
     lab.cloud.stop(row["provider_id"])
     lab.later(minutes=5)
     ask = asked("stop", row["id"], "over", lab.clock(), who={})
-    return [ask, observed(lab.cloud.get(row["provider_id"]), lab.clock())]
+    return [ask, instance_observed(lab.cloud.get(row["provider_id"]), lab.clock())]
 
 
 def nonsense(lab, name):

@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.control.reaper.explain import why as ask_why
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observations import told_itself
+from cloudgpu.core.events.observed_lines import instance_observed_by_itself
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import Shelf
@@ -197,7 +197,7 @@ def test_the_text_has_room_in_eighty_columns(running):
 
 def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(running):
     row = running.rows()[0]
-    running.session.ledger.append([told_itself(row, running.clock() - 17 * MINUTE, running.clock())])
+    running.session.ledger.append([instance_observed_by_itself(row, running.clock() - 17 * MINUTE, running.clock())])
     stop(running.session, running.rows()[0], why="idle for 1h, and warned 10m ago")
     said = " ".join(text(why(running), running.clock()).split())
     assert said.startswith(
@@ -212,7 +212,9 @@ def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(runnin
 @pytest.mark.parametrize(("reason", "words"), [("idle", "idle time ended it"), ("died", "died")])
 def test_one_that_stopped_of_itself_says_why(running, reason, words):
     row = running.rows()[0]
-    line = told_itself(row | {"state": "stopped", "billed": False, "reason": reason}, running.clock(), running.clock())
+    line = instance_observed_by_itself(
+        row | {"state": "stopped", "billed": False, "reason": reason}, running.clock(), running.clock()
+    )
     running.session.ledger.append([line])
     assert why(running)["because"] == f"it is stopped: {words}"
 
@@ -231,6 +233,6 @@ def test_its_own_fresh_word_says_more_than_older_samples_that_show_use(running):
     samples(running, 100, last=18, busy=["k"])
     assert why(running)["because"].startswith("busy kernel, 18m")
     row = running.rows()[0]
-    running.session.ledger.append([told_itself(row, running.clock() - MINUTE, running.clock())])
+    running.session.ledger.append([instance_observed_by_itself(row, running.clock() - MINUTE, running.clock())])
     value = why(running)
     assert (value["activity"], value["because"]) == ("ACTIVE", "it wrote 1m ago that it is in use")

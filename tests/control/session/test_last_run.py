@@ -13,7 +13,8 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     """A pass ends now, as the reaper writes it; an `older` version carried nothing."""
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
-    body |= {} if older else carried(lab.session.ledger, ok=ok, sweep=sweep, now=now)
+    if not older:
+        body["ok_at"], body["sweep_at"] = carried(lab.session.ledger, ok=ok, sweep=sweep, now=now)
     lab.session.ledger.append([Draft("pass_ended", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 

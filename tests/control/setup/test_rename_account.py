@@ -16,7 +16,8 @@ from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.rename_account import document, plan, rename
 from cloudgpu.control.setup.retire_account import plan as farewell
-from cloudgpu.core.events.account_names import Names, names_now, renaming
+from cloudgpu.core.events.account_names import Names, names_now
+from cloudgpu.core.events.lab_lines import account_renamed
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.values.times import iso
@@ -177,7 +178,7 @@ def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(
 
 def names_of(*renames, who="ada"):
     """Return what ada has renamed by these lines: account, host or None, new name."""
-    drafts = [renaming(*one, [], "here", EPOCH) for one in renames]
+    drafts = [account_renamed(*one, [], "here", EPOCH) for one in renames]
     at = iso(EPOCH)
     lines = [Event(1, at, "ours", at, who, one.kind, one.subject, one.dedupe, "", one.body) for one in drafts]
     return names_now(lines, "ada")

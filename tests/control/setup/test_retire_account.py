@@ -13,7 +13,7 @@ from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.retire_account import document, forget, plan
-from cloudgpu.core.events.account_names import forgetting
+from cloudgpu.core.events.lab_lines import account_forgotten
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.launch import Setup, Volume
@@ -223,7 +223,7 @@ def test_an_account_that_is_only_found_here_is_asked_no_more_until_it_is_used_ag
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     over(0, "aws", lab)
     assert "aws" in used_accounts(lab.session)
-    retired = forgetting("aws", "aws", [{"identity": IDENTITY}], "here", lab.clock() + timedelta(seconds=5))
+    retired = account_forgotten("aws", "aws", [{"identity": IDENTITY}], "here", lab.clock() + timedelta(seconds=5))
     lab.session.ledger.append([retired])
     for session in (lab.session, lab.opened()):  # the one that has found it already, and a new one
         assert "aws" not in used_accounts(session)

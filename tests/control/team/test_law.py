@@ -28,13 +28,13 @@ from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import remove, save, the_one
 from cloudgpu.control.team.law import assign_owner, others_note
 from cloudgpu.control.team.published import publish, withdraw
+from cloudgpu.core.events.lab_lines import owner_claimed
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
-from cloudgpu.core.team.people import claimed_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
 from cloudgpu.views.history import told
 from tests.control.team.colleagues import Colleague, know_who_asks, team
@@ -373,7 +373,7 @@ def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_no
 def test_a_colleague_who_claims_the_name_of_ones_database_user_ends_nothing(team):
     ada, bo, pia = team.values()
     pia.up(name="adas-too", owner="ada")
-    bo.session.ledger.append([claimed_line("ada", "bo", bo.clock(), bo.session.ledger.head()[0])])
+    bo.session.ledger.append([owner_claimed("ada", "bo", bo.clock(), bo.session.ledger.head()[0])])
     with pytest.raises(RoleNeeded):
         end(bo.session, bo.row("adas-too"), why="asked")
     with pytest.raises(RoleNeeded):

@@ -17,9 +17,8 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.team.law import assign_owner
 from cloudgpu.control.team.published import publish
-from cloudgpu.core.budgets.budget import budget_from, set_line
-from cloudgpu.core.team.people import claimed_line
-from cloudgpu.core.team.rights import published_line
+from cloudgpu.core.budgets.budget import budget_from
+from cloudgpu.core.events.lab_lines import budget_set, owner_claimed, policy_published
 from cloudgpu.errors import CloudgpuError, RoleNeeded
 from cloudgpu.ledger.log.teams import Wish
 from tests.control import conftest
@@ -106,11 +105,11 @@ def test_the_database_refuses_a_member_who_goes_around_cloudgpus_rules(team):
     (line,) = [one for one in bo.session.ledger.events("budgets") if one.kind == "budget_set"]
     now, after = bo.clock(), bo.session.ledger.head()[0]
     budget = budget_from({**line.body, "nanos": 10**15}, zone_of)
-    for draft in (set_line(budget, now, after), published_line("limits", "lease: 9d\n", "UTC", now, after)):
+    for draft in (budget_set(budget.body(), now, after), policy_published("limits", "lease: 9d\n", "UTC", now, after)):
         with pytest.raises(CloudgpuError):
             bo.session.ledger.append([draft])
     bo.session.ledger.append(
-        [claimed_line("eve@lab.org", ada.user, now, after)]
+        [owner_claimed("eve@lab.org", ada.user, now, after)]
     )  # signed by bo: for ada it says nothing
     with pytest.raises(RoleNeeded):
         ada.prepare(name="more", owner="eve@lab.org")

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.alerts.alerts import Finding, Told, cleared_line, due, raised_line, sent_line, told
+from cloudgpu.core.alerts.alerts import Finding, Told, due, raised_line, told
+from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 
@@ -32,13 +33,13 @@ class Book:
         known = told(self.lines)
         raised, cleared = due([finding(key) for key in keys], known, judged)
         self.write([raised_line(one, known, to, self.now) for one in raised])
-        self.write([cleared_line(one, self.now) for one in cleared])
+        self.write([alert_cleared(*one.id, self.now) for one in cleared])
         return [one.key for one in raised], [one.finding.key for one in cleared]
 
     def send(self, receiver):
         news = told(self.lines).waiting(receiver)
         if news:
-            self.write([sent_line(receiver, news, self.now)])
+            self.write([alert_sent(receiver, [one.id for one in news], self.now)])
         return [one.id for one in news]
 
 

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.alerts.findings import (
-    SENT,
-    SETTLED,
-    SUBJECT,
-    have,
-    month_before,
-    month_due,
-    month_name,
-    sent_line,
-    whole_month,
-)
+from cloudgpu.core.alerts.findings import SENT, SETTLED, SUBJECT, have, month_before, month_due, month_name, whole_month
+from cloudgpu.core.events.lab_lines import report_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
 
@@ -63,9 +54,9 @@ def test_what_is_no_calendar_month_is_none(since, until):
 def test_who_has_a_month_is_what_its_lines_say_whatever_was_sent_twice():
     now = datetime(2026, 11, 1, 6, tzinfo=UTC)
     drafts = [
-        sent_line("2026-10", "mailto-1", now),
-        sent_line("2026-09", "json-2", now),
-        sent_line("2026-10", "json-3", now),
+        report_sent("2026-10", "mailto-1", now),
+        report_sent("2026-09", "json-2", now),
+        report_sent("2026-10", "json-3", now),
     ]
     lines = [
         Event(number, iso(now), "own", iso(now), "ada", one.kind, one.subject, one.dedupe, "", one.body)
@@ -74,4 +65,4 @@ def test_who_has_a_month_is_what_its_lines_say_whatever_was_sent_twice():
     assert {(one.kind, one.subject) for one in drafts} == {(SENT, SUBJECT)}
     assert have(lines, "2026-10") == {"mailto-1", "json-3"}
     assert have(lines, "2026-08") == frozenset()
-    assert sent_line("2026-10", "mailto-1", now).dedupe == sent_line("2026-10", "mailto-1", now + SETTLED).dedupe
+    assert report_sent("2026-10", "mailto-1", now).dedupe == report_sent("2026-10", "mailto-1", now + SETTLED).dedupe

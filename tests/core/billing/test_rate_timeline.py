@@ -25,6 +25,7 @@ def uses(draw):
         per = Per.HOUR
     first, last = sorted([draw(moments), draw(moments)])
     changes = sorted({draw(moments) for _ in range(draw(st.integers(1, 4)))})
+    waited = draw(st.none() | st.integers(1, 4000))
     doubt = st.none() | st.integers(0, 600)
     segments = [
         Segment(
@@ -52,6 +53,7 @@ def uses(draw):
         end=iso(last) if ended else None,
         segments=tuple(segments),
         reason=draw(st.none() | st.just("interrupted")) if resource is Resource.INSTANCE and ended else None,
+        maybe_since=None if waited is None else iso(first - timedelta(seconds=waited)),
         maybe_until=iso(last + timedelta(minutes=draw(st.integers(1, 90)))) if ended and draw(st.booleans()) else None,
     )
 

@@ -34,7 +34,8 @@ def row(name="m", *, price=DOLLAR, until=NOW + 8 * HOUR, beside=(), **more):
         "project": "vision", "instance_type": "p3.2xlarge", "market": "on_demand", "on_demand": None, "max_price": None,
         "price": None if price is None else {"nanos_per_hour": price}, "renew_until": until and iso(until),
         "beside": list(beside), "kept": [], "uses": [], "ended": None, "state": "running", "billed": True,
-        "asked": None, "attempt": "made", "setup": None, "thing": False,
+        "asked": None, "attempt": "made", "setup": None, "thing": False, "guards": None, "identity": None,
+        "intended_at": "",
     }  # fmt: skip
     return usual | more
 

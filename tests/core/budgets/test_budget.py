@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.rate_timeline import amount, window_full
 from cloudgpu.core.budgets.admission import accounts
-from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, budgets_of, removed_line, set_line
+from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import Do, stops
 from cloudgpu.core.budgets.status import findings, standing
+from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
@@ -38,6 +39,7 @@ def machine(name="m", **more):
         "project": "vision", "instance_type": "p3", "market": "on_demand", "on_demand": None, "max_price": None,
         "price": {"nanos_per_hour": DOLLAR}, "renew_until": iso(NOW + 8 * HOUR), "beside": [], "ended": None,
         "state": "running", "billed": True, "asked": None, "attempt": "made", "setup": None, "thing": False,
+        "guards": None, "identity": None,
         "launched_at": iso(NOW - 4 * HOUR), "intended_at": iso(NOW - 4 * HOUR), "hold_until": None, "stoppable": True,
         "uses": [run(NOW - 4 * HOUR)],
     }  # fmt: skip
@@ -64,7 +66,12 @@ def stands(budget, *rows, now=NOW):
 
 
 def test_the_last_word_about_a_name_counts():
-    lines = [set_line(lab(1), NOW, 1), set_line(lab(2), NOW, 2), removed_line("lab", NOW, 3), set_line(lab(3), NOW, 4)]
+    lines = [
+        budget_set(lab(1).body(), NOW, 1),
+        budget_set(lab(2).body(), NOW, 2),
+        budget_removed("lab", NOW, 3),
+        budget_set(lab(3).body(), NOW, 4),
+    ]
     events = [line(draft, seq) for seq, draft in enumerate(lines, 2)]
     assert [one.limit.dollars for one in budgets_of(events[::-1], lambda _name: UTC).values()] == [3]
     assert budgets_of(events[:3], lambda _name: UTC) == {}
@@ -79,7 +86,7 @@ def test_a_budget_is_the_same_after_it_was_in_a_line(nanos, span, project, actio
     one = Budget(
         "lab", Money(nanos), Span(span), Scope(project=project), (1,), forecast, actions, "UTC", UTC, allow, paid
     )
-    assert list(budgets_of([line(set_line(one, NOW, 1), 2)], lambda _name: UTC).values()) == [one]
+    assert list(budgets_of([line(budget_set(one.body(), NOW, 1), 2)], lambda _name: UTC).values()) == [one]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ ROW = {
     "stoppable": True,
     "parkable": True,
     "setup": None,
+    "guards": None,
 }
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed, policy_published, policy_withdrawn
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.policies.limits import Limits, Stoppers, joined
-from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, assigned_line, claimed_line, people_of, plain
+from cloudgpu.core.team.people import ASSIGNED, CLAIMED, SUBJECT, People, people_of, plain
 from cloudgpu.core.team.rights import (
     PAYER_KINDS,
     PUBLISHED,
@@ -20,10 +21,8 @@ from cloudgpu.core.team.rights import (
     Right,
     Role,
     claim,
-    published_line,
     published_of,
     right_to,
-    withdrawn_line,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -76,7 +75,7 @@ def test_no_member_gets_a_name_that_was_somebody_elses(tries):
             assert taken == person
         if verdict is Claim.NEW:
             assert (taken is None and owner in (usual, person)) or owner.lower().replace("@", "-") != owner
-            written.append((claimed_line(owner, person, NOON, len(written)), person))
+            written.append((owner_claimed(owner, person, NOON, len(written)), person))
             people = people_of(lines(*written))
             first.setdefault(plain(owner), person)
     assert all(people.person(draft.body["owner"]) == first[plain(draft.body["owner"])] for draft, _ in written)
@@ -84,15 +83,15 @@ def test_no_member_gets_a_name_that_was_somebody_elses(tries):
 
 
 def test_a_members_first_name_is_the_only_one_beside_their_own():
-    people = people_of(lines((claimed_line("ada@lab.org", "ada", NOON, 0), "ada")))
+    people = people_of(lines((owner_claimed("ada@lab.org", "ada", NOON, 0), "ada")))
     asked = [claim(people, Role.MEMBER, "ada", owner, owner) for owner in ("ada@lab.org", "ada", "second@lab.org")]
     assert asked == [Claim.GRANTED, Claim.NEW, Claim.REFUSED]
 
 
 def test_a_member_gets_one_name_beside_their_own_whichever_was_first():
-    people = people_of(lines((claimed_line("ada", "ada", NOON, 0), "ada")))
+    people = people_of(lines((owner_claimed("ada", "ada", NOON, 0), "ada")))
     assert claim(people, Role.MEMBER, "ada", "ada@lab.org", "ada@lab.org") is Claim.NEW
-    both = people_of(lines(*((claimed_line(name, "ada", NOON, 0), "ada") for name in ("ada", "ada@lab.org"))))
+    both = people_of(lines(*((owner_claimed(name, "ada", NOON, 0), "ada") for name in ("ada", "ada@lab.org"))))
     assert claim(both, Role.MEMBER, "ada", "second@lab.org", "second@lab.org") is Claim.REFUSED
 
 
@@ -101,15 +100,15 @@ def test_what_the_database_calls_a_member_is_no_other_members_to_take(owner):
     users = ("bo", "cy")
     assert claim(People(users=users), Role.MEMBER, "cy", owner, owner) is Claim.REFUSED
     assert claim(People(users=users), Role.MEMBER, "bo", "bo", "bo@lab.org") is Claim.NEW
-    people = people_of(lines((claimed_line(owner, "cy", NOON, 0), "cy")), users)  # by a program of cy's own
+    people = people_of(lines((owner_claimed(owner, "cy", NOON, 0), "cy")), users)  # by a program of cy's own
     assert [people.owns(person, name) for person in ("cy", "bo") for name in ("bo", "Bo")] == [False] * 2 + [True] * 2
     assert claim(people, Role.MEMBER, "bo", "bo", "bo@lab.org") is Claim.NEW
-    assert people_of(lines((assigned_line(owner, "cy", NOON, 0), "pia")), users).owns("cy", owner)
+    assert people_of(lines((owner_assigned(owner, "cy", NOON, 0), "pia")), users).owns("cy", owner)
 
 
 @pytest.mark.parametrize("owner", ["ada@lab.org", "ADA@lab.org", "ada-lab-org", "ada", "Ada"])
 def test_another_member_cannot_launch_as_somebody_who_is_known(owner):
-    people = people_of(lines((claimed_line("ada@lab.org", "ada", NOON, 0), "ada")))
+    people = people_of(lines((owner_claimed("ada@lab.org", "ada", NOON, 0), "ada")))
     assert claim(people, Role.MEMBER, "bo", owner, owner) is Claim.REFUSED
     assert claim(people, Role.PAYER, "pia", owner, owner) is Claim.GRANTED
 
@@ -120,7 +119,7 @@ def test_a_name_that_only_an_option_says_is_nobodys_to_take():
 
 
 def test_a_claim_counts_only_for_whoever_wrote_it():
-    forged = claimed_line("ada@lab.org", "bo", NOON, 0)
+    forged = owner_claimed("ada@lab.org", "bo", NOON, 0)
     assert people_of(lines((forged, "eve"))) == People()
     assert people_of(lines((forged, "bo"))).owns("bo", "ada@lab.org")
 
@@ -131,14 +130,14 @@ def test_a_claim_counts_only_for_whoever_wrote_it():
     {"owner": "", "person": "eve"},
 ])  # fmt: skip
 def test_a_line_that_does_not_say_whose_a_name_is_says_nothing(kind, body):
-    whole = (claimed_line("ada@lab.org", "ada", NOON, 0), "ada")
+    whole = (owner_claimed("ada@lab.org", "ada", NOON, 0), "ada")
     people = people_of(lines((Draft(kind, SUBJECT, body, NOON, "x"), "eve"), whole))
     assert people == people_of(lines(whole))
 
 
 def test_a_payer_corrects_whose_a_name_is():
-    first = (claimed_line("ada@lab.org", "bo", NOON, 0), "bo")
-    people = people_of(lines(first, (assigned_line("ada@lab.org", "ada", NOON, 1), "pia")))
+    first = (owner_claimed("ada@lab.org", "bo", NOON, 0), "bo")
+    people = people_of(lines(first, (owner_assigned("ada@lab.org", "ada", NOON, 1), "pia")))
     assert people.owns("ada", "ada@lab.org")
     assert not people.owns("bo", "ada@lab.org")
     assert {ASSIGNED, PUBLISHED, WITHDRAWN} <= PAYER_KINDS
@@ -146,7 +145,7 @@ def test_a_payer_corrects_whose_a_name_is():
 
 
 def test_a_name_that_was_read_from_tags_is_the_same_persons():
-    people = people_of(lines((claimed_line("ada@lab.org", "ada", NOON, 0), "ada")))
+    people = people_of(lines((owner_claimed("ada@lab.org", "ada", NOON, 0), "ada")))
     assert people.owns("ada", "ada-lab-org")
     assert not people.owns("bo", "ada-lab-org")
     assert not any(people.owns(person, owner) for person in PERSONS for owner in (None, ""))
@@ -165,8 +164,8 @@ def test_another_file_of_limits_only_makes_them_narrower(lab, home):
 
 
 def test_the_last_publication_of_a_name_counts_until_it_is_withdrawn():
-    first, second = (published_line("night", text, "UTC", NOON, after) for text, after in (("a: 1", 0), ("b: 1", 1)))
+    first, second = (policy_published("night", text, "UTC", NOON, after) for text, after in (("a: 1", 0), ("b: 1", 1)))
     written = [(first, "pia"), (second, "cy")]
     one = published_of(lines(*written))["night"]
     assert (one.text, one.by, one.origin) == ("b: 1", "cy", "the ledger, published by cy at 2026-11-20 12:00 UTC")
-    assert published_of(lines(*written, (withdrawn_line("night", NOON, 2), "pia"))) == {}
+    assert published_of(lines(*written, (policy_withdrawn("night", NOON, 2), "pia"))) == {}

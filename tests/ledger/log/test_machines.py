@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.log.machines import of_those_there
 from cloudgpu.ledger.open import open_ledger
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -50,6 +51,7 @@ def test_who_has_read_before_finds_what_one_finds_who_reads_all(tmp_path):
             assert reader.machines() == fresh.machines()
         if chance.random() < 0.5:
             assert reader.bills() == fresh.bills()
+            assert reader.there() == of_those_there(fresh.machines())
         for row in fresh.machines()[:2]:
             assert reader.machine(row["id"]) == row
         fresh.close()

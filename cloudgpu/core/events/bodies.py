@@ -1,0 +1,349 @@
+"""What the lines of machines and resources say: a type for each body. `core.events.kinds` says which kind has which.
+
+Every time inside a body is `times.iso` text; every amount is whole nano-dollars; nothing in a body is a secret. The
+first line of a docstring is what `docs/ledger.md` says of the kind.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from cloudgpu.core.model.records import (
+    AcceleratorRecord,
+    AddressRecord,
+    AttachedCost,
+    GuardsRecord,
+    IdentityRecord,
+    PriceRecord,
+    RateRecord,
+    Retained,
+    SetupRecord,
+    TermsRecord,
+)
+
+Time = str  # as `times.iso` writes it
+Nanos = int  # whole nano-dollars
+Asked = Literal["stop", "start", "park", "end"]
+Outcome = Literal["made", "refused", "void"]
+
+
+class AskedBy(TypedDict, total=False):
+    """Whose the machine is, and by which right somebody else acted on it: `control.team.law.by`. Only in a team."""
+
+    whose: str
+    right: str
+
+
+class BeforeTheEnd(TypedDict, total=False):
+    """What is known of the time before a machine was seen to have ended: `control.session.last_seen`."""
+
+    alive_at: Time
+    billed_at: Time
+    asked_at: Time
+    pending_at: Time
+
+
+class Resized(TypedDict):
+    """What a machine is now that was of another type or market before; it was last seen as before `after`."""
+
+    instance_type: str
+    market: str
+    accelerators: list[AcceleratorRecord]
+    prices: list[PriceRecord]
+    on_demand: PriceRecord | None
+    after: Time | None
+
+
+# -- a machine's launch
+
+
+class Placed(TypedDict):
+    """Where a machine is, and what it is."""
+
+    provider: str
+    account: str
+    identity: IdentityRecord
+    region: str
+    zone: str | None
+    instance_type: str | None
+    market: str
+    accelerators: list[AcceleratorRecord]
+    price: PriceRecord | None
+
+
+class LaunchIntended(Placed):
+    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour."""
+
+    attempt: int
+    seq: int
+    token: str
+    key: str
+    request: str
+    name: str
+    on_demand: PriceRecord | None
+    max_price: Nanos | None
+    owner: str
+    project: str
+    policy: str
+    policy_by: str
+    terms: TermsRecord | None
+    template: str | None
+    expires: Time
+    renew_until: Time
+    renew_s: int
+    stoppable: bool
+    parkable: bool
+    setup: SetupRecord
+    stop_means: str
+    beside: list[AttachedCost]
+    licence: str
+    guards: NotRequired[GuardsRecord]
+
+
+class LaunchSettled(TypedDict):
+    """The end of an attempt: it made a machine, was refused, or is void: it never made one."""
+
+    token: str
+    outcome: Outcome
+    why: str
+
+
+class Tagged(TypedDict):
+    """What a machine's tags tell of its launch."""
+
+    key: str
+    request: str
+    name: str
+    owner: str
+    project: str
+    policy: str
+    template: str | None
+    expires: Time | None
+    renew_until: Time | None
+    stoppable: bool | None
+    setup: SetupRecord | None
+    stop_means: str | None
+
+
+class Able(TypedDict):
+    """How a machine can end, and what guards it, by what its provider can do."""
+
+    stoppable: bool | None
+    parkable: bool
+    guards: GuardsRecord
+
+
+class AdoptedByResource(Tagged, Placed):
+    """A disk or an image of a machine that was found without a launch line; read from tags."""
+
+    why: str
+
+
+class MachineAdopted(AdoptedByResource):
+    """A machine of this ledger, or a disk or an image of one, that was found without a launch line; read from tags."""
+
+    on_demand: NotRequired[PriceRecord | None]
+    max_price: NotRequired[None]
+    beside: NotRequired[list[AttachedCost]]
+    parkable: NotRequired[bool]
+    guards: NotRequired[GuardsRecord]
+
+
+# -- what a machine was seen to be
+
+
+class InstanceObserved(BeforeTheEnd):
+    """How the provider reports a machine, where that is news; `asked_at`: when we had asked for its end."""
+
+    provider_id: str
+    state: str
+    billed: bool
+    since: Time | None
+    launched_at: Time | None
+    address: AddressRecord | None
+    reason: str | None
+    last_active: Time | None
+    expires: Time | None
+    renew_until: Time | None
+    hold_until: Time | None
+    resized: NotRequired[Resized]
+
+
+class InstanceVanished(TypedDict):
+    """A machine is proved gone: some time after `alive_at`, or at `ended_at` by the cloud's word."""
+
+    provider_id: str
+    proof: str
+    alive_at: Time | None
+    ended_at: Time | None
+
+
+class KeptObserved(TypedDict):
+    """What stays of a machine without it; `alive_at`: when it was last there, where others have removed something."""
+
+    kept: list[Retained]
+    alive_at: NotRequired[Time]
+
+
+class PriceObserved(TypedDict):
+    """A price of a machine; the line occurred when it began to hold, `maybe_from` on perhaps."""
+
+    price: PriceRecord
+    maybe_from: NotRequired[Time | None]
+    on_demand: NotRequired[PriceRecord]
+
+
+class TrafficObserved(RateRecord):
+    """Bytes that a machine has sent since they were last counted; `counted` is all that it ever counted."""
+
+    bytes_out: int
+    since: Time
+    until: Time
+    counted: int
+    stored_as: str
+
+
+class TermsSet(TypedDict):
+    """A file of the home that launched a machine says something else by now."""
+
+    terms: TermsRecord
+
+
+# -- what somebody asked of a machine
+
+
+class AskedFor(AskedBy):
+    """Written before it is asked, for the reason `why`, on the computer `host`."""
+
+    why: str
+    host: str
+
+
+class EndAsked(AskedFor):
+    """Written before an end is asked; `failed`: the machine never came up."""
+
+    failed: NotRequired[Literal[True]]
+
+
+class StartRefused(TypedDict):
+    """A start that was asked has surely not begun."""
+
+    why: str
+
+
+class EndRefused(TypedDict):
+    """The provider refused an end or a stop, as something protects the machine; `next` lifts that."""
+
+    asked: str
+    why: str
+    next: str | None
+
+
+class LeaseSet(AskedBy):
+    """A lease was set; null: it does not end by itself."""
+
+    expires: Time | None
+    renew_until: Time | None
+    why: str
+    host: str
+
+
+class HoldSet(AskedBy):
+    """A hold was set; null: it was released."""
+
+    until: Time | None
+    why: str
+    host: str
+
+
+class InterruptionAsked(TypedDict):
+    """A spot interruption is rehearsed: when the machine will be taken."""
+
+    at: Time
+
+
+_Shared = TypedDict("_Shared", {"key": str, "label": str, "from": str | None, "host_key": str | None, "host": str})
+
+
+class MachineShared(_Shared, AskedBy):
+    """A public key was let in until the next launch: its fingerprint, whose it is, from which network."""
+
+
+class MachineUnshared(AskedBy):
+    """A shared key was taken out; null: every one."""
+
+    key: str | None
+    host: str
+
+
+class TimerSet(TypedDict):
+    """When a machine's cloud ends it by itself; null: never any more."""
+
+    at: Time | None
+    why: str
+
+
+# -- what the reaper said of a machine
+
+
+class DecisionMade(AskedBy):
+    """What a run decided of a machine, where that is not what it was; `at`: when it ends if nothing changes."""
+
+    do: str
+    rule: str
+    why: str
+    activity: str | None
+    at: Time | None
+    host: str
+
+
+class WarningGiven(TypedDict):
+    """People were told that a machine ends at `due` (null: it does not), and how."""
+
+    rule: str
+    due: Time | None
+    why: str
+    how: list[str]
+    host: str
+
+
+class WarningLifted(TypedDict):
+    """A warning holds no more."""
+
+    rule: str
+    why: str
+    host: str
+
+
+# -- resources
+
+
+class ThingObserved(Retained):
+    """A volume or an image that is kept by name, where it is not as it was."""
+
+    identity: IdentityRecord
+    owner: str
+    project: str
+
+
+class ThingVanished(AskedBy):
+    """A volume or an image that was kept by name is gone: at `ended_at`, or some time after `alive_at`."""
+
+    id: str
+    proof: str
+    alive_at: Time | None
+    ended_at: Time | None
+
+
+class OrphanRemoved(TypedDict):
+    """An orphan was removed; `image` is what was saved of it before."""
+
+    what: str
+    id: str
+    name: str
+    account: str
+    region: str
+    nanos_per_month: Nanos | None
+    image: str | None
+    why: str
+    host: str

@@ -1,0 +1,274 @@
+"""Makes the ledger lines of a lab, those of no machine: one function for each kind.
+
+Each has its body, and its dedupe text: the same text is written once, whoever tries again. `after` is the ledger's last
+line, so that what was undone can be done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from cloudgpu.core.events import lab_bodies as bodies
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.identity import Unanswered
+from cloudgpu.core.model.machine import BudgetSubject, Machine
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import tag_value
+from cloudgpu.core.values.times import iso
+
+# -- looks, runs and accounts
+
+
+def scope_looked(
+    scope: str,
+    machines: int,
+    unanswered: Iterable[Unanswered],
+    now: datetime,
+    *,
+    unseen: Sequence[str] = (),
+    things: bool = False,
+    pinned: bool = False,
+) -> Draft:
+    """Return the one line of a look at one account; one that was not wholly answered makes no view fresh.
+
+    `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `things`: disks
+    and images were asked for, too; `pinned`: all prices were asked for, and answered.
+    """
+    body: bodies.ScopeLooked = {
+        "machines": machines,
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
+        "unseen": sorted(unseen),
+        "things": things,
+        "pinned": pinned,
+    }
+    subject = f"gap:{scope}" if body["unanswered"] else scope
+    return Draft("scope_looked", subject, body, now, f"look:{scope}:{iso(now)}")
+
+
+def pass_ended(
+    verb: str,
+    now: datetime,
+    *,
+    ok: bool,
+    machines: int,
+    decided: Mapping[str, int],
+    stopped: int,
+    warned: int,
+    unproved: int,
+    unanswered: Iterable[str],
+    took_s: float,
+    host: str,
+    cron: bool,
+    sweep: bool,
+    ok_at: str | None,
+    sweep_at: str | None,
+) -> Draft:
+    """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept."""
+    body: bodies.PassEnded = {
+        "verb": verb,
+        "ok": ok,
+        "machines": machines,
+        "decided": dict(decided),
+        "stopped": stopped,
+        "warned": warned,
+        "unproved": unproved,
+        "unanswered": list(unanswered),
+        "took_s": took_s,
+        "host": host,
+        "cron": cron,
+        "sweep": sweep,
+        "ok_at": ok_at,
+        "sweep_at": sweep_at,
+    }
+    return _passed(body, now)
+
+
+def pass_broken_off(
+    verb: str, why: str, now: datetime, *, host: str, cron: bool, sweep: bool, ok_at: str | None, sweep_at: str | None
+) -> Draft:
+    """Return the line that a run of the reaper has broken off before it could judge anything."""
+    body: bodies.PassEnded = {
+        "verb": verb,
+        "ok": False,
+        "why": why,
+        "host": host,
+        "cron": cron,
+        "sweep": sweep,
+        "ok_at": ok_at,
+        "sweep_at": sweep_at,
+    }
+    return _passed(body, now)
+
+
+def _passed(body: bodies.PassEnded, now: datetime) -> Draft:
+    return Draft("pass_ended", "reaper", body, now, f"pass:{body['host']}:{iso(now)}")
+
+
+def account_renamed(
+    account: str, region: str | None, new: str, rows: Iterable[Machine], host: str, now: datetime
+) -> Draft:
+    """Return the line that an account, or the host `region` of it, is called `new` from now on.
+
+    `rows` are what the ledger knows of it; `host` is where that was typed.
+    """
+    body: bodies.AccountRenamed = {
+        "account": account,
+        "region": region,
+        "new": new,
+        "identities": _identities(rows),
+        "why": "asked",
+        "host": host,
+    }
+    return Draft("account_renamed", "accounts", body, now, f"renamed:{account}:{region}:{new}:{iso(now)}")
+
+
+def account_forgotten(account: str, provider: str, rows: Iterable[Machine], host: str, now: datetime) -> Draft:
+    """Return the line that retires an account; `rows` are what the ledger knows of it."""
+    body: bodies.AccountForgotten = {
+        "account": account,
+        "provider": provider,
+        "identities": _identities(rows),
+        "why": "asked",
+        "host": host,
+    }
+    return Draft("account_forgotten", "accounts", body, now, f"forgotten:{account}:{iso(now)}")
+
+
+def _identities(rows: Iterable[Machine]) -> list[str]:
+    return sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
+
+
+# -- budgets
+
+
+def budget_set(budget: bodies.BudgetSet, now: datetime, after: int) -> Draft:
+    """Return the line that sets a budget."""
+    return Draft("budget_set", "budgets", budget, now, f"budget_set:{budget['name']}:{after}")
+
+
+def budget_removed(name: str, now: datetime, after: int) -> Draft:
+    """Return the line that removes a budget."""
+    body: bodies.BudgetRemoved = {"name": name}
+    return Draft("budget_removed", "budgets", body, now, f"budget_removed:{name}:{after}")
+
+
+def budget_overridden(
+    row: BudgetSubject, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
+) -> Draft:
+    """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
+    body: bodies.BudgetOverridden = {
+        "machine": row["id"],
+        "name": row["name"],
+        "reason": reason,
+        "passed": [{"name": name, "nanos": amount.nanos} for name, amount in passed],
+        "host": host,
+    }
+    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{row['id']}:{iso(now)}")
+
+
+# -- alerts and reports
+
+
+def alert_raised(alert: bodies.AlertRaised, now: datetime) -> Draft:
+    """Return the line that raises an alert; two runs that find the same at once write it once."""
+    return Draft("alert_raised", "alerts", alert, now, f"alert_raised:{alert['key']}:{alert['number']}")
+
+
+def alert_cleared(key: str, number: int, now: datetime) -> Draft:
+    """Return the line that says that an alert fell back."""
+    body: bodies.AlertCleared = {"key": key, "number": number}
+    return Draft("alert_cleared", "alerts", body, now, f"alert_cleared:{key}:{number}")
+
+
+def alert_sent(receiver: str, news: Iterable[tuple[str, int]], now: datetime) -> Draft:
+    """Return the line that says which alerts this receiver has taken, each by its key and number."""
+    ids: list[list[str | int]] = [[key, number] for key, number in news]
+    body: bodies.AlertSent = {"receiver": receiver, "news": ids}
+    return Draft("alert_sent", "alerts", body, now, f"alert_sent:{receiver}:{iso(now)}:{ids[0]}")
+
+
+def report_sent(month: str, receiver: str, now: datetime) -> Draft:
+    """Return the line that says that this receiver has taken a month's report; one for each, however often."""
+    body: bodies.ReportSent = {"month": month, "receiver": receiver}
+    return Draft("report_sent", "reports", body, now, f"report_sent:{month}:{receiver}")
+
+
+# -- policies and people
+
+
+def policy_published(name: str, text: str, tz: str, now: datetime, after: int) -> Draft:
+    """Return the line that publishes a policy or the limits."""
+    body: bodies.PolicyPublished = {"name": name, "text": text, "tz": tz}
+    return Draft("policy_published", "policies", body, now, f"policy_published:{name}:{after}")
+
+
+def policy_withdrawn(name: str, now: datetime, after: int) -> Draft:
+    """Return the line that withdraws it."""
+    body: bodies.PolicyWithdrawn = {"name": name}
+    return Draft("policy_withdrawn", "policies", body, now, f"policy_withdrawn:{name}:{after}")
+
+
+def owner_claimed(owner: str, person: str, now: datetime, after: int) -> Draft:
+    """Return the line that makes a name that nobody has this person's."""
+    body: bodies.OwnerNamed = {"owner": owner, "person": person}
+    return Draft("owner_claimed", "people", body, now, f"owner_claimed:{tag_value(owner) or owner}:{after}")
+
+
+def owner_assigned(owner: str, person: str, now: datetime, after: int) -> Draft:
+    """Return the line by which a payer says whose a name is."""
+    body: bodies.OwnerNamed = {"owner": owner, "person": person}
+    return Draft("owner_assigned", "people", body, now, f"owner_assigned:{tag_value(owner) or owner}:{after}")
+
+
+def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
+    """Return the line that makes the ledger a team's, by the database's roles."""
+    body: bodies.TeamSet = {"members": members, "payers": payers}
+    return Draft("team_set", "team", body, now, f"team_set:{after + 1}")
+
+
+# -- the ledger
+
+
+def ledger_opened(ledger: str, now: datetime) -> Draft:
+    """Return the first line of a ledger."""
+    body: bodies.LedgerOpened = {"ledger": ledger}
+    return Draft("ledger_opened", "ledger", body, now, "ledger_opened")
+
+
+def ledger_doubted(why: str, seq: int, now: datetime) -> Draft:
+    """Return the line that the ledger may lack lines before `seq`; 0: nobody knows how many."""
+    return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"doubt:{seq or why}:{iso(now)}")
+
+
+def ledger_restored(why: str, seq: int, head_hash: str, now: datetime) -> Draft:
+    """Return the line that the ledger may lack lines, as it is a copy that ends with line `seq` of this hash."""
+    return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"restored:{head_hash}:{now.timestamp()}")
+
+
+def _doubted(why: str, seq: int) -> bodies.LedgerDoubted:
+    return {"why": why, "seq": seq}
+
+
+def ledger_settled(found: str | None, why: str, now: datetime, after: int) -> Draft:
+    """Return the line that the ledger is taken for whole again; `found` is what was in doubt."""
+    body: bodies.LedgerSettled = {"found": found, "why": why}
+    return Draft("ledger_settled", "ledger", body, now, f"ledger_settled:{after + 1}")
+
+
+def ledger_moved(to: str, goes_on: str, now: datetime, after: int) -> Draft:
+    """Return the last line of a ledger that stands at `to`; `goes_on` is the hash of its next line there."""
+    body: bodies.LedgerMoved = {"to": to, "goes_on": goes_on}
+    return Draft("ledger_moved", "ledger", body, now, f"ledger_moved:{after + 1}")
+
+
+def ledger_moving(came_from: str, to: str, now: datetime, after: int) -> Draft:
+    """Return the line behind the copy of a ledger that is being moved to `to`: nothing but its arrival follows."""
+    body: bodies.LedgerMoving = {"from": came_from, "to": to}
+    return Draft("ledger_moving", "ledger", body, now, f"ledger_moving:{after + 1}")
+
+
+def ledger_arrived(came_from: str, now: datetime, after: int) -> Draft:
+    """Return the line that a ledger that was moved is in use at its new place."""
+    body: bodies.LedgerArrived = {"from": came_from}
+    return Draft("ledger_arrived", "ledger", body, now, f"ledger_arrived:{after + 1}")

@@ -1,0 +1,180 @@
+"""Makes the ledger lines of launches and of machines that are taken up: one function for each kind.
+
+Each has its body, and its dedupe text: the same text is written once, whoever tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
+
+from cloudgpu.core.events import bodies
+from cloudgpu.core.events.bodies import Outcome
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observed_lines import tag_time
+from cloudgpu.core.model.identity import AccountIdentity
+from cloudgpu.core.model.instances import (
+    TAG_EXPIRES,
+    TAG_ID,
+    TAG_KEY,
+    TAG_NAME,
+    TAG_OWNER,
+    TAG_POLICY,
+    TAG_PROJECT,
+    TAG_RENEW_UNTIL,
+    TAG_SEQ,
+    Instance,
+)
+from cloudgpu.core.model.launch import Attempt, setup_to_json
+from cloudgpu.core.model.offers import Price, accelerator_to_json, price_to_json
+from cloudgpu.core.model.records import (
+    AttachedCost,
+    GuardsRecord,
+    TermsRecord,
+)
+from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.values.times import iso
+
+
+def launch_intended(
+    attempt: Attempt,
+    fingerprint: str,
+    stop_means: str,
+    now: datetime,
+    *,
+    beside: Sequence[AttachedCost] = (),
+    on_demand: Price | None = None,
+    licence: str = "",
+    identity: AccountIdentity,
+    guards: GuardsRecord | None = None,
+) -> Draft:
+    """Return the line that says what is about to be launched, before the call is sent.
+
+    `beside` is what is paid beside the machine: what a stopped one costs is known from this line alone. `on_demand`
+    is what the same machine costs on demand, `licence` its system's where that changes how it is billed. `identity` is
+    the account to which the machine will belong, whatever it is called here; `guards` is what can end it.
+    """
+    request, item = attempt.request, attempt.offer.available
+    dearest = request.want.max_price
+    body: bodies.LaunchIntended = {
+        "attempt": attempt.number,
+        "seq": int(attempt.tags[TAG_SEQ]),
+        "token": attempt.token,
+        "key": request.key,
+        "request": fingerprint,
+        "name": request.name,
+        "provider": item.provider,
+        "account": item.account,
+        "identity": identity.to_json(),
+        "region": item.region,
+        "zone": item.zone,
+        "instance_type": item.instance_type,
+        "market": str(item.market),
+        "accelerators": [accelerator_to_json(gpu) for gpu in item.accelerators],
+        "price": price_to_json(attempt.offer.price),
+        "on_demand": None if on_demand is None else price_to_json(on_demand),
+        "max_price": None if dearest is None else dearest.nanos,
+        "owner": request.owner,
+        "project": request.project,
+        "policy": request.policy,
+        "policy_by": request.policy_by,
+        "terms": cast("TermsRecord | None", request.terms),
+        "template": request.template,
+        "expires": iso(attempt.expires),
+        "renew_until": iso(attempt.renew_until),
+        "renew_s": request.renew_s,
+        "stoppable": item.stoppable,
+        "parkable": item.parkable,
+        "setup": setup_to_json(request.setup),
+        "stop_means": stop_means,
+        "beside": list(beside),
+        "licence": licence,
+    }
+    if guards is not None:
+        body["guards"] = guards
+    return Draft("launch_intended", attempt.machine, body, now, f"intent:{attempt.token}")
+
+
+def launch_settled(machine: str, token: str, outcome: Outcome, why: str, now: datetime) -> Draft:
+    """Return the line that ends an attempt: `made`, `refused` by the provider, or `void` (never made)."""
+    body: bodies.LaunchSettled = {"token": token, "outcome": outcome, "why": why}
+    return Draft("launch_settled", machine, body, now, f"settled:{token}:{outcome}")
+
+
+def machine_adopted(
+    instance: Instance,
+    price: Price | None,
+    now: datetime,
+    *,
+    on_demand: Price | None = None,
+    beside: Sequence[AttachedCost] = (),
+    able: bodies.Able,
+    identity: AccountIdentity,
+    unknown: str = "",
+) -> Draft:
+    """Return the line that takes up a machine of this ledger that has no launch record here.
+
+    `able` is how it can end, and what guards it, by what its provider can do; `unknown` says what of its cost cannot be
+    known.
+    """
+    tags = instance.tags
+    since = "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
+    body: bodies.MachineAdopted = {
+        **_tagged(instance),
+        "provider": instance.provider,
+        "account": instance.account,
+        "identity": identity.to_json(),
+        "region": instance.region,
+        "zone": instance.zone,
+        "instance_type": instance.instance_type,
+        "market": str(instance.market),
+        "accelerators": [accelerator_to_json(gpu) for gpu in instance.accelerators],
+        "price": None if price is None else price_to_json(price),
+        "on_demand": None if on_demand is None else price_to_json(on_demand),
+        "max_price": None,
+        "beside": list(beside),
+        "stoppable": able["stoppable"],
+        "parkable": able["parkable"],
+        "guards": able["guards"],
+        "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}{since}",
+    }
+    at = instance.launched_at or now
+    return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
+
+
+def machine_adopted_by_resource(thing: Leftover, identity: AccountIdentity, now: datetime) -> Draft:
+    """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
+    body: bodies.AdoptedByResource = {
+        **_tagged(thing),
+        "provider": thing.provider,
+        "account": thing.account,
+        "identity": identity.to_json(),
+        "region": thing.region,
+        "zone": thing.zone or None,
+        "instance_type": None,
+        "market": "on_demand",
+        "accelerators": [],
+        "price": None,
+        "why": "its disk or image bears this ledger's tag and the ledger had no launch of it",
+    }
+    machine = thing.tags[TAG_ID]
+    return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{thing.id}")
+
+
+def _tagged(found: Instance | Leftover) -> bodies.Tagged:
+    tags = found.tags
+    return {
+        "key": tags.get(TAG_KEY, ""),
+        "request": tags.get(TAG_KEY, ""),
+        "name": tags.get(TAG_NAME) or tags[TAG_ID],
+        "owner": tags.get(TAG_OWNER, ""),
+        "project": tags.get(TAG_PROJECT, ""),
+        "policy": tags.get(TAG_POLICY, ""),
+        "template": None,
+        "expires": tag_time(tags, TAG_EXPIRES),
+        "renew_until": tag_time(tags, TAG_RENEW_UNTIL),
+        "stoppable": None,
+        "setup": None,
+        "stop_means": None,
+    }

@@ -1,0 +1,170 @@
+"""Makes the ledger lines of what people, and the reaper, asked and said of a machine: one function for each kind.
+
+Each has its body, and its dedupe text: the same text is written once, whoever tries again. `who` is
+`control.team.law.by`: who asked, by which right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from cloudgpu.core.events import bodies
+from cloudgpu.core.events.bodies import Asked, AskedBy
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.values.naming import digest
+from cloudgpu.core.values.times import iso
+from cloudgpu.errors import EndRefused
+
+
+def asked(
+    what: Asked, machine: str, why: str, now: datetime, *, host: str, who: AskedBy, failed: bool = False
+) -> Draft:
+    """Return the line written before a stop, start, park or end is asked. `failed`: it never came up."""
+    plain: bodies.AskedFor = {"why": why, "host": host, **who}
+    body: bodies.AskedFor | bodies.EndAsked = {**plain, "failed": True} if failed else plain
+    return Draft(f"{what}_asked", machine, body, now, f"{what}:{machine}:{iso(now)}")
+
+
+def start_refused(machine: str, why: str, now: datetime) -> Draft:
+    """Return the line that says that the start which was asked has surely not begun."""
+    body: bodies.StartRefused = {"why": why}
+    return Draft("start_refused", machine, body, now, f"start_refused:{machine}:{iso(now)}")
+
+
+def end_refused(machine: str, what: str, refusal: EndRefused, now: datetime) -> Draft:
+    """Return the line that says that the provider refused what was asked (`end`, `stop`), and what lifts that."""
+    body: bodies.EndRefused = {"asked": what, "why": refusal.message, "next": refusal.next}
+    return Draft("end_refused", machine, body, now, f"end_refused:{machine}:{what}:{iso(now)}")
+
+
+def lease_set(
+    machine: str, expires: datetime, renew_until: datetime, why: str, now: datetime, *, host: str, who: AskedBy
+) -> Draft:
+    """Return the line that records a lease that was set."""
+    body: bodies.LeaseSet = {
+        "expires": iso(expires),
+        "renew_until": iso(renew_until),
+        "why": why,
+        "host": host,
+        **who,
+    }
+    return Draft("lease_set", machine, body, now, f"lease:{machine}:{iso(now)}:{iso(renew_until)}")
+
+
+def lease_put_back(row: Machine, now: datetime, *, host: str) -> Draft:
+    """Return the line that a machine has the lease that it had: it did not take the new one."""
+    body: bodies.LeaseSet = {
+        "expires": row["expires"],
+        "renew_until": row["renew_until"],
+        "why": "the machine did not take the new one",
+        "host": host,
+    }
+    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")
+
+
+def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, host: str, who: AskedBy) -> Draft:
+    """Return the line that sets a hold; None releases it."""
+    end = None if until is None else iso(until)
+    body: bodies.HoldSet = {"until": end, "why": why, "host": host, **who}
+    return Draft("hold_set", machine, body, now, f"hold:{machine}:{iso(now)}:{end}")
+
+
+def interruption_asked(machine: str, at: datetime, now: datetime) -> Draft:
+    """Return the line that a spot interruption is rehearsed: the machine is taken at `at`."""
+    body: bodies.InterruptionAsked = {"at": iso(at)}
+    return Draft("interruption_asked", machine, body, now, f"interrupt:{machine}:{iso(now)}")
+
+
+def machine_shared(
+    machine: str,
+    key: str,
+    now: datetime,
+    *,
+    label: str,
+    network: str | None,
+    host_key: str | None,
+    host: str,
+    who: AskedBy,
+) -> Draft:
+    """Return the line that a key, named by its fingerprint, was let in from this network."""
+    body: bodies.MachineShared = {
+        "key": key,
+        "label": label,
+        "from": network,
+        "host_key": host_key,
+        "host": host,
+        **who,
+    }
+    return Draft("machine_shared", machine, body, now, f"shared:{machine}:{key}:{iso(now)}")
+
+
+def machine_unshared(machine: str, key: str | None, now: datetime, *, host: str, who: AskedBy) -> Draft:
+    """Return the line that a key, or every shared one (None), was taken out."""
+    body: bodies.MachineUnshared = {"key": key, "host": host, **who}
+    return Draft("machine_unshared", machine, body, now, f"unshared:{machine}:{key}:{iso(now)}")
+
+
+def timer_set(machine: str, at: datetime | None, why: str, now: datetime) -> Draft:
+    """Return the line that a machine's cloud ends it by itself at `at`; None: never any more."""
+    text = None if at is None else iso(at)
+    body: bodies.TimerSet = {"at": text, "why": why}
+    return Draft("timer_set", machine, body, now, f"timer:{machine}:{text}:{iso(now)}")
+
+
+# -- what the reaper said and did
+
+
+def decision_made(
+    machine: str,
+    now: datetime,
+    *,
+    do: str,
+    rule: str,
+    why: str,
+    activity: str | None,
+    at: datetime | None,
+    host: str,
+) -> Draft:
+    """Return the line of what a run decided of a machine; `at` is when it ends if nothing changes."""
+    end = None if at is None else iso(at)
+    body: bodies.DecisionMade = {"do": do, "rule": rule, "why": why, "activity": activity, "at": end, "host": host}
+    return Draft("decision_made", machine, body, now, f"decided:{machine}:{iso(now)}:{do}:{rule}")
+
+
+def decision_made_for_lab(
+    machine: str, now: datetime, *, do: str, rule: str, why: str, host: str, who: AskedBy
+) -> Draft:
+    """Return the line of what a payer's run decided of a machine that no home here has launched."""
+    body: bodies.DecisionMade = {
+        "do": do,
+        "rule": rule,
+        "why": why,
+        "activity": None,
+        "at": None,
+        "host": host,
+        **who,
+    }
+    return Draft("decision_made", machine, body, now, f"decided:{machine}:{iso(now)}:foreign")
+
+
+def warning_given(
+    machine: str, rule: str, due: datetime | None, why: str, now: datetime, *, how: Sequence[str], host: str
+) -> Draft:
+    """Return the line that people were told that this rule ends a machine at `due`; None: it does not."""
+    end = None if due is None else iso(due)
+    body: bodies.WarningGiven = {"rule": rule, "due": end, "why": why, "how": list(how), "host": host}
+    return Draft("warning_given", machine, body, now, f"warned:{machine}:{rule}:{iso(now)}")
+
+
+def warning_lifted(machine: str, rule: str, why: str, now: datetime, *, host: str) -> Draft:
+    """Return the line that a warning holds no more."""
+    body: bodies.WarningLifted = {"rule": rule, "why": why, "host": host}
+    return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{rule}:{iso(now)}")
+
+
+def orphan_removed(subject: str, removed: bodies.OrphanRemoved, now: datetime) -> Draft:
+    """Return the line that an orphan was removed."""
+    dedupe = f"orphan:{digest(removed['account'], removed['id'], iso(now))}"
+    return Draft("orphan_removed", subject, removed, now, dedupe)

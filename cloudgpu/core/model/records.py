@@ -1,0 +1,235 @@
+"""What a machine's facts are made of: prices, accounts, disks, uses, as the ledger keeps them."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+
+class IdentityRecord(TypedDict):
+    """What an account is by its provider's own word: `AccountIdentity` as a line carries it."""
+
+    kind: str
+    id: str
+    words: str
+
+
+class AddressRecord(TypedDict):
+    """Where a machine answers."""
+
+    host: str
+    port: int
+    user: str
+
+
+class PriceRecord(TypedDict):
+    """What an hour costs, in nano-dollars, and who says so since when."""
+
+    nanos_per_hour: int
+    source: str
+    as_of: str
+    basis: str
+
+
+class AcceleratorRecord(TypedDict):
+    """GPUs of one kind: `core.model.offers.Accelerator`."""
+
+    name: str
+    count: int
+    memory_gib: float | None
+    share: float
+    of: NotRequired[int | None]
+
+
+class RateRecord(TypedDict, total=False):
+    """What `Rate.terms` writes: `nanos` for one of the quantity; None: no price is known."""
+
+    per: str
+    nanos: int | None
+    source: str
+    as_of: str | None
+    basis: str | None
+    why_at_most: str
+    by_size: bool
+
+
+class AttachedCost(RateRecord):
+    """What is paid beside a machine: its disk, its address."""
+
+    what: str
+    nanos_per_month: int | None
+    at_most: bool
+    running: bool
+    kept: bool
+    named: bool
+    resource: NotRequired[str]
+    stored_as: NotRequired[str]
+    quantity: NotRequired[int]
+
+
+class Retained(RateRecord):
+    """A disk or an image that stays without its machine, or that is kept by name."""
+
+    id: str
+    kind: str
+    region: str
+    zone: str | None
+    size_gb: int
+    stored_as: str
+    made_at: str | None
+    ready: bool
+    nanos_per_month: int | None
+    name: NotRequired[str]  # from here on: of what is kept by name alone
+    provider: NotRequired[str]
+    account: NotRequired[str]
+    attached_to: NotRequired[str | None]
+    alive_at: NotRequired[str]
+
+
+class SegmentRecord(TypedDict):
+    """A price that held from `at` on: `core.billing.usage.Segment`."""
+
+    at: str
+    nanos: int
+    source: str
+    as_of: str | None
+    basis: str
+    maybe_from: str | None
+
+
+class UsageRecord(TypedDict):
+    """What is billed from `begin` to `end`: `core.billing.usage.Use` as it is stored."""
+
+    resource: str
+    id: str
+    what: str
+    provider: str
+    market: str
+    kind: str
+    quantity: int
+    per: str
+    begin: str
+    end: str | None
+    segments: list[SegmentRecord]
+    on_demand: int | None
+    first: bool
+    reason: str | None
+    sure_from: str | None
+    maybe_until: str | None
+    at_most: str
+    licence: str
+    continues: str | None
+    maybe_since: str | None
+
+
+class ChargeNote(TypedDict):
+    """What the sums of ended uses do not say: `core.billing.charge_notes`."""
+
+    marks: str
+    reasons: list[str]
+    compared: int
+    interrupted: list[int]
+
+
+class VolumeRecord(TypedDict):
+    """A data disk by its name, with its size where it may be made."""
+
+    name: str
+    size_gb: int | None
+
+
+class NetworkRecord(TypedDict):
+    """Through which network a machine is reached: `core.model.launch.Network`."""
+
+    ssh_from: list[str]
+    subnet: str | None
+    security_group: str | None
+    public_ip: bool
+    jump: str | None
+
+
+class SetupRecord(TypedDict):
+    """What a machine is set up with beside its type: `core.model.launch.Setup`."""
+
+    image: str | None
+    disk_gb: int | None
+    volume: VolumeRecord | None
+    persistent: bool
+    network: NetworkRecord
+    keep_disk: bool
+
+
+class GuardsRecord(TypedDict):
+    """What can end it beside runs from outside: `core.policies.guards.Guards`."""
+
+    agent: str
+    timer: str
+    follows: bool
+
+
+class WarningRecord(TypedDict):
+    """When people were first and last told that a machine ends at `due`, how often, and why."""
+
+    at: str
+    last: str
+    due: str | None
+    count: int
+    why: str | None
+
+
+class DecisionRecord(TypedDict):
+    """What a run of the reaper last decided, and since when it is that."""
+
+    do: str
+    rule: str
+    why: str
+    activity: str
+    at: str | None
+    since: str
+    activity_since: str
+
+
+class TrafficRecord(TypedDict):
+    """Until when the bytes out are counted, and what the machine's own counter said then."""
+
+    until: str
+    counted: int
+
+
+class RefusedRecord(TypedDict):
+    """What the provider refused, as something protects the machine, and what lifts that."""
+
+    asked: Literal["stop", "end"]
+    why: str
+    next: str
+
+
+ShareRecord = TypedDict("ShareRecord", {"label": str, "from": str | None, "host_key": str | None, "at": str})
+
+
+class UnaskedRecord(TypedDict):
+    """Where it was seen not to run any more, and nobody had asked for that."""
+
+    at: str
+    seq: int
+
+
+class TextRecord(TypedDict):
+    """A file of policies or limits as it was read: where it stood, None where it was published, and what it says."""
+
+    place: str | None
+    text: str
+
+
+class PolicyText(TextRecord):
+    """A policy's file; `tz` is that of schedules that name none."""
+
+    tz: str
+
+
+class TermsRecord(TypedDict):
+    """The texts of the policy and limits that a machine is under. `policy` None: a shipped one."""
+
+    home: str
+    policy: PolicyText | None
+    limits: list[TextRecord]
+    price_jump: str

@@ -1,0 +1,1 @@
+"""Documents about what goes on by itself: passes, jobs, policies."""

@@ -1,0 +1,148 @@
+"""Why a machine counts as what it does: what `show --why` and `reap --explain` say."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.views.documents.parts import ReapAction, Time
+
+
+class ActivitySource(TypedDict):
+    """How something came to be known."""
+
+    how: Annotated[str, Literal["asked", "samples", "unasked"]]
+    """`asked`: over SSH; `samples`: from those that are kept here; `unasked`."""
+    at: Time | None
+    """As of when; null: nothing is known."""
+    fault: str
+    """Why nothing is known; empty where something is."""
+    signals_at: Time | None
+    """As of when the signals are: older ones where it was asked and did not answer."""
+
+
+class ActivitySignal(TypedDict):
+    """One thing that was looked at."""
+
+    what: str
+    """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel`, `busy kernel` or `start`."""
+    unit: str
+    """`percent`, `cores`, `bytes_per_s`, `kernels`, or `seconds`: how long ago."""
+    value: float | None
+    """The highest reading of the window, or the age; null: none."""
+    names: list[str]
+    """The kernels that are busy."""
+    limit: float | None
+    """What a reading has to reach, or an age to stay under (of `terminal output`: how long after the last input it is
+    seen at all); null: any counts.
+    """
+    ago_s: float | None
+    """Seconds since it last showed life; null: never."""
+    counts: bool
+    """It makes the machine ACTIVE."""
+
+
+class ReapVerdict(TypedDict):
+    """What a pass would do."""
+
+    do: ReapAction
+    """`keep`, `warn`, `renew`, `stop`, `park`, `terminate`, `image` or `remove`."""
+    rule: str
+    """By which rule: `budget`, `renew-until`, `schedule`, `hold`, `lease`, `idle`, ... or `none`."""
+    why: str
+    """The reason, a sentence."""
+    at: Time | None
+    """When it would be ended if nothing changes; of `renew`, the lease's new end."""
+    after: Time | None
+    """Until when a warning is waited out."""
+    urgent: bool
+    """Somebody should hear of it now."""
+
+
+class RuleEnds(TypedDict):
+    """When each rule by itself would end a machine."""
+
+    idle: Time | None
+    """At the earliest, were it used no more; null: idle time does not end it, or nothing is known."""
+    lease: Time | None
+    """The lease's end."""
+    renew_until: Time | None
+    """The end of its renewals."""
+    schedule: Time | None
+    """The next off of its schedule."""
+    held_until: Time | None
+    """Until when a hold keeps it from the lease and from idle time."""
+
+
+class ScratchDisk(TypedDict):
+    """A disk that a stop erases and that is not empty."""
+
+    path: str
+    """Where it is mounted."""
+    bytes: int
+    """What is on it."""
+
+
+class ActivityIdle(TypedDict):
+    """When idle time ends a machine."""
+
+    do: str
+    """`stop`, `warn` or `off`."""
+    after_s: float
+    """How long nothing may have happened, in seconds."""
+    grace_s: float
+    """How long a warning is waited out, in seconds."""
+
+
+class ActivityPolicy(TypedDict):
+    """The policy of a machine."""
+
+    name: str
+    """Its name."""
+    why: str
+    """Why it is that one."""
+    idle: ActivityIdle | None
+    """What it says of idle time; null where it cannot be resolved."""
+
+
+class GivenWarning(TypedDict):
+    """A warning that was given and holds."""
+
+    rule: str
+    """Which rule warns."""
+    at: Time
+    """When it was first given."""
+    due: Time | None
+    """When the machine will be ended; null: this is only told."""
+    count: int
+    """How often it was given."""
+
+
+class WhyDocument(TypedDict):
+    """Why a machine counts as what it does."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    activity: Annotated[str, Literal["ACTIVE", "IDLE", "UNKNOWN"]]
+    """`ACTIVE`, `IDLE` or `UNKNOWN`."""
+    because: str
+    """Why, in a few words."""
+    quiet_s: float | None
+    """Seconds since the last sign of life; null: none was seen."""
+    known: ActivitySource
+    """How and when that came to be known."""
+    signals: list[ActivitySignal]
+    """Each thing that was looked at; empty when nothing is known."""
+    last_active: Time | None
+    """When it last wrote itself that it is in use."""
+    up_since: Time
+    """Its latest start."""
+    scratch: list[ScratchDisk]
+    """Disks that a stop erases and that are not empty: `path`, `bytes`."""
+    policy: ActivityPolicy
+    """`name`, `why` it is that one, and `idle`: `do`, `after_s`, `grace_s`; null where it cannot be resolved."""
+    decision: ReapVerdict
+    """What a pass would do now."""
+    warnings: list[GivenWarning]
+    """That were given and hold: `rule`, `at`, `due`, `count`."""
+    ends: RuleEnds
+    """When each rule by itself would end it."""

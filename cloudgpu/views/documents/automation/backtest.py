@@ -1,0 +1,135 @@
+"""The document of `policy backtest`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import ReapAction, Time, Usd
+
+
+class Amount(TypedDict):
+    """An amount with its range."""
+
+    usd: Usd | None
+    """The amount; null: nothing of it has a known price."""
+    low_usd: Usd | None
+    """The least that it can be."""
+    high_usd: Usd | None
+    """The most."""
+    unpriced: bool
+    """A part has no known price and is in no sum."""
+
+
+class TrueEnd(TypedDict):
+    """An end that a machine had."""
+
+    at: Time
+    """When."""
+    why: str
+    """Why."""
+
+
+class ReplayedMachine(TypedDict):
+    """What a policy would have done with a machine."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    hours: float
+    """How long it ran."""
+    blind_share: float | None
+    """How much of that has no samples."""
+    cost: Amount
+    """What it cost."""
+    saved: Amount
+    """What the policy would have saved."""
+    ends: int
+    """How often it would have ended it."""
+    really: list[TrueEnd]
+    """Its true ends: `at`, `why`."""
+
+
+class ReplayedWork(TypedDict):
+    """Work that followed."""
+
+    begin: Time
+    """Its begin."""
+    end: Time
+    """Its end."""
+    seconds: int
+    """How long samples show use in it."""
+    what: list[str]
+    """By which signals."""
+    under_way: bool
+    """It was going on when the machine would have been ended: it would have been killed."""
+
+
+class ReplayedStop(TypedDict):
+    """An end that a policy would have made."""
+
+    machine: str
+    """The machine's id."""
+    name: str
+    """Its name."""
+    do: ReapAction
+    """`stop`, `park` or `terminate`."""
+    rule: str
+    """By which rule."""
+    why: str
+    """The reason, as a pass would have said it."""
+    at: Time
+    """When."""
+    until: Time
+    """When somebody used it again, or its run ended in truth."""
+    off_s: float
+    """The seconds between."""
+    blind_s: float
+    """How many of them have no samples."""
+    saved: Amount
+    """What that would have saved."""
+    start_usd: Usd | None
+    """What the next start is billed at least; null: nobody came back."""
+    work: ReplayedWork | None
+    """The use that followed; null: none was seen."""
+
+
+class BacktestDocument(TypedDict):
+    """What a policy would have done."""
+
+    policy: str
+    """The policy's name."""
+    file: str
+    """Its file."""
+    since: Time
+    """The begin of the period that was replayed."""
+    until: Time
+    """Its end: now."""
+    every_s: float
+    """The time between two passes in seconds."""
+    hours: float
+    """How long machines ran in that time."""
+    blind_share: float | None
+    """How much of that has no samples, 0 to 1: nothing is known of it; null when nothing ran."""
+    cost: Amount
+    """What the machines cost while they ran, and what is paid only then."""
+    saved: Amount
+    """What of it the policy would have saved."""
+    would_have_cost: Amount
+    """The difference."""
+    ends: int
+    """How often it would have ended a machine."""
+    off_hours: float
+    """How long machines would have been off that ran."""
+    starts_again: int
+    """How often somebody used a machine afterwards, and would have had to start it."""
+    starts_usd: Usd | None
+    """What these starts are billed at least, in all; in the sums above."""
+    killed: int
+    """How often work was under way when it would have ended the machine."""
+    killed_hours: float
+    """How long that work went on."""
+    machines: list[ReplayedMachine]
+    """Each machine that ran in that time."""
+    stops: list[ReplayedStop]
+    """Each end that it would have made, by time."""
+    remarks: list[str]
+    """What the lab's limits changed of the policy, and what is not replayed."""

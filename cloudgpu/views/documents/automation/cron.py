@@ -1,0 +1,136 @@
+"""Documents of `cron` and `watch`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import Fault, Gap, Time
+
+
+class CronChangeDocument(TypedDict):
+    """What was installed or removed."""
+
+    table: str | None
+    """`crontab` or `systemd`; null: nothing was installed that could be removed."""
+    changed: bool
+    """Something was written."""
+    lines: list[str]
+    """What is installed now, line by line."""
+    replaced: list[str]
+    """What stood there before."""
+    notes: list[str]
+    """What cron will not have, and when it rests."""
+
+
+class StaleLine(TypedDict):
+    """A job that cannot work."""
+
+    table: str
+    """`crontab` or `systemd`."""
+    line: str
+    """The line, with the ledger's password left out."""
+    why: str
+    """What is wrong with it."""
+    next: str
+    """The way out."""
+
+
+class CronJob(TypedDict):
+    """What one table has installed."""
+
+    table: str
+    """`crontab` or `systemd`."""
+    lines: list[str]
+    """What is installed there."""
+
+
+class LastRun(TypedDict):
+    """A pass that was made."""
+
+    at: Time
+    """When it ended."""
+    ok: bool
+    """It could ask everything, and prove each stop."""
+    host: str | None
+    """On which computer."""
+    verb: str | None
+    """By which verb."""
+    ok_at: Time | None
+    """When one last succeeded."""
+    sweep_at: Time | None
+    """When a full sweep last succeeded."""
+
+
+class CronDocument(TypedDict):
+    """What is installed."""
+
+    installed: list[CronJob]
+    """What is installed for this home, each with where."""
+    stale: list[StaleLine]
+    """Jobs of cloudgpu that cannot work any more, or work on another home."""
+    program: str
+    """The program that `install` would write."""
+    last: LastRun | None
+    """The last pass; null: none yet, or not known."""
+    unanswered: list[Gap]
+    """`ledger`, where it cannot be read: then the last pass is not known."""
+
+
+class CredentialStatus(TypedDict):
+    """A credential, as cron sees it."""
+
+    account: str
+    """The configured account."""
+    what: str
+    """What the credential is, or why there is none."""
+    until: Time | None
+    """When it ends unless it is renewed; null: it does not, or nobody can say."""
+    lasts: bool | None
+    """It needs nobody to renew it; null: nobody can say."""
+    outlives: bool | None
+    """It is good until `morning`; null: nobody can say."""
+
+
+class CronTestDocument(TypedDict):
+    """A pass as cron would run it."""
+
+    environment: dict[str, str]
+    """The environment that cron gives."""
+    command: str
+    """What /bin/sh was given."""
+    morning: str
+    """Until when it is asked."""
+    would: list[str]
+    """What passes would do until then if nothing changes."""
+    credentials: list[CredentialStatus]
+    """Each account's credential, as seen from there."""
+    exit_code: int
+    """What the pass ended with."""
+    error: Fault | None
+    """Why there was no pass, as in [error](#error)."""
+
+
+class Watcher(TypedDict):
+    """A process that watches."""
+
+    pid: int
+    """Its process."""
+    since: Time
+    """Since when."""
+    every_s: float
+    """How often a pass is made, in seconds."""
+    metrics: str | None
+    """Where its metrics are."""
+
+
+class WatchDocument(TypedDict):
+    """Who watches."""
+
+    watching: list[Watcher]
+    """The processes of this home that watch on this computer."""
+    passing: bool
+    """A pass is being made now, by anybody."""
+    last: LastRun | None
+    """The last pass, on any computer; null: none yet."""
+    next_at: Time | None
+    """When the next is due; null: nothing watches here."""
+    overdue: str | None
+    """That none has succeeded for 26 hours while machines run; null: all is well."""

@@ -1,0 +1,247 @@
+"""Documents of `policy`."""
+
+from typing import Annotated, TypedDict
+
+from cloudgpu.views.documents.parts import RuleText, Time, Usd
+
+
+class Publication(TypedDict):
+    """Who published a text, and when."""
+
+    by: str
+    """Who published it: the database user in a team, else the owner."""
+    at: Time
+    """When."""
+    unused: str | None
+    """The file of this home, or of the directory, that does not count for it."""
+
+
+_ScheduleKeywords = TypedDict(
+    "_ScheduleKeywords",
+    {
+        "except": Annotated[list[str], "Local dates on which nothing is ended."],
+    },
+)
+
+
+class Schedule(_ScheduleKeywords):
+    """A time of day at which machines are ended."""
+
+    off: str
+    """The time of day: `19:00`."""
+    tz: str
+    """Whose clock it is."""
+    days: list[int]
+    """Weekdays, 0 is Monday."""
+    until: str | None
+    """Until when machines are kept off: `mon 07:00`; null: an off is a moment."""
+
+
+class PolicySummary(TypedDict):
+    """A policy in a list."""
+
+    name: str
+    """Its name."""
+    description: str
+    """What it is for."""
+    place: str | None
+    """Its file, `shipped`, or who published it in the ledger; null where it has a fault."""
+    published: Publication | None
+    """Who published it; null: it is not published."""
+    fault: str | None
+    """What is wrong with its file; the numbers are null then."""
+    lease_s: float | None
+    """The lease in seconds."""
+    renew_until_s: float | None
+    """How far use may renew it, in seconds."""
+    idle_after_s: float | None
+    """After how long without use it acts; null: never."""
+    idle_do: str | None
+    """`stop`, `warn` or `off`."""
+    schedules: list[Schedule] | None
+    """At which times of day machines are ended."""
+    chosen_by: list[str]
+    """The keys of `config.toml` that name it."""
+    allowed: bool
+    """The limits allow a launch under it."""
+
+
+class PolicyLimits(TypedDict):
+    """What policies may say at most."""
+
+    lease_s: float | None
+    """The longest lease in seconds; null: no limit, here and below."""
+    renew_until_s: float | None
+    """The longest renew-until."""
+    idle_after_s: float | None
+    """The longest time without use."""
+    policies: list[str] | None
+    """The only policies that a launch may name."""
+    payers: list[str]
+    """Owners whose reaper may stop what other ledgers left 24 hours past its renew-until."""
+    stop: str | None
+    """`owner` or `members`: whose machines members of a team may stop; null: `owner`."""
+    price_jump: float | None
+    """The factor at which a price that moved is news, for everybody."""
+    places: list[str]
+    """The files that say so, and who published the ledger's."""
+
+
+class PoliciesDocument(TypedDict):
+    """The policies that there are."""
+
+    policies: list[PolicySummary]
+    """All there are, by name."""
+    limits: PolicyLimits | None
+    """Those of the ledger, the project and the home together; null: none."""
+
+
+class IdleRule(TypedDict):
+    """When an idle machine is ended."""
+
+    after_s: float
+    """How long nothing may have happened, in seconds."""
+    grace_s: float
+    """How long a warning is waited out."""
+    uptime_s: float
+    """For how long a start counts as use."""
+    terminal_output_s: float
+    """For how long output of a terminal counts at which nobody types."""
+    do: str
+    """`stop`, `warn` or `off`."""
+    gpu: float
+    """Percent of a GPU that is use."""
+    cpu: float
+    """Cores above the machine's own baseline that are."""
+    network: float
+    """Bytes a second that are."""
+    disk: float
+    """Bytes a second that are."""
+    share: float
+    """The share of the samples that has to be there, up to 1."""
+    scratch: str
+    """`warn` or `stop`: where a stop would erase scratch disks that are not empty."""
+
+
+class MachineBudget(TypedDict):
+    """What one machine may cost."""
+
+    amount_usd: Usd
+    """What one machine may cost in all."""
+    do: str
+    """`warn` or `stop`, once that is spent."""
+
+
+class UnlabelledRule(TypedDict):
+    """What happens to machines that do not say whose they are."""
+
+    require: list[str]
+    """What each has to bear: `owner`, `project`."""
+    after_s: float
+    """How long one may run without, in seconds."""
+    do: str
+    """`warn` or `stop`."""
+
+
+class RetentionRule(TypedDict):
+    """What happens to what stays for long."""
+
+    after_s: float
+    """How long one may stay, in seconds."""
+    do: str
+    """`warn`, `image` or `terminate` of machines, `warn` or `remove` of images."""
+
+
+class PolicyDocument(TypedDict):
+    """What a policy says."""
+
+    name: str
+    """Its name."""
+    description: str
+    """What it is for."""
+    lease_s: float
+    """The lease in seconds."""
+    renew_until_s: float
+    """How far use may renew it, in seconds."""
+    unknown: str
+    """`renew` or `end`: the end of a lease where nobody knows whether it is used."""
+    unpausable: str
+    """`park`, `terminate` or `warn`: what cannot be stopped."""
+    idle: IdleRule
+    """When an idle machine is ended, and what counts as use."""
+    schedules: list[Schedule]
+    """At which times of day machines are ended."""
+    budget: MachineBudget | None
+    """What one machine may cost."""
+    unlabelled: UnlabelledRule | None
+    """Machines that do not say whose they are."""
+    stopped: RetentionRule | None
+    """Machines that stay stopped."""
+    images: RetentionRule | None
+    """Images that were made of machines."""
+    place: str
+    """Its file, `shipped`, or who published it in the ledger, and when."""
+    published: Publication | None
+    """Who published it; null: it is not published."""
+    chosen_by: list[str]
+    """The keys of `config.toml` that name it."""
+    allowed: bool
+    """The limits allow a launch under it."""
+    cuts: list[str]
+    """What the limits change; the other keys have it already."""
+    rules: list[RuleText]
+    """What it says, the strongest rule first."""
+
+
+class PolicyOfMachineDocument(TypedDict):
+    """Which policy holds for a machine, and what it says of it."""
+
+    machine: str
+    """Its name."""
+    id: str
+    """Its id."""
+    state: str
+    """As it was last seen."""
+    policy: str
+    """The policy's name."""
+    place: str | None
+    """Its file, `shipped`, or who published it in the ledger, or that another home's text there counts; null: it cannot
+    be resolved.
+    """
+    why: str
+    """Why it is that one."""
+    fault: str | None
+    """Why it cannot be resolved: then only the lease counts."""
+    cuts: list[str]
+    """What the limits change."""
+    limits: PolicyLimits | None
+    """Those of the ledger and of the launch together; null: none."""
+    rules: list[RuleText]
+    """Each rule as it stands for this machine now, the strongest first."""
+
+
+class PolicyCheckDocument(TypedDict):
+    """The files that were read."""
+
+    checked: list[str]
+    """The files that were read; a fault is exit code 2."""
+
+
+class PublishedDocument(TypedDict):
+    """A policy that was published."""
+
+    published: str
+    """The name of the policy, or `limits`."""
+    file: str
+    """The file that was read."""
+    changed: bool
+    """False: the same text was published already."""
+    replaced: bool
+    """Another text was published under this name before."""
+
+
+class WithdrawnDocument(TypedDict):
+    """A policy that is not published any more."""
+
+    withdrawn: str
+    """The name."""

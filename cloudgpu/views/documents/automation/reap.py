@@ -1,0 +1,132 @@
+"""The document of `reap`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
+from cloudgpu.views.documents.parts import AccountAnswer, Gap, ReapAction, Time
+
+
+class MachineDecision(ReapVerdict):
+    """A [verdict](#reap_verdict) about one machine of a pass."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    provider: str | None
+    """Where it runs."""
+    account: str | None
+    """The account."""
+    region: str | None
+    """The region."""
+    state: str
+    """What it was when that was decided."""
+    activity: str
+    """`ACTIVE`, `IDLE` or `UNKNOWN`."""
+
+
+class DoneEnd(TypedDict):
+    """What was done to a machine."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    do: ReapAction
+    """What was done: `stop`, `park`, `terminate`, `image`, `remove`."""
+    rule: str
+    """Which rule said so."""
+    why: str
+    """One sentence."""
+    state: str
+    """What it is now, read back."""
+
+
+class Renewal(TypedDict):
+    """A lease that was moved."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    do: ReapAction
+    """`renew`."""
+    rule: str
+    """`lease`."""
+    why: str
+    """One sentence."""
+    expires: Time
+    """The new end of its lease."""
+
+
+class GivenNotice(TypedDict):
+    """A warning that was given."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    rule: str
+    """Which rule warns."""
+    why: str
+    """What people were told."""
+    due: Time | None
+    """When it will be ended; null: this is only told."""
+    how: list[str]
+    """`ledger`, `alert` where somebody is told of alerts, `terminal` where one at the machine took it."""
+
+
+class UnfinishedEnd(TypedDict):
+    """What was decided and is not done."""
+
+    machine: str
+    """Its id."""
+    name: str
+    """Its name."""
+    do: ReapAction
+    """What was decided of it."""
+    why: str
+    """Why that was not done, or is not proved."""
+
+
+class ReapDocument(TypedDict):
+    """A pass over all machines."""
+
+    begun_at: Time
+    """When the pass began."""
+    took_s: float
+    """How long it took."""
+    dry_run: bool
+    """Nothing was changed anywhere: `decisions` are what a pass would do."""
+    busy: str | None
+    """Another pass is at work, so nothing was done; null otherwise."""
+    exit_code: int
+    """What the command ends with: 9 before 8 before 0."""
+    decided: dict[str, int]
+    """How many machines each decision was taken for, by its word."""
+    decisions: list[MachineDecision]
+    """One for each machine, also `keep`, with its reason."""
+    ended: list[DoneEnd]
+    """What was stopped, parked, terminated or removed, and is proved not to be billed."""
+    renewed: list[Renewal]
+    """Leases that were moved."""
+    warned: list[GivenNotice]
+    """Warnings that were given."""
+    spared: list[UnfinishedEnd]
+    """What was to be ended and was let go: it came to life, or somebody is at work on it."""
+    unproved: list[UnfinishedEnd]
+    """What may still be billed though a rule ends it; exit code 9."""
+    unanswered: list[Gap]
+    """Accounts, regions or machines that did not answer; exit code 8."""
+    faults: list[str]
+    """What else could not be judged or set: policies that are not there, timers; exit code 8."""
+    sentences: list[str]
+    """What the look has put right; of a nightly sweep also what is left over."""
+    undelivered: list[str]
+    """Receivers of alerts that did not take theirs, and why."""
+    asked: list[AccountAnswer]
+    """The accounts that were asked."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+    explained: list[WhyDocument]
+    """With `--explain`: why each machine counts as what it does; else empty."""

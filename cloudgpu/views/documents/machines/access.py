@@ -1,0 +1,112 @@
+"""Documents of `cp`, `tunnel`, `allow` and `share`."""
+
+from typing import Annotated, TypedDict
+
+from cloudgpu.views.documents.parts import Fault
+
+
+class TunnelDocument(TypedDict):
+    """A tunnel to Jupyter."""
+
+    name: str
+    """The machine's name."""
+    port: int
+    """The local port."""
+    url: str
+    """The address of Jupyter, with its token: keep it to yourself."""
+    started: bool
+    """Jupyter was started by this call."""
+    background: bool
+    """The tunnel goes on without this process."""
+    pid: int
+    """The process that holds the tunnel."""
+
+
+class ClosedTunnelDocument(TypedDict):
+    """The end of a tunnel in the background."""
+
+    name: str
+    """The machine's name."""
+    stopped: bool
+    """There was a tunnel in the background, and it is closed."""
+
+
+class CopyDocument(TypedDict):
+    """What was copied."""
+
+    files: int
+    """How many were copied."""
+    bytes: int
+    """Their size."""
+    skipped: list[str]
+    """What was left out: neither file nor directory, or a link that leads nowhere."""
+    failed: list[Fault]
+    """Paths that could not be copied; the others were. Exit code 2 then."""
+
+
+class SshRule(TypedDict):
+    """A machine whose rule is right."""
+
+    name: str
+    """The machine's name."""
+    provider: str
+    """Its provider."""
+    before: str | None
+    """The network that you were let in from before."""
+    changed: bool
+    """That was another one."""
+
+
+class SkippedMachine(TypedDict):
+    """A machine that was left as it is."""
+
+    name: str
+    """The machine's name."""
+    why: str
+    """Why it has no rule to be moved."""
+
+
+_AllowDocumentKeywords = TypedDict(
+    "_AllowDocumentKeywords",
+    {
+        "from": Annotated[str | None, "The network that SSH is open to now; null where no machine has such a rule."],
+    },
+)
+
+
+class AllowDocument(_AllowDocumentKeywords):
+    """From where SSH is open to you."""
+
+    machines: list[SshRule]
+    """Machines whose rule is right now."""
+    skipped: list[SkippedMachine]
+    """Machines that were left as they are."""
+    failed: list[Fault]
+    """What kept the others from it."""
+
+
+_ShareDocumentKeywords = TypedDict(
+    "_ShareDocumentKeywords",
+    {
+        "from": Annotated[
+            str | None, "The network that it was let in from; null where a key is enough, and when taken out."
+        ],
+    },
+)
+
+
+class ShareDocument(_ShareDocumentKeywords):
+    """A key that was let in, or taken out."""
+
+    name: str
+    """The machine's name."""
+    shared: bool
+    """Keys were let in (`false`: taken out, with `--remove`)."""
+    changed: bool
+    """That was not so before."""
+    key: str | None
+    """The key's fingerprint, as `ssh-keygen -l` shows it; null for every shared key."""
+    ssh: str | None
+    """The command that its owner types."""
+    host_key: str | None
+    """The machine's host key, for its owner's known_hosts."""

@@ -1,0 +1,391 @@
+"""Documents of `up`, `ls`, `show`, `stop`, `start`, `extend`, `hold`, `down` and `spot`."""
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from cloudgpu.views.documents.automation.activity import WhyDocument
+from cloudgpu.views.documents.machines.plans import Plan
+from cloudgpu.views.documents.machines.storage import NamedResource
+from cloudgpu.views.documents.parts import (
+    AccountAnswer,
+    Address,
+    AgentGuard,
+    Fault,
+    Gap,
+    Gpu,
+    Identity,
+    Market,
+    Price,
+    State,
+    Time,
+    TimerGuard,
+    Usd,
+)
+
+
+class Guards(TypedDict):
+    """When each layer would end a machine."""
+
+    agent: Time | None
+    """The end of its lease, when the agent on it ends it; sooner, when it is idle. Null for one that is not billed, or
+    that its cloud bills on when it shuts itself down.
+    """
+    timer: Time | None
+    """When its [timer](../timer.md) fires; null where it has none."""
+    reaper: Time | None
+    """When it would be ended by what the last pass decided; null where it would not."""
+    agent_is: AgentGuard | None
+    """What the agent can do, as in a [plan](#planned_guards); null where its launch is not known."""
+    timer_is: TimerGuard | None
+    """What its timer is: `cloud`, `own` or `none`; null where its launch is not known."""
+
+
+class AttachedCost(TypedDict):
+    """What is paid beside a machine."""
+
+    what: str
+    """A disk, an address, a volume, an image."""
+    at_most: bool
+    """It may cost less."""
+    running: bool
+    """It is paid while the machine runs."""
+    kept: bool
+    """It is paid while the machine is stopped or parked."""
+    usd_per_month: Usd | None
+    """What it costs; null when no price is known."""
+
+
+class RetainedPart(TypedDict):
+    """A disk or an image that stays without its machine."""
+
+    id: str
+    """The provider's id."""
+    kind: str
+    """`disk`, `snapshot` or `image`; of what is kept by name `volume` or `image`."""
+    region: str
+    """Where."""
+    zone: str | None
+    """Where, exactly; empty for what is not bound to one."""
+    size_gb: float
+    """What is billed at most."""
+    made_at: Time | None
+    """When it was made."""
+    ready: bool
+    """It can be used."""
+    usd_per_month: Usd | None
+    """What it costs a month, at most for snapshots and images."""
+
+
+_SharedKeyKeywords = TypedDict(
+    "_SharedKeyKeywords",
+    {"from": Annotated[str | None, "The network that it was let in from; null where a key is enough."]},
+)
+
+
+class SharedKey(_SharedKeyKeywords):
+    """A key that `share` let in."""
+
+    key: str
+    """Its fingerprint."""
+    label: str | None
+    """Its comment."""
+    at: Time
+    """When."""
+
+
+class MachineDocument(TypedDict):
+    """A machine."""
+
+    id: str
+    """The cloudgpu-id; it stays when the machine is stopped and started."""
+    cloud_id: str | None
+    """The id that the provider's console shows: `i-...` on AWS, the VM's name on Google Cloud and Azure (on Azure its
+    resource group has the same name); null until the provider has told it.
+    """
+    name: str
+    """Its name."""
+    state: State
+    """`pending`, `running`, `stopping`, `stopped`, `deallocated`, `terminated` or `unknown`."""
+    billed: bool
+    """This state costs compute money."""
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    identity: Identity | None
+    """The account, or the computer, that it is at, by the provider's own word; null where a look found it in an account
+    that did not say.
+    """
+    reachable: bool | None
+    """Whether an account of this home is that one, as far as that is known without asking; null where it is not."""
+    absent: str | None
+    """Why it cannot be asked, where `config.toml` names its account or host no more, and what to do; `state` is then as
+    last seen.
+    """
+    region: str | None
+    """Where."""
+    zone: str | None
+    """Where, exactly."""
+    instance_type: str | None
+    """As the provider calls it."""
+    market: Market
+    """`on_demand` or `spot`."""
+    gpus: list[Gpu]
+    """Its GPUs."""
+    gpus_now: list[str]
+    """With `ls --refresh`, who uses the GPUs of the own machine that it is on, one line each; else empty."""
+    price: Price | None
+    """What an hour costs."""
+    spent_usd: Usd | None
+    """What it has cost up to now with all beside it, as far as the last look tells."""
+    unpriced: list[str]
+    """Resources of it without a known price: they are in no sum."""
+    owner: str
+    """Who it is for."""
+    project: str
+    """What it is charged to."""
+    policy: str
+    """The [policy](../policies.md) under which it was launched."""
+    template: str | None
+    """The launch template; null for one that was taken up without its launch record."""
+    key: str
+    """The launch key."""
+    launched_at: Time | None
+    """When the provider made it."""
+    expires: Time | None
+    """The end of its lease."""
+    renew_until: Time | None
+    """How far use may renew the lease."""
+    hold_until: Time | None
+    """Until when it is held."""
+    last_active: Time | None
+    """When the machine last wrote that it is in use."""
+    reason: str | None
+    """Why it stopped by itself: `lease`, `renew-until`, `interrupted`, `died`, ..."""
+    seen_at: Time | None
+    """When it was last looked at, whether it had changed or not."""
+    address: Address | None
+    """Where its SSH server answers."""
+    ended: Time | None
+    """When it was proved gone."""
+    unsettled: bool
+    """Its launch was interrupted, and nobody knows yet whether it exists."""
+    asked: str | None
+    """What was asked of it and is not proved yet: `stop`, `start`, `park`, `end`."""
+    taken_at: Time | None
+    """When a rehearsed spot interruption takes it; null where there is none."""
+    shared: list[SharedKey]
+    """The keys that `share` let in: `key` (fingerprint), `label`, `from` (network or null) and `at`."""
+    parked: bool
+    """It was ended so that `start` can bring it back."""
+    kept: list[RetainedPart]
+    """Disks and images of it that stay without it."""
+    kept_usd_per_month: Usd | None
+    """What these cost a month, at most for images; just after a park, what its disk costs; null when a price is not
+    known.
+    """
+    beside: list[AttachedCost] | None
+    """What is paid beside the machine; null where its launch did not say."""
+    stopped_usd_per_month: Usd | None
+    """What of that is paid while it is stopped; null when that is not known."""
+    guards: Guards
+    """When each layer would end it, as things stand."""
+    unjudged: str | None
+    """Why passes cannot tell whether it is used, once that is told; null where they can, or nobody asked."""
+
+
+class RequestDifference(TypedDict):
+    """In what a request differs from a machine."""
+
+    option: str
+    """The option, like `--lease`."""
+    asked: str
+    """What this request asked for."""
+    has: str
+    """What the machine has."""
+    change: str
+    """How to have it as asked."""
+
+
+class UpDocument(TypedDict):
+    """A launch: the machine, launched now or found."""
+
+    machine: MachineDocument
+    """The machine, launched now or found."""
+    found: bool
+    """It was there already, launched by the same request."""
+    differs: list[RequestDifference]
+    """With `found`: in what this request is not the one that launched it."""
+    on_start: Annotated[str, Literal["running", "done", "failed"]] | None
+    """`running`, `done` or `failed`: the template's script; null where it has none, or that is not known."""
+    plan: Plan
+    """What was launched."""
+
+
+class PlannedUpDocument(TypedDict):
+    """What `up` would do."""
+
+    plan: Plan
+    """What would be launched."""
+    existing: MachineDocument | None
+    """The living machine that `up` would return instead."""
+    differs: list[RequestDifference]
+    """In what this request is not the one that launched `existing`."""
+
+
+class ForeignMachine(TypedDict):
+    """A machine of another ledger on the same accounts."""
+
+    provider_id: str
+    """The provider's id, with its place."""
+    cloud_id: str | None
+    """The id that the provider's console shows."""
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    region: str
+    """Where."""
+    zone: str
+    """Where, exactly."""
+    state: State
+    """As it was seen."""
+    billed: bool
+    """This state costs compute money."""
+    name: str | None
+    """Its name; null where it bears none."""
+    ledger: str | None
+    """The ledger it belongs to."""
+    owner: str | None
+    """Whose it is."""
+
+
+class LsDocument(TypedDict):
+    """The machines."""
+
+    machines: list[MachineDocument]
+    """Those that live or are kept; with `--all` also those that have ended."""
+    view_as_of: Time | None
+    """The oldest look among the living machines; null when there is none."""
+    last_pass: Time | None
+    """When a pass of `reap` or `watch` last succeeded; null for never."""
+    foreign: list[ForeignMachine]
+    """With `--refresh`: machines of another ledger on the same accounts, never touched."""
+    doubt: str | None
+    """Why the ledger is not to be trusted, so that machines may be missing; null when it is."""
+    unanswered: list[Gap]
+    """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
+    asked: list[AccountAnswer]
+    """With `--refresh`: the accounts that were asked; empty where the ledger alone answered."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+
+
+class MachineProcess(TypedDict):
+    """A process that ended with its machine; JupyterLab with all below it is one."""
+
+    pid: int
+    """Its number."""
+    command: str
+    """Its command line, 300 characters at most."""
+    seconds: float
+    """Since its start, in seconds."""
+
+
+class BusyMachine(TypedDict):
+    """A machine on a host of your own on which something still ran."""
+
+    name: str
+    """Its name."""
+    id: str
+    """Its cloudgpu-id."""
+    processes: list[MachineProcess] | None
+    """What ended with it; null where that is not known."""
+    fault: str | None
+    """Why it is not known."""
+
+
+class RetainedFiles(TypedDict):
+    """Files of a template, on a computer of your own, that you changed or added."""
+
+    name: str
+    """The machine's name."""
+    where: str
+    """Where they are."""
+    files: list[str]
+    """Up to 20 of them."""
+    count: int
+    """How many there are."""
+
+
+class OthersMachine(TypedDict):
+    """A machine of somebody else, which is left alone."""
+
+    name: str
+    """Its name."""
+    id: str
+    """Its cloudgpu-id."""
+    owner: str
+    """Whose it is."""
+
+
+class DownDocument(TypedDict):
+    """What was ended, and what was not."""
+
+    ended: list[MachineDocument]
+    """Those that are proved gone, with their disks and images."""
+    running: list[BusyMachine]
+    """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `fault`. `processes` is
+    what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start;
+    JupyterLab with all below it is one. It is null where that is not known, and `fault` says why.
+    """
+    kept: list[NamedResource]
+    """Volumes and images of theirs that are kept on purpose."""
+    kept_files: list[RetainedFiles]
+    """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they are,
+    up to 20 `files`, and `count`, how many there are.
+    """
+    failed: list[Fault]
+    """Those whose end could not be proved."""
+    others: list[OthersMachine]
+    """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
+    asked: list[AccountAnswer]
+    """With `--all`: the accounts that were asked."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+
+
+class InterruptionDocument(TypedDict):
+    """A rehearsed spot interruption."""
+
+    name: str
+    """The machine's name."""
+    taken_at: Time
+    """When it will be taken away."""
+
+
+class HistoryLine(TypedDict):
+    """A line of the ledger."""
+
+    seq: int
+    """Its place in the ledger."""
+    occurred_at: Time
+    """When it happened."""
+    clock: str
+    """Whose time that is."""
+    recorded_at: Time
+    """When it was written."""
+    actor: str
+    """Who wrote it."""
+    kind: str
+    """An event, in the past tense."""
+    body: dict[str, object]
+    """What the event says."""
+
+
+class ShownDocument(MachineDocument):
+    """One [machine](#machine); `show` adds what its options ask for."""
+
+    history: NotRequired[list[HistoryLine]]
+    """With `--history`: what the ledger says of it, line by line."""
+    why: NotRequired[WhyDocument]
+    """With `--why`: why it counts as in use, or not."""

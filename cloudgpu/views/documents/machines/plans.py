@@ -1,0 +1,242 @@
+"""The plan of a launch."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.core.policies.policy import Origin as _Origin
+from cloudgpu.views.documents.parts import AgentGuard, Gpu, Market, Price, RuleText, Time, TimerGuard, Usd
+
+TermOrigin = Annotated[str, _Origin]
+EndAction = Annotated[str, Literal["stop", "park", "terminate"]]
+
+
+class BudgetFit(TypedDict):
+    """How a launch fits a budget."""
+
+    name: str
+    """The budget's name."""
+    limit_usd: Usd
+    """Its limit."""
+    scope: str
+    """What it is about."""
+    when: str
+    """The period with the least left, in words."""
+    since: Time | None
+    """When that begins; null for `total`."""
+    until: Time
+    """When it ends."""
+    spent_usd: Usd
+    """What was spent in it, at most."""
+    running_usd: Usd
+    """What runs already to its renew-until, and what is kept."""
+    wanted_usd: Usd
+    """What this launch costs in it, to its renew-until."""
+    left_usd: Usd
+    """What is left then; below zero where it does not fit."""
+    fits: bool
+    """It fits in every period."""
+    refuses: bool
+    """The budget refuses what does not fit."""
+    overridden: bool
+    """It would refuse this, and `--override` passes it."""
+    unpriced: list[str]
+    """Machines of which nobody knows what they cost."""
+    assumed: list[str]
+    """What has no known price, and what is counted instead."""
+
+
+class PlannedGuards(TypedDict):
+    """Which layers guard it."""
+
+    agent: AgentGuard
+    """`ends`: it can end the machine; `tells`: passes can ask it whether the machine is used, and its shutdown ends
+    nothing that costs; `none`: none runs there.
+    """
+    timer: TimerGuard
+    """`cloud`: on the provider's side; `own`: a process beside the machine; `none`."""
+
+
+class PlannedEnds(TypedDict):
+    """Each is `stop`, `park` or `terminate`. `terminate` deletes what is on its disk."""
+
+    lease: EndAction | None
+    """At the end of its lease, of idle time, by a schedule; null: these only warn."""
+    renew_until: EndAction
+    """At its renew-until."""
+    budget: EndAction
+    """When a budget that stops is spent."""
+
+
+class AccountOffers(TypedDict):
+    """What one account has in the offers."""
+
+    account: str
+    """The account."""
+    provider: str
+    """The provider."""
+    offers: int
+    """How many of the offers are this account's."""
+    zone: str
+    """Where the first of them is."""
+    instance_type: str
+    """What the first of them is."""
+    usd_per_hour: Usd
+    """What the first of them costs."""
+
+
+class VolumeRequest(TypedDict):
+    """A data disk that outlives the machine."""
+
+    name: str
+    """Its name."""
+    size_gb: float | None
+    """How large it is made; null: it has to be there already."""
+
+
+class Network(TypedDict):
+    """How a machine is reached."""
+
+    ssh_from: list[str]
+    """The networks that may open SSH."""
+    subnet: str | None
+    """The subnet that was asked for; null: the account's usual one."""
+    security_group: str | None
+    """The security group that was asked for; null: one of cloudgpu's."""
+    public_ip: bool
+    """It gets a public address."""
+    jump: str | None
+    """The host through which it is reached."""
+
+
+class Setup(TypedDict):
+    """What a machine is set up with beside its type."""
+
+    image: str | None
+    """The image that was asked for; null: the provider's newest that fits."""
+    disk_gb: float | None
+    """The system disk; null: the provider's usual one."""
+    volume: VolumeRequest | None
+    """The data disk that outlives the machine."""
+    persistent: bool
+    """A spot request that can be stopped."""
+    keep_disk: bool
+    """Where it cannot be stopped: its system disk stays when it ends."""
+    network: Network
+    """By which way it is reached, and by whom."""
+
+
+class Extra(TypedDict):
+    """What is paid beside the machine."""
+
+    what: str
+    """A disk, an address, ..."""
+    usd_per_month: Usd | None
+    """What it costs a month of 730 hours; null: no price is known."""
+    at_most: bool
+    """It may cost less: stored by what was written, or the dearest price known of its kind."""
+    running: bool
+    """It costs while the machine runs."""
+    kept: bool
+    """It goes on costing while the machine is stopped or parked."""
+    source: str
+    """Who says so, and when."""
+    basis: str | None
+    """`listed`, `derived` or `recalled`; null: no price is known."""
+
+
+class Plan(TypedDict):
+    """A launch as planned."""
+
+    name: str | None
+    """Null: two words will be made up."""
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    region: str
+    """Where."""
+    zone: str
+    """Where, exactly."""
+    instance_type: str
+    """As the provider calls it."""
+    market: Market
+    """`on_demand` or `spot`."""
+    gpus: list[Gpu]
+    """Its GPUs."""
+    gpus_now: list[str]
+    """On an own machine, who uses the GPUs there now, one line each; `nobody uses them`, or that it is not known."""
+    vcpus: int | None
+    """Processors."""
+    memory_gib: float | None
+    """Memory in GiB."""
+    price: Price
+    """What an hour costs."""
+    template: str
+    """The launch template."""
+    left_out: list[str]
+    """Parts of the template that this provider does not carry out."""
+    owner: str
+    """Who it is for."""
+    project: str
+    """What it is charged to."""
+    policy: str
+    """The [policy](../policies.md) under which it is launched."""
+    policy_by: str | None
+    """Who chose it: `--policy`, or a key of `config.toml`."""
+    rules: list[RuleText]
+    """What the policy says beside lease and renew-until."""
+    lease_s: float
+    """The lease in seconds."""
+    lease_from: TermOrigin
+    """Who said so: `option`, `config.toml` or `policy`."""
+    renew_s: float
+    """How far use may renew it, in seconds from the launch."""
+    renew_until_from: TermOrigin
+    """Who said so: `option`, `config.toml` or `policy`."""
+    expires: Time
+    """The end of the lease."""
+    renew_until: Time
+    """How far use may renew it."""
+    dearest_usd_per_hour: Usd
+    """The dearest of all offers that may be tried."""
+    cost_to_lease_end_usd: Usd
+    """The cost to the end of the lease, at most: the machine at the price of now, and all that the launch makes cost
+    beside it.
+    """
+    cost_to_renew_until_usd: Usd
+    """The same if it renews itself to the end."""
+    low_to_lease_end_usd: Usd
+    """At least: less where a price may be less (`cost_reasons`)."""
+    low_to_renew_until_usd: Usd
+    """The same if it renews itself to the end."""
+    machine_to_lease_end_usd: Usd
+    """Of the cost: the machine alone."""
+    machine_to_renew_until_usd: Usd
+    """The same if it renews itself to the end."""
+    cost_reasons: list[str]
+    """Why the cost may be less."""
+    unpriced: list[str]
+    """What is beside it and has no known price: in none of these."""
+    stop_means: str
+    """What `stop` keeps, loses and goes on costing."""
+    ends: PlannedEnds
+    """How it ends."""
+    guards: list[str]
+    """What will end it without you."""
+    guarded: PlannedGuards
+    """Which layers these are."""
+    lease_ends: bool
+    """Its lease ends it where nobody uses it; else it runs to its renew-until."""
+    further_offers: int
+    """How many other offers are tried where there is no capacity."""
+    of_accounts: list[AccountOffers]
+    """With `--provider any`: what each account has in the offers, in the order of trying; else empty."""
+    or_on_demand: bool
+    """On-demand offers are among them, though spot was asked for."""
+    setup: Setup
+    """What it is set up with beside its type."""
+    extras: list[Extra]
+    """What is paid beside the machine."""
+    budgets: list[BudgetFit]
+    """How it fits the budgets that cover it; empty where nothing is launched."""
+    remarks: list[str]
+    """What has to be read: what is bound, lost, or could not be checked."""

@@ -1,0 +1,171 @@
+"""Documents of `image`, `volume` and `orphans`."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.core.resources.orphan import Do as _Do
+from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, Time, Usd
+
+OrphanAction = Annotated[str, _Do]
+OrphanKind = Annotated[
+    str,
+    Literal[
+        "disk",
+        "volume",
+        "snapshot",
+        "image",
+        "address",
+        "interface",
+        "key_pair",
+        "security_group",
+        "spot_request",
+        "timer",
+        "resource_group",
+        "role_assignment",
+        "stopped_machine",
+        "allocated_machine",
+    ],
+]
+
+
+class NamedResource(TypedDict):
+    """A volume or an image that is kept by name."""
+
+    id: str
+    """The provider's id."""
+    kind: str
+    """`volume` or `image`."""
+    name: str
+    """Its name."""
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    region: str
+    """Where."""
+    zone: str | None
+    """Where, exactly; empty for what is not bound to one."""
+    size_gb: float
+    """What is billed at most."""
+    made_at: Time | None
+    """When it was made."""
+    ready: bool
+    """It can be used."""
+    usd_per_month: Usd | None
+    """What it costs a month, at most for images."""
+    attached_to: str | None
+    """The provider's id of the machine that uses it."""
+
+
+class ImagesDocument(TypedDict):
+    """The images that are kept by name."""
+
+    images: list[NamedResource]
+    """The images that are kept by name."""
+    unanswered: list[Gap]
+    """Accounts or regions that did not answer; exit code 8 then."""
+
+
+class VolumesDocument(TypedDict):
+    """The data volumes."""
+
+    volumes: list[NamedResource]
+    """The data volumes."""
+    unanswered: list[Gap]
+    """Accounts or regions that did not answer; exit code 8 then."""
+
+
+class LaunchOrigin(TypedDict):
+    """The launch that something came from."""
+
+    id: str
+    """The machine's cloudgpu-id."""
+    name: str
+    """Its name."""
+    project: str
+    """Its project."""
+
+
+class SavedImage(TypedDict):
+    """An image that is made of a disk before it goes."""
+
+    name: str
+    """The image's name."""
+    usd_per_month: Usd | None
+    """What it costs a month at most; null where no price is known."""
+
+
+class Orphan(TypedDict):
+    """Something that is [left over](../orphans.md)."""
+
+    what: OrphanKind
+    """`disk`, `volume`, `snapshot`, `image`, `address`, `interface`, `key_pair`, `security_group`, `spot_request`,
+    `timer`, `resource_group`, `role_assignment`, `stopped_machine` or `allocated_machine`.
+    """
+    id: str
+    """The provider's."""
+    name: str | None
+    """The provider's or the user's name."""
+    provider: str
+    """Where it is."""
+    account: str
+    """By its configured name."""
+    region: str
+    """Where it lies."""
+    zone: str | None
+    """Where it lies in one."""
+    size_gb: float | None
+    """Of what has a size."""
+    usd_per_month: Usd | None
+    """What it costs a month; null where no price is known."""
+    at_most: bool
+    """It may cost less."""
+    price_source: str | None
+    """Who says what it costs."""
+    launch: LaunchOrigin | None
+    """Which launch it came from; null where that is not known."""
+    owner: str | None
+    """Whose it is."""
+    ledger: str | None
+    """The ledger it belongs to."""
+    since: Time | None
+    """When it was left; null where that is not known."""
+    why: str
+    """Why it counts as left over."""
+    do: OrphanAction
+    """What `--clean` does: `remove`, `end` (a stopped machine) or `stay`."""
+    stays: str | None
+    """Why it stays."""
+    way: str | None
+    """The command that ends it, or takes it up again."""
+    image: SavedImage | None
+    """With `--snapshot`: the image that is made of it before it goes."""
+
+
+class OrphansDocument(TypedDict):
+    """What is left over."""
+
+    orphans: list[Orphan]
+    """What is left over; after `--clean`, what stays."""
+    usd_per_month: Usd
+    """What all of these cost a month, as far as prices are known."""
+    goes_usd_per_month: Usd
+    """What of that `--clean` ends."""
+    unpriced: int
+    """How many have no known price, and are in neither sum."""
+    removed: list[Orphan]
+    """With `--clean`: what is proved gone."""
+    failed: list[Fault]
+    """With `--clean`: what could not be removed, or is not proved gone."""
+    unanswered: list[Gap]
+    """Accounts or regions that did not answer; exit code 8 then."""
+    asked: list[AccountAnswer]
+    """The accounts that were asked."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+
+
+class RemovedDocument(TypedDict):
+    """The removal of an image or a volume."""
+
+    removed: NamedResource
+    """What is proved gone."""

@@ -1,0 +1,1 @@
+"""Documents about what can be bought."""

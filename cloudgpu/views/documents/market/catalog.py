@@ -1,0 +1,282 @@
+"""Documents of `gpus` and `catalog`."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.views.documents.parts import Day, Gap, Market, Price, PriceBasis, Speed, Time, Usd
+
+
+class RefreshedPart(TypedDict):
+    """A part of a price list that was refreshed."""
+
+    scope: str
+    """Which part."""
+    asked_at: Time
+    """When it last answered."""
+
+
+class RefusedRow(TypedDict):
+    """A row that is no price."""
+
+    row: str
+    """The row."""
+    why: str
+    """Why not."""
+
+
+class ChangedPrice(TypedDict):
+    """A price before or after a change."""
+
+    usd: Usd
+    """The price."""
+    source: str
+    """Who says so."""
+    as_of: Time
+    """When that was true."""
+    basis: PriceBasis
+    """How far it can be trusted."""
+
+
+class GpuOffer(TypedDict):
+    """A machine that can be bought."""
+
+    provider: str
+    """`aws`, `gcp` or `azure`."""
+    region: str
+    """Where it costs this: the cheapest region, or the one asked for."""
+    regions: int
+    """In how many regions it has a price on this market."""
+    instance_type: str
+    """The provider's name."""
+    market: Market
+    """`on_demand` or `spot`."""
+    gpu: str
+    """The GPU."""
+    count: int
+    """How many."""
+    share: float
+    """Below 1: a fraction of one GPU."""
+    gpu_memory_gib: float | None
+    """Per GPU, or of the share."""
+    vcpus: int
+    """Virtual CPUs."""
+    memory_gib: float
+    """Main memory."""
+    local_ssd_gb: float | None
+    """Disks that a stop erases; null: not known."""
+    arch: str
+    """`x86_64` or `arm64`."""
+    price: Price
+    """`usd_per_hour`, `source`, `as_of`, `basis` (`listed`, `derived` or `recalled`)."""
+    price_dated: str
+    """The date as the source gives it."""
+    price_check: str
+    """What a second source made of it, or how it was computed."""
+    old: bool
+    """More than 180 days old."""
+    legacy: str | None
+    """Why it can probably not be launched."""
+    spot_only: bool
+    """It has a list price, but is not sold on demand."""
+    recalled: list[str]
+    """Which of its facts rest on memory."""
+    speed: Speed | None
+    """`vs_h100` and `basis` of one whole GPU; null: not known."""
+    h100_hours_per_dollar: float | None
+    """Work per dollar."""
+
+
+_OfferObstacleKeywords = TypedDict(
+    "_OfferObstacleKeywords", {"from": Annotated[Price, "The cheapest of their prices."]}
+)
+
+
+class OfferObstacle(_OfferObstacleKeywords):
+    """A wish that is in the way."""
+
+    wish: str
+    """Which."""
+    types: int
+    """How many types there are without it."""
+
+
+class GpusDocument(TypedDict):
+    """The GPU machines that can be bought."""
+
+    offers: list[GpuOffer]
+    """The offers, in the order asked for."""
+    means: list[str]
+    """The GPUs that `--gpu` means."""
+    without: list[OfferObstacle]
+    """When nothing fits: each single wish that is in the way."""
+    compiled: Day
+    """The day on which the figures were compiled."""
+    withheld: list[str]
+    """Types of the named GPU that can probably not be launched any more: `--all` lists them."""
+    old_after_days: int
+    """From which age a price is called old."""
+    left_out: dict[str, str]
+    """With `--all`: names that have a price and are not offered, with the reason."""
+
+
+class PriceChange(TypedDict):
+    """A price that is another one now."""
+
+    provider: str
+    """Whose price."""
+    item: str
+    """The machine type or kind of storage."""
+    region: str
+    """Where."""
+    market: Market | None
+    """`on_demand` or `spot`; null: no machine."""
+    unit: str
+    """`usd_per_hour`, `usd_per_gb_month`, ...."""
+    was: ChangedPrice
+    """`usd`, `source`, `as_of`, `basis`."""
+    now: ChangedPrice
+    """The same."""
+    factor: float
+    """Now over was."""
+    taken: bool
+    """False: it was held back, and `was` is still used."""
+
+
+class RefreshedProvider(TypedDict):
+    """What came of one provider's list."""
+
+    provider: str
+    """`aws`, `azure` or `gcp`."""
+    prices: int
+    """How many prices the answer named."""
+    parts: list[RefreshedPart]
+    """What is kept: `scope` and `asked_at`, that of an earlier refresh for what did not answer now."""
+    changed: int
+    """Prices that are other ones now."""
+    jumps: list[PriceChange]
+    """Prices that moved too far, the largest first."""
+    refused: list[RefusedRow]
+    """Rows that are no prices: `row` and `why`."""
+    unanswered: list[Gap]
+    """Parts that did not answer: `scope` and `why`."""
+    unknown: list[str]
+    """Machines of the list that the catalogue does not know."""
+    unnamed: list[str]
+    """Prices on demand that the answer did not renew."""
+
+
+class CatalogRefreshDocument(TypedDict):
+    """What a refresh of prices has brought."""
+
+    asked_at: Time
+    """When it was done."""
+    factor: float
+    """From which factor a price counts as having moved too far."""
+    accepted: bool
+    """Whether such prices were taken."""
+    providers: list[RefreshedProvider]
+    """What came of each."""
+
+
+class CatalogDiffDocument(TypedDict):
+    """What refreshed prices changed."""
+
+    against: str
+    """What was compared with."""
+    factor: float
+    """From which factor a change counts as a jump."""
+    changes: list[PriceChange]
+    """What differs."""
+    jumps: int
+    """How many by more than the factor."""
+    new: int
+    """Refreshed prices that have no counterpart."""
+
+
+class CatalogProvider(TypedDict):
+    """What the catalogue knows of one provider."""
+
+    provider: str
+    """`aws`, `gcp` or `azure`."""
+    types: int
+    """Machine types with a price."""
+    legacy: int
+    """Of them, those that can probably not be launched."""
+    regions: int
+    """Regions with a price."""
+    prices: int
+    """Prices of machines."""
+    storage: int
+    """Kinds of storage, addresses and traffic."""
+    oldest: Time
+    """The date of the oldest price."""
+    newest: Time
+    """Of the newest."""
+    old: int
+    """Prices of more than 180 days ago."""
+    derived: int
+    """Prices that were computed from others."""
+    recalled: int
+    """Prices from memory."""
+    refreshed: list[RefreshedPart]
+    """Parts that were refreshed: `scope` and `asked_at`."""
+    held: int
+    """Prices that moved too far and were not taken."""
+    fault: str | None
+    """Why refreshed prices cannot be read."""
+
+
+class CatalogDocument(TypedDict):
+    """How much the catalogue knows."""
+
+    compiled: Day
+    """The day on which the embedded figures were compiled."""
+    providers: list[CatalogProvider]
+    """One for each."""
+
+
+class CatalogPrice(TypedDict):
+    """A price."""
+
+    region: str
+    """Where, or a pattern; `*`: everywhere, or not named."""
+    market: Market | None
+    """`on_demand` or `spot`; null: no machine."""
+    unit: str
+    """Per what."""
+    usd: Usd
+    """The price."""
+    as_of: Time | None
+    """The earliest moment that its date can mean; null: it has none."""
+    dated: str | None
+    """The date as the source gives it."""
+    old: bool
+    """More than 180 days old, or without a date."""
+    basis: PriceBasis
+    """`listed`, `derived` or `recalled`."""
+    source: str
+    """Who says so."""
+    check: str
+    """What a second source made of it, or what the source says beside."""
+    state: Annotated[str, Literal["current", "superseded", "historic"]]
+    """`current`, `superseded` (by a refresh) or `historic`."""
+
+
+class CatalogItemDocument(TypedDict):
+    """What a machine type, a kind of storage or a GPU sold apart costs."""
+
+    provider: str
+    """Whose."""
+    item: str
+    """The name."""
+    what: Annotated[str, Literal["machine", "storage", "part"]]
+    """`machine`, `storage` or `part` (a GPU sold apart)."""
+    legacy: str | None
+    """Why it can probably not be launched."""
+    recalled: list[str]
+    """Which of its facts rest on memory."""
+    notes: str
+    """What the facts say beside."""
+    prices: list[CatalogPrice]
+    """Each price."""
+    fault: str | None
+    """Why refreshed prices cannot be read."""

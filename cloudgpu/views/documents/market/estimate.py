@@ -1,0 +1,246 @@
+"""The document of `estimate`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Price, Time, Usd
+
+
+class EstimateRequest(TypedDict):
+    """What was asked for."""
+
+    gpu: str | None
+    """The GPU that was named."""
+    gpu_count: float | None
+    """How many of it a machine has."""
+    type: str | None
+    """The instance type."""
+    number: int
+    """How many machines."""
+    market: Market
+    """`on_demand` or `spot`."""
+    provider: str | None
+    """The only one, if any."""
+    region: str | None
+    """The only one, if any."""
+    disk_gb: float
+    """Each machine's disk; 0: none is counted."""
+    address: str
+    """`ephemeral`, `static` or `none`."""
+    committed: str | None
+    """The term, or the percentage."""
+    hours_per_day: float
+    """How long the machines run."""
+    days_per_week: float
+    """On how many days."""
+    flops: float | None
+    """Operations of one piece of work."""
+    precision: str | None
+    """In what they are computed."""
+    efficiency: list[float] | None
+    """The best, the usual and the worst part of the peak."""
+    like: str | None
+    """The machine whose work it is."""
+    work: str | None
+    """`training` or `inference`, by which GPUs are compared."""
+
+
+class PastRun(TypedDict):
+    """A run whose work is estimated."""
+
+    id: str
+    """The machine's cloudgpu-id."""
+    name: str
+    """Its name."""
+    gpu: str
+    """Its GPU."""
+    gpus: float
+    """How many; a share is a part of one."""
+    gpu_memory_gib: float
+    """Memory per GPU."""
+    gpu_hours: float
+    """Billed hours with a GPU at work."""
+    used_hours: float
+    """In other use."""
+    idle_hours: float
+    """Idle."""
+    unknown_hours: float
+    """Of which nothing is known."""
+
+
+class AttachedPrice(TypedDict):
+    """What one machine has beside it."""
+
+    part: str
+    """`disk` or `address`."""
+    kind: str
+    """The price list's word."""
+    quantity: float
+    """How much of it: GB, addresses, or 1 for a disk of a size class."""
+    per: str
+    """The price is for an `hour` or a `month`."""
+    paid: str
+    """`kept`: all the time; `running`: while the machine runs; `idle`: while it does not."""
+    usd: Usd | None
+    """The price of one; null: none is known."""
+    at_most: str | None
+    """Why it may cost less."""
+    source: str
+    """Where the price comes from."""
+    as_of: str | None
+    """The day of the price."""
+    basis: str | None
+    """How far it can be trusted."""
+    old: bool
+    """It is old, or has no date."""
+
+
+class RelativeSpeed(TypedDict):
+    """How fast one GPU is beside another."""
+
+    ratio: float
+    """How many hours of the past run's GPU an hour of this one does."""
+    low: float
+    """At least."""
+    high: float
+    """At most."""
+    rests: str
+    """What that rests on."""
+
+
+class CostSplit(TypedDict):
+    """What makes up an amount."""
+
+    hours: DecimalText
+    """The hours that each machine is billed for."""
+    machine_usd: Usd
+    """The machines."""
+    disk_usd: Usd | None
+    """Their disks; null: not priced."""
+    address_usd: Usd | None
+    """Their addresses; null: not priced."""
+    usd: Usd
+    """The sum of what has a price, to the last digit."""
+    amount: DecimalText | None
+    """The sum in the currency."""
+
+
+class Estimate(TypedDict):
+    """What one offer would cost."""
+
+    provider: str
+    """`aws`, `gcp` or `azure`."""
+    region: str
+    """The cheapest region, or the one that was asked for."""
+    instance_type: str
+    """Its name there."""
+    market: Market
+    """`on_demand` or `spot`."""
+    number: int
+    """How many machines: all amounts are for these together."""
+    gpu: str
+    """Its GPU."""
+    count: int
+    """How many of it."""
+    share: float
+    """Below 1: a fraction of one."""
+    gpu_memory_gib: float | None
+    """Memory per GPU."""
+    vcpus: int
+    """Processors."""
+    memory_gib: float
+    """The machine's memory."""
+    price: Price
+    """The listed price of one machine."""
+    price_dated: str
+    """Its date as the source gives it."""
+    old: bool
+    """It is older than `old_after_days`."""
+    legacy: str | None
+    """Why the type can probably not be launched."""
+    spot_only: bool
+    """It has a list price, and is not sold on demand."""
+    recalled: list[str]
+    """Which facts of the type are from memory."""
+    committed: bool
+    """`paid_usd_per_hour` is that of a commitment, and paid for every hour."""
+    paid_usd_per_hour: Usd
+    """What an hour of one machine is counted with."""
+    beside: list[AttachedPrice]
+    """What one machine has beside it."""
+    unpriced: list[str]
+    """`disk` or `address`, where no price is known: in no sum."""
+    fits: bool
+    """With `--like`: a GPU has as much memory as that of the past run."""
+    peak_tflops: float | None
+    """With `--flops`: the peak of one GPU."""
+    peak_recalled: bool
+    """That is from memory."""
+    times_as_fast: RelativeSpeed | None
+    """With `--like`: one GPU beside one of the past run."""
+    day: CostSplit | None
+    """An average day; null where the work ends."""
+    month: CostSplit | None
+    """A month of 730 hours."""
+    year: CostSplit | None
+    """A year of 365 days."""
+    low: CostSplit | None
+    """The work at least; null where the use goes on."""
+    in_all: CostSplit | None
+    """The work as expected."""
+    high: CostSplit | None
+    """The work at most."""
+    with_fees_usd: Usd | None
+    """The month, or the work, with the fees of config.toml; null where none are set."""
+    sustained_use_usd: Usd | None
+    """What Google takes off a month by itself: an estimate, in no amount."""
+
+
+class UnknownGpu(TypedDict):
+    """A GPU that was left out."""
+
+    gpu: str
+    """The GPU."""
+    why: str
+    """What is missing."""
+
+
+class Obstacle(TypedDict):
+    """A wish that is in the way."""
+
+    wish: str
+    """What is in the way: `gpu`, `region`, `type`, ..."""
+    types: int
+    """How many types there are without it."""
+    usd_per_hour: Usd
+    """The cheapest of them."""
+
+
+class EstimateDocument(TypedDict):
+    """What machines would cost."""
+
+    as_of: Time
+    """When prices were judged for their age."""
+    asked: EstimateRequest
+    """What was asked for, with what was left out filled in."""
+    past: PastRun | None
+    """With `--like`: the run whose work is estimated."""
+    currency: ExchangeRate | None
+    """What `amount` is in; null: US dollars alone."""
+    estimates: list[Estimate]
+    """The cheapest first; then what lacks a price, then what may not fit."""
+    left_out: list[UnknownGpu]
+    """GPUs of which nothing is known that the work could be measured by."""
+    precisions: list[str]
+    """Where `--flops` leaves all GPUs out: in what a peak of them is known."""
+    means: list[str]
+    """The GPUs that `--gpu` means."""
+    without: list[Obstacle]
+    """Where nothing fits: each wish that is in the way."""
+    withheld: list[str]
+    """Types of the named GPU that can probably not be launched any more."""
+    old_after_days: int
+    """From how many days on a price is old."""
+    assumptions: list[str]
+    """What the figures rest on, and what they do not count."""
+    fees: str
+    """Which fees are in `with_fees_usd`, and which in no amount."""

@@ -1,0 +1,112 @@
+"""Documents of `regions` and `quota`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import Gap, Market, Price
+
+
+class Region(TypedDict):
+    """A region."""
+
+    region: str
+    """Its name."""
+    ping_ms: float | None
+    """With `--ping`: the median round trip of three TCP connections, in milliseconds."""
+    price: Price | None
+    """With `--gpu`: an hour of the cheapest machine with it; null where none is sold now."""
+    instance_type: str | None
+    """That machine."""
+    zone: str | None
+    """Where, exactly."""
+
+
+class RegionsDocument(TypedDict):
+    """An account's regions."""
+
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    gpu: str | None
+    """The GPU whose price was asked for."""
+    market: Market
+    """`on_demand` or `spot`."""
+    regions: list[Region]
+    """In the order that was asked for."""
+    unanswered: list[Gap]
+    """Regions that did not answer, and round trips that failed; exit code 8 then."""
+
+
+class QuotaLimit(TypedDict):
+    """A limit of an account."""
+
+    region: str
+    """Where."""
+    code: str
+    """As the provider calls it: what `quota --request` takes."""
+    name: str
+    """The provider's name for it."""
+    market: Market
+    """`on_demand` or `spot`."""
+    used: float | None
+    """How much runs now, by anybody in the account; null where that is not known."""
+    limit: float | None
+    """How much may run at once; null where the provider did not say."""
+    unit: str
+    """What is counted, like `vCPU`."""
+
+
+class QuotaNeed(TypedDict):
+    """What a machine counts towards a limit."""
+
+    instance_type: str
+    """The smallest machine."""
+    market: Market
+    """`on_demand` or `spot`."""
+    code: str
+    """The limit that counts it."""
+    amount: float
+    """How much it counts."""
+    unit: str
+    """In what, like `vCPU` or `GPU`."""
+    vcpus: int
+    """Its processors."""
+
+
+class QuotaDocument(TypedDict):
+    """An account's limits on machines with GPUs."""
+
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    quotas: list[QuotaLimit]
+    """The limits on machines with GPUs."""
+    needs: list[QuotaNeed]
+    """With `--gpu`: what the smallest machine with it counts, per market."""
+    unanswered: list[Gap]
+    """Regions that did not answer; exit code 8 then."""
+
+
+class RaiseValue(TypedDict):
+    """A higher limit that is about to be asked for."""
+
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    region: str
+    """Where."""
+    code: str
+    """The limit, as the provider calls it."""
+    asked: float
+    """What was asked for."""
+    now: QuotaLimit | None
+    """What it is until then; null where that is not known."""
+
+
+class QuotaRequestDocument(RaiseValue):
+    """A request for a higher limit."""
+
+    id: str
+    """The provider's id of the request."""

@@ -1,0 +1,202 @@
+"""The document of `recommend`."""
+
+from typing import Literal, TypedDict
+
+from cloudgpu.views.documents.parts import ExchangeRate, Market, Price, Speed, Time, Usd, Work
+
+
+class Source(TypedDict):
+    """What a figure rests on."""
+
+    text: str
+    """The source."""
+    as_of: str
+    """Its day."""
+    basis: str
+    """`published`, `derived`, `recalled` or `assumed`."""
+
+
+class MemoryPart(TypedDict):
+    """What a part of the memory is for."""
+
+    what: str
+    """Weights, gradients, ..."""
+    gib: float
+    """How much that is."""
+    bytes_per_parameter: float | None
+    """Null: not by parameters."""
+    source: Source | None
+    """Null: by definition, or as it was typed."""
+
+
+class OtherMethod(TypedDict):
+    """Another way for the same model."""
+
+    method: str
+    """How the model would be trained."""
+    precision: str
+    """With weights in this."""
+    memory_gib: float
+    """What that takes."""
+
+
+class RentableMachine(TypedDict):
+    """A machine that can be rented."""
+
+    provider: str
+    """`aws`, `gcp` or `azure`."""
+    region: str
+    """The cheapest region, or the one that was asked for."""
+    instance_type: str
+    """Its name there."""
+    market: Market
+    """`on_demand` or `spot`."""
+    gpu: str
+    """Its GPU."""
+    count: int
+    """How many of it."""
+    share: float
+    """Below 1: a fraction of one."""
+    gpu_memory_gib: float
+    """Memory per GPU."""
+    gpus_needed: int
+    """On how many of them the work runs."""
+    gib_per_gpu: float
+    """What it takes on each of these."""
+    price: Price
+    """The listed price."""
+    old: bool
+    """That is older than 180 days."""
+    usd_per_month: Usd | None
+    """For the hours a week that were said."""
+    speed: Speed | None
+    """Of one GPU."""
+    h100_hours_per_dollar: float | None
+    """The work of an H100 that a dollar buys."""
+
+
+class DesktopBreakEven(TypedDict):
+    """When a desktop pays for itself."""
+
+    hours_replaced: float
+    """How many hours of the machine an hour of the desktop does."""
+    rests: str
+    """What that rests on."""
+    from_hours_per_week: float | None
+    """Used so long or more, the desktop is cheaper over its life; null: never."""
+    after_days: float | None
+    """When both have cost the same, for the hours that were said; null: never, or not said."""
+    soonest_days: float | None
+    """That with the desktop as fast as it may be."""
+    latest_days: float | None
+    """That with the desktop as slow as it may be."""
+    desktops: int
+    """How many desktops these hours take."""
+
+
+class BuildableDesktop(TypedDict):
+    """A desktop that can be built."""
+
+    gpu: str
+    """Its cards."""
+    cards: int
+    """How many."""
+    paid: str
+    """Which price of the card: `used`, `new` or `at its launch`."""
+    card_usd: Usd
+    """The price of one card."""
+    dated: str
+    """Its date as the source gives it."""
+    old: bool
+    """That is older than 180 days."""
+    desktop_usd: Usd
+    """All cards and the rest of the desktop."""
+    watts: float
+    """Of all of it at work."""
+    life_years: float
+    """How long it is reckoned to last."""
+    usd_per_kwh: Usd
+    """The tariff."""
+    even: DesktopBreakEven | None
+    """Beside the first machine; null where nothing says how fast one is beside the other."""
+
+
+class PowerSupply(TypedDict):
+    """What a desktop asks of the wall."""
+
+    cards: int
+    """How many."""
+    draw_watts: float
+    """The sum of watts."""
+    low_watts: float
+    """The smallest power supply."""
+    high_watts: float
+    """One with more room."""
+    limited_watts: float
+    """The sum with every card limited to 50 W less."""
+    circuit_watts: float
+    """What a US circuit of 15 A carries for hours."""
+    circuit: str
+    """Whether that carries it."""
+
+
+class Step(TypedDict):
+    """A step to the answer."""
+
+    title: str
+    """The step."""
+    says: str
+    """What it comes to."""
+    sources: list[Source]
+    """What it rests on; none: the catalogue alone."""
+
+
+class RecommendDocument(TypedDict):
+    """Which GPU fits a kind of work, to rent or to buy."""
+
+    as_of: Time
+    """When prices were judged for their age."""
+    sentence: str
+    """The answer."""
+    verdict: Literal["rent", "buy", "either"]
+    """`rent`, `buy`, or `either` where the hours are not known or there is only one of both."""
+    kind: str | None
+    """The kind of work; null with `--memory` alone."""
+    title: str
+    """That in words."""
+    parameters: float | None
+    """Of the model."""
+    method: str | None
+    """`full`, `lora`, `qlora` or `inference`."""
+    precision: str | None
+    """How its weights are written."""
+    speed_by: Work
+    """`training` or `inference`: by what GPUs are compared."""
+    cards: int | None
+    """On how many GPUs, where that was said."""
+    hours_per_week: float | None
+    """How long the machine would be used."""
+    memory_gib: float
+    """What it takes on one GPU."""
+    memory: list[MemoryPart]
+    """What that is made of."""
+    other_ways: list[OtherMethod]
+    """Other methods for the same model."""
+    machines: list[RentableMachine]
+    """At most six, the best first."""
+    cheapest: RentableMachine | None
+    """The cheapest by the hour with as many GPUs as the first."""
+    desktops: list[BuildableDesktop]
+    """At most six, the best first."""
+    supply: PowerSupply | None
+    """What the first desktop asks of the wall."""
+    left_out: dict[str, str]
+    """GPUs with the memory that are not recommended: the reason by name."""
+    without_price: list[str]
+    """Cards that hold it, of which no dated price is known."""
+    steps: list[Step]
+    """How the answer was found."""
+    remarks: list[str]
+    """What else is to be said."""
+    currency: ExchangeRate | None
+    """In what a remark has the answer's amounts, too; null: US dollars."""

@@ -1,0 +1,1 @@
+"""Documents about what was spent, and what could be."""

@@ -1,0 +1,162 @@
+"""Documents of `budget`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import DecimalText, FailedReceiver, Time, Usd
+
+
+class Budget(TypedDict):
+    """A budget."""
+
+    name: str
+    """The budget's name."""
+    limit_usd: Usd
+    """The limit."""
+    amount: DecimalText | None
+    """The limit in the currency that it was set in; null for US dollars."""
+    currency: str
+    """That currency."""
+    per_usd: DecimalText | None
+    """The rate that was recorded: so many for one US dollar."""
+    rate_as_of: str | None
+    """The day of that rate."""
+    period: str
+    """`day`, `week`, `month`, `total` or `rolling:30d`."""
+    tz: str
+    """Where its periods begin."""
+    scope: str
+    """What it is about, like `project=vision,provider=aws`; `all`."""
+    thresholds: list[float]
+    """Percents that are told."""
+    forecast: float | None
+    """The percent at which the forecast is told."""
+    actions: list[str]
+    """Of `notify`, `refuse`, `stop`."""
+    allow_override: bool
+    """Whether `--override` passes it."""
+    file: str | None
+    """The file that says it; null for the ledger."""
+
+
+class BudgetStatus(Budget):
+    """A budget, and how it stands."""
+
+    since: Time | None
+    """When the period began; null for `total`."""
+    until: Time | None
+    """When it ends; of a rolling one, now."""
+    spent_usd: Usd
+    """What was spent in it, at most."""
+    spent_percent: float
+    """The same in percent of the limit, rounded down."""
+    promised_usd: Usd
+    """What runs to its renew-until and what is kept to the period's end, at the counted prices."""
+    left_usd: Usd
+    """What is not spent; below zero where it was passed."""
+    forecast_usd: Usd
+    """The sum at the period's end, at today's prices."""
+    burn_usd_per_hour: Usd
+    """What an hour costs now."""
+    empty_in_s: float | None
+    """Seconds that the rest lasts at that; null: to the period's end and longer."""
+    overshoot_usd: Usd
+    """By how much it can be passed before the next check, at the counted prices."""
+    passed: bool
+    """All of it is spent."""
+    unpriced: list[str]
+    """Machines of which nobody knows what they cost: launches are refused."""
+    assumed: list[str]
+    """What has no known price, and what is counted instead."""
+
+
+class BudgetSetDocument(TypedDict):
+    """A budget that was set."""
+
+    budget: BudgetStatus
+    """The budget, and how it stands."""
+    replaced: Budget | None
+    """The one of this name that was there."""
+    terminates: list[str]
+    """The machines there are that it would terminate, since they can be neither stopped nor parked."""
+    warning: str | None
+    """Where its limit is below what is spent and promised already: the sums, and what the next pass does."""
+
+
+class BudgetsDocument(TypedDict):
+    """The budgets."""
+
+    budgets: list[BudgetStatus]
+    """Those of the ledger, then those of files."""
+
+
+class BudgetRemovedDocument(TypedDict):
+    """A budget that was removed."""
+
+    removed: Budget
+    """What it was."""
+
+
+class BudgetStop(TypedDict):
+    """What a budget that stops would do to a machine."""
+
+    machine: str
+    """Its cloudgpu-id."""
+    name: str
+    """Its name."""
+    budget: str
+    """The budget that is passed."""
+    do: str
+    """`warn`, `stop` or `park`."""
+    why: str
+    """The reason, with the sums."""
+
+
+class Delivery(TypedDict):
+    """Who took a message, and who did not."""
+
+    sent: list[str]
+    """Receivers that took what was waiting for them."""
+    failed: list[FailedReceiver]
+    """`receiver` and `why` of those that did not."""
+
+
+class AlertRun(Delivery):
+    """What was told to whom."""
+
+    raised: list[str]
+    """Keys of alerts that are new."""
+    cleared: list[str]
+    """Keys of those that fell back."""
+    waiting: int
+    """How many news somebody is still to have."""
+    lasting: list[str]
+    """The titles of all that is wrong now."""
+
+
+class BudgetJudgement(TypedDict):
+    """How budgets stand, and what they would do."""
+
+    budgets: list[BudgetStatus]
+    """Those that were judged."""
+    passed: list[str]
+    """Those of which all is spent; exit code 3 where one of them refuses or stops."""
+    stops: list[BudgetStop]
+    """What budgets that stop would do now, in this order; nothing is stopped here."""
+    alerts: AlertRun | None
+    """What was told to whom; null where one budget was named."""
+
+
+class BudgetCheckDocument(BudgetJudgement):
+    """How the budgets stand, and what they would do."""
+
+    deadman: str | None
+    """Why the dead-man's address has not heard of this pass; null: it has, none is set, or one budget was named."""
+
+
+class BudgetTestDocument(TypedDict):
+    """A sample alert that was sent."""
+
+    sent: list[str]
+    """The receivers that took the sample."""
+    failed: list[FailedReceiver]
+    """`receiver` and `why`; exit code 8 then."""

@@ -1,0 +1,282 @@
+"""The document of `compare` from a ledger."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Price, Time, Usd, Work
+
+
+class ScaledGpu(TypedDict):
+    """How the desktop compares with a GPU of the cloud."""
+
+    gpu: str
+    """The GPU, as launches named it."""
+    memory_gib: float | None
+    """Memory per GPU."""
+    hours: DecimalText
+    """Hours of work of one such GPU, as expected."""
+    ratio: float
+    """How many of them an hour of one of the desktop's GPUs does."""
+    low: float
+    """At least."""
+    high: float
+    """At most."""
+    rests: str
+    """What that rests on."""
+    fits: bool | None
+    """The desktop's GPU has as much memory; null: not known."""
+
+
+class CloudCost(TypedDict):
+    """What the cloud has cost."""
+
+    low_usd: Usd | None
+    """What the cloud has cost at least; null: nothing of it has a price."""
+    usd: Usd | None
+    """What counts."""
+    high_usd: Usd | None
+    """At most."""
+    billed_hours: DecimalText
+    """Hours of machines that were billed: the next four together."""
+    gpu_hours: DecimalText
+    """With a busy GPU."""
+    used_hours: DecimalText
+    """Otherwise in use."""
+    idle_hours: DecimalText
+    """Idle."""
+    unknown_hours: DecimalText
+    """Of which nothing is known."""
+    unpriced: list[str]
+    """What has no price, and is in no sum."""
+
+
+class OwnedCost(TypedDict):
+    """What desktops would have cost."""
+
+    desktops: int
+    """How many do the work in the time."""
+    hours: DecimalText
+    """For how many hours one works."""
+    kwh: DecimalText
+    """The energy."""
+    purchase_usd: Usd
+    """What was paid for them."""
+    electricity_usd: Usd
+    """Electricity."""
+    maintenance_usd: Usd
+    """Maintenance."""
+    worth_usd: Usd
+    """What they are still worth, where depreciation is counted."""
+    total_usd: Usd
+    """The first three less the last."""
+    utilization_percent: float
+    """The part of the time for which they work."""
+
+
+class OwnedCases(TypedDict):
+    """What desktops would have cost in the three cases."""
+
+    low: OwnedCost
+    """For the cloud."""
+    expected: OwnedCost
+    """What is likely."""
+    high: OwnedCost
+    """For the desktop."""
+
+
+class TimeCases(TypedDict):
+    """A time in the three cases; null: never."""
+
+    low: Time | None
+    """For the cloud."""
+    expected: Time | None
+    """What is likely."""
+    high: Time | None
+    """For the desktop."""
+
+
+_AgainKeywords = TypedDict("_AgainKeywords", {"from": Annotated[Time, "Since when."]})
+
+
+class Again(_AgainKeywords):
+    """When the desktop, bought anew, costs more once again."""
+
+    until: Time | None
+    """Up to when; null: it stays so."""
+
+
+class AgainCases(TypedDict):
+    """That in the three cases; null: it does not."""
+
+    low: Again | None
+    """For the cloud."""
+    expected: Again | None
+    """What is likely."""
+    high: Again | None
+    """For the desktop."""
+
+
+class NumberCases(TypedDict):
+    """A number in the three cases; null: never."""
+
+    low: float | None
+    """For the cloud."""
+    expected: float | None
+    """What is likely."""
+    high: float | None
+    """For the desktop."""
+
+
+class BreakEven(TypedDict):
+    """When both have cost the same."""
+
+    past: TimeCases
+    """When the cloud had first cost as much, by the end of a day; null: it has not."""
+    dearer_since: TimeCases
+    """Since when it has cost as much; null: it has cost less by now."""
+    projected: TimeCases
+    """When it will have; null: it has, it never will, or there is no [pace](#paces)."""
+    dearer_again: AgainCases
+    """`from` and `until` when the desktop, bought anew, costs more once again after that; null: it does not."""
+    utilization_percent: NumberCases
+    """The use at which a desktop costs as much over its life as the cloud does; null: never."""
+    price_usd_per_hour: Usd | None
+    """What an hour of the desktop's work may cost on the cloud to be as cheap, at the present use."""
+    paid_usd_per_hour: Usd | None
+    """What it has cost there."""
+
+
+class DailyPace(TypedDict):
+    """What a day is like."""
+
+    usd_per_day: Usd
+    """What the cloud costs."""
+    hours_per_day: DecimalText
+    """For how many hours one desktop works."""
+
+
+class Paces(TypedDict):
+    """How it goes on, in the three cases."""
+
+    low: DailyPace | None
+    """The week in which the cloud cost least; null: less than a day of history, or the period is over."""
+    expected: DailyPace | None
+    """The last 30 days."""
+    high: DailyPace | None
+    """The week in which it cost most."""
+
+
+class ResaleValue(TypedDict):
+    """What a desktop could be sold for."""
+
+    usd: Usd
+    """What it could be sold for."""
+    by: str
+    """By which depreciation."""
+
+
+class Counterpart(TypedDict):
+    """Where the same work could have been rented."""
+
+    provider: str
+    """The provider of the cheapest on-demand offer."""
+    instance_type: str
+    """Its type."""
+    region: str
+    """Its region."""
+    gpu: str
+    """Its GPU: the same, or where no cloud lists that, the one that does the work cheapest."""
+    usd_per_gpu_hour: Usd
+    """An hour of one of these."""
+    ratio: float
+    """How many of these hours do one."""
+    price: Price
+    """The price of the type, with its source and date."""
+
+
+class OwnMachine(TypedDict):
+    """One of the user's own machines."""
+
+    id: str
+    """Its cloudgpu-id."""
+    name: str
+    """Its name."""
+    gpu: str | None
+    """Its GPU; null: none, or not known."""
+    gpus: int
+    """How many."""
+    hours: DecimalText
+    """Hours of work."""
+    gpu_hours: DecimalText
+    """The same for each GPU that worked; where they were not counted, for all of them."""
+    unknown_hours: DecimalText
+    """Hours of which nothing is known, in no figure here."""
+    kwh: DecimalText | None
+    """What its GPUs took, as its agent measured it; null: nobody did."""
+    assumed: bool
+    """Its price is by usual watts or a usual tariff, as its settings have none."""
+    electricity_usd: Usd | None
+    """What it cost in the period, the very figure of `cost`; null: a part has no price."""
+    cloud_usd: Usd | None
+    """What the same work would have cost on a cloud; null: no price is known."""
+    offer: Counterpart | None
+    """Where."""
+
+
+class ComparedDay(TypedDict):
+    """What both had cost by the end of a day."""
+
+    day: str
+    """A day of the time zone."""
+    cloud_usd: Usd | None
+    """What the cloud had cost by its end; null: nothing has a price."""
+    desktop_usd: Usd
+    """What the desktops had, as expected."""
+
+
+class CompareDocument(TypedDict):
+    """The cloud beside a desktop, from the ledger.
+
+    Of three cases `low` is for the cloud, `high` for the desktop: [compare.md](../compare.md#three-cases).
+    """
+
+    mode: Literal["ledger"]
+    """`ledger`."""
+    as_of: Time
+    """Up to when what runs is counted."""
+    since: Time | None
+    """The begin of the period, else the first use; null: there is none."""
+    until: Time | None
+    """Its end, which is not in it; null: up to now."""
+    tz: str
+    """The time zone in which days begin."""
+    currency: ExchangeRate | None
+    """In what the sentences show amounts; null: US dollars."""
+    desktop: DesktopProfile
+    """The desktop."""
+    work: Work
+    """`training` or `inference`: by what GPUs are compared."""
+    speeds: list[ScaledGpu]
+    """Each GPU of the cloud."""
+    cloud: CloudCost
+    """What the cloud has cost, and how its machines were used."""
+    owned: OwnedCases | None
+    """What desktops would have cost; null: nothing was billed."""
+    break_even: BreakEven
+    """When, and at which use and price, both cost the same."""
+    pace: Paces | None
+    """How it goes on; null: nothing was billed."""
+    still_worth: ResaleValue
+    """What a desktop could be sold for now."""
+    own_machines: list[OwnMachine]
+    """The user's own machines (`ssh`)."""
+    own_sentence: str | None
+    """What these did, in words."""
+    paid_usd: Usd | None
+    """The cloud's cost and the electricity of these; null: one of them is not known at all."""
+    assumptions: list[str]
+    """What the comparison rests on, and what it leaves out."""
+    sentence: str
+    """The comparison in words."""
+    curve: list[ComparedDay]
+    """What both cost by the end of each day; of more than 400 days some are left out."""

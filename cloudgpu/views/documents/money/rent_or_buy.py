@@ -1,0 +1,246 @@
+"""Documents of `compare` from a price and a use, and of the desktops that can be named."""
+
+from typing import Annotated, Literal, TypedDict
+
+from cloudgpu.core.advice.desktop import Depreciation as _Depreciation
+from cloudgpu.core.advice.rent_or_buy import Bound as _Bound
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Time, Usd, Work
+
+UseBound = Annotated[str, _Bound]
+DepreciationMethod = Annotated[str, _Depreciation]
+
+
+class QuotedPrice(TypedDict):
+    """A price in another currency."""
+
+    amount: DecimalText
+    """The price in its currency."""
+    code: str
+    """The currency."""
+    per_usd: DecimalText
+    """How many of it a dollar is."""
+    as_of: str
+    """The day of the rate."""
+    source: str
+    """Where the rate comes from."""
+
+
+class DesktopProfile(TypedDict):
+    """A desktop."""
+
+    name: str
+    """The desktop's name."""
+    gpu: str
+    """Its GPU."""
+    gpus: int
+    """How many."""
+    purchase_usd: Usd
+    """Its price."""
+    quoted: QuotedPrice | None
+    """The price as its source has it; null: in US dollars."""
+    life_years: float
+    """After so long it is sold and bought anew."""
+    gpu_watts: float
+    """What one of its cards takes at work."""
+    rest_watts: float
+    """What the rest of it takes then."""
+    idle_watts: float
+    """What all of it takes while it waits."""
+    usd_per_kwh: Usd
+    """The price of electricity."""
+    pue: float
+    """What a kilowatt-hour of it takes with cooling."""
+    maintenance_usd_per_year: Usd
+    """Maintenance."""
+    resale_usd: Usd
+    """What it is sold for at the end of its life."""
+    depreciation: DepreciationMethod
+    """How its worth is counted: `none`, `straight-line`, `declining`."""
+    yearly_loss_percent: float
+    """What part of its worth it loses a year, where that is declining."""
+    source: str
+    """Where the figures come from."""
+    as_of: str
+    """The day of the figures."""
+    changed: list[str]
+    """The options that gave it other figures."""
+
+
+class CatalogOffer(TypedDict):
+    """Where a price is from."""
+
+    provider: str
+    """Who sells it."""
+    region: str
+    """Where."""
+    instance_type: str
+    """The type."""
+    market: Market
+    """`on_demand` or `spot`."""
+    source: str
+    """Where the price is from."""
+    as_of: Time
+    """When it held."""
+    basis: str
+    """`listed`, `derived`, `recalled`."""
+    old: bool
+    """It is more than 180 days old."""
+    legacy: str | None
+    """Why it can hardly be launched any more."""
+
+
+class RentedMachine(TypedDict):
+    """What is rented."""
+
+    gpu: str | None
+    """Its GPU; null: not said."""
+    means: list[str]
+    """What the name that was typed may mean."""
+    gpus: int
+    """How many it has."""
+    usd_per_hour: Usd
+    """What an hour of the machine costs."""
+    offer: CatalogOffer | None
+    """Where that price is from; null: it was typed."""
+
+
+class Usage(TypedDict):
+    """How much of the time."""
+
+    asked: str
+    """As it was typed."""
+    bound: UseBound
+    """`at`, `under`, `over` or `between`."""
+
+
+class SpeedRatio(TypedDict):
+    """How fast a GPU of the desktop is beside a rented one."""
+
+    ratio: float
+    """How many hours of the rented GPU an hour of one of the desktop's does."""
+    low: float
+    """At least."""
+    high: float
+    """At most."""
+    rests: str
+    """What that rests on."""
+
+
+class DearerAgain(TypedDict):
+    """When a desktop that was bought anew is the dearer one once more."""
+
+    from_days: float
+    """From this day on, as one has come to the end of its life."""
+    until_days: float | None
+    """Up to this day; null: it stays so for 30 years."""
+
+
+class CurvePoint(TypedDict):
+    """What both have cost after some time."""
+
+    days: float
+    """After so many days."""
+    cloud_usd: Usd
+    """What the cloud has cost."""
+    desktop_usd: Usd
+    """What desktops have: the next three less the fourth."""
+    purchase_usd: Usd
+    """What was paid for them."""
+    electricity_usd: Usd
+    """Electricity."""
+    maintenance_usd: Usd
+    """Maintenance."""
+    worth_usd: Usd
+    """What they are still worth, as far as that is counted."""
+    flat_year_usd: Usd
+    """Purchase and all begun years' electricity and maintenance, as published examples count."""
+
+
+class Outcome(TypedDict):
+    """What comes of one case."""
+
+    desktops: int
+    """How many do the work."""
+    desktop_hours_per_day: float
+    """For how long they work, added up."""
+    kwh_per_year: float
+    """The energy."""
+    electricity_usd_per_year: Usd
+    """What it costs."""
+    break_even_days: float | None
+    """When the cloud has cost as much; null: not within 30 years."""
+    break_even_days_by_flat_year: float | None
+    """The same with each year's electricity on its first day; null: not in the first life."""
+    dearer_again: DearerAgain | None
+    """When a desktop that was bought anew is the dearer one once more; null: never."""
+    break_even_utilization_percent: float | None
+    """From which use on a desktop is cheaper over its life; null: from none."""
+    break_even_usd_per_hour: Usd | None
+    """From which price on; null: nothing is used."""
+    curve: list[CurvePoint]
+    """What both have cost after some times."""
+
+
+class Outcomes(TypedDict):
+    """Of the three, `low` is for the cloud, `high` for the desktop."""
+
+    utilization_percent: float
+    """For how much of the time a machine is used; above 100: several."""
+    hours_per_day: float
+    """The same in hours."""
+    low: Outcome
+    """At the desktop's lowest speed."""
+    expected: Outcome
+    """At the likely one."""
+    high: Outcome
+    """At its highest."""
+
+
+class ScaledOutcomes(TypedDict):
+    """The outcomes with what is known of both GPUs."""
+
+    speed: SpeedRatio
+    """How fast a GPU of the desktop is."""
+    answers: list[Outcomes]
+    """One for each bound of the use."""
+
+
+class CalculatedDocument(TypedDict):
+    """Also with `--price` or `--hours-per-day`: from a price and a use, without a ledger."""
+
+    mode: Literal["calculator"]
+    """`calculator`."""
+    as_of: Time
+    """When it was computed."""
+    currency: ExchangeRate | None
+    """In what the sentences show amounts; null: US dollars."""
+    desktop: DesktopProfile
+    """The desktop."""
+    cloud: RentedMachine
+    """What is rented."""
+    use: Usage
+    """How much of the time."""
+    work: Work | None
+    """`training` or `inference`: speeds are compared by that; null: GPUs count as equal."""
+    speed: SpeedRatio
+    """How fast a GPU of the desktop is beside a rented one."""
+    fits: bool | None
+    """What fits the rented GPU's memory fits the desktop's; null: not known."""
+    answers: list[Outcomes]
+    """One for each bound of the use."""
+    beside: ScaledOutcomes | None
+    """Where GPUs count as equal: with what is known of both."""
+    why_they_differ: str | None
+    """Why published examples have another day; null: they have none, or the same, or leave out what a desktop is worth.
+    """
+    assumptions: list[str]
+    """What the comparison rests on, and what it leaves out."""
+    sentence: str
+    """The comparison in words."""
+
+
+class DesktopsDocument(TypedDict):
+    """The desktops that can be named."""
+
+    desktops: list[DesktopProfile]
+    """Every desktop that can be named."""

@@ -1,0 +1,318 @@
+"""Documents of `report`."""
+
+from typing import Literal, TypedDict
+
+from cloudgpu.views.documents.money.compare import CompareDocument
+from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
+from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, FailedReceiver, Market, Time, Usd
+
+
+class ReportBasis(TypedDict):
+    """What a report is made from."""
+
+    machines: int
+    """How many ran in the period."""
+    begin: Time | None
+    """Since when anything was billed; null: nothing was."""
+    view_as_of: Time | None
+    """When the living machine was looked at that was not looked at for longest."""
+    doubt: str | None
+    """Why the ledger is not to be trusted before it is settled."""
+
+
+class ReportDay(TypedDict):
+    """What a day, or a month, cost."""
+
+    day: str
+    """`2026-11-20`, or `2026-11` by month."""
+    usd: Usd
+    """What it cost."""
+    projects: dict[str, Usd]
+    """The same by project; "" is what has none."""
+
+
+class ProjectSum(TypedDict):
+    """What a project, or an owner, cost."""
+
+    name: str
+    """The project, or the owner; empty for what has none."""
+    usd: Usd
+    """What it cost."""
+    low_usd: Usd
+    """At least."""
+    high_usd: Usd
+    """At most."""
+
+
+class ReportMachine(TypedDict):
+    """What a machine cost, and how it was used."""
+
+    id: str
+    """Its cloudgpu-id."""
+    name: str | None
+    """Its name."""
+    provider: str
+    """The kind of provider."""
+    account: str
+    """The configured account."""
+    region: str | None
+    """Where."""
+    instance_type: str | None
+    """Its type."""
+    market: Market
+    """`on_demand` or `spot`, at its last launch."""
+    state: str
+    """As it was last seen."""
+    owner: str | None
+    """Whose it is."""
+    project: str | None
+    """What for."""
+    gpu: str | None
+    """`T4`, `8 x A100`; null: it has none."""
+    usd: Usd | None
+    """What it cost with all beside it; null where nothing of it has a price."""
+    low_usd: Usd | None
+    """At least."""
+    high_usd: Usd | None
+    """At most."""
+    billed_s: int
+    """Seconds for which it was billed: the four below together."""
+    gpu_s: int
+    """In which a GPU was busy."""
+    used_s: int
+    """In which it was used otherwise."""
+    idle_s: int
+    """In which nobody used it."""
+    unknown_s: int
+    """Of which nobody knows."""
+    idle_usd: Usd
+    """What the idle ones cost."""
+    marks: str
+    """How far its prices can be trusted: [catalog.md](../catalog.md)."""
+    without_price: int
+    """What of it has no price."""
+
+
+class ReportRest(TypedDict):
+    """The machines that are not listed."""
+
+    number: int
+    """How many machines."""
+    usd: Usd
+    """What they cost."""
+    low_usd: Usd
+    """At least."""
+    high_usd: Usd
+    """At most."""
+    billed_s: int
+    """Seconds for which they were billed."""
+    gpu_s: int
+    """In which a GPU was busy."""
+    used_s: int
+    """In which they were used otherwise."""
+    idle_s: int
+    """In which nobody used them."""
+    unknown_s: int
+    """Of which nobody knows."""
+
+
+class RetainedSum(TypedDict):
+    """Volumes and images together."""
+
+    number: int
+    """How many things."""
+    usd: Usd
+    """What they cost."""
+    low_usd: Usd
+    """At least."""
+    high_usd: Usd
+    """At most."""
+
+
+class IdleCost(TypedDict):
+    """What went into idle time."""
+
+    usd: Usd
+    """What the idle time cost."""
+    low_usd: Usd
+    """At the lowest price that may have held."""
+    high_usd: Usd
+    """At the highest, were all idle of which nobody knows."""
+    hours: DecimalText
+    """How long machines that cost anything were idle."""
+    unknown_hours: DecimalText
+    """For how long nobody knows."""
+
+
+class RuleSavings(TypedDict):
+    """What one rule saved."""
+
+    rule: str
+    """`idle`, `schedule`, `lease`, `budget` or `unlabelled`."""
+    usd: Usd | None
+    """What they saved at most; null: no price is known."""
+    hours: DecimalText
+    """How much longer machines would have run at most."""
+    number: int
+    """How many ends."""
+    without_price: int
+    """How many of them are in no amount."""
+
+
+class StopSavings(TypedDict):
+    """What ends by rules saved."""
+
+    usd: Usd | None
+    """What they saved at most; null: no price is known."""
+    hours: DecimalText
+    """How much longer machines would have run at most."""
+    number: int
+    """How many ends."""
+    without_price: int
+    """How many of them are in no amount."""
+    by_rule: list[RuleSavings]
+    """The same for each rule."""
+    rule: str
+    """How that is counted."""
+
+
+class SpotSavings(TypedDict):
+    """What spot machines saved."""
+
+    usd: Usd | None
+    """How much less they cost than on demand; null: nothing to compare with."""
+    on_demand_usd: Usd | None
+    """What the same hours cost on demand."""
+    without_on_demand: int
+    """Runs whose on-demand price is not known, left out."""
+    machines: int
+    """How many spot machines."""
+
+
+class Savings(TypedDict):
+    """What rules and spot saved."""
+
+    stops: StopSavings
+    """Ends by rules."""
+    spot: SpotSavings
+    """Spot machines against on demand."""
+
+
+class Leftover(TypedDict):
+    """What goes on costing without a machine that runs."""
+
+    name: str | None
+    """Of which machine, or its own name."""
+    kind: str
+    """`disk`, `address`, `image`, `volume`, or `instance` that is shut down and billed."""
+    provider: str
+    """The kind of provider."""
+    region: str
+    """Where."""
+    usd_per_month: Usd | None
+    """What it costs, of 730 hours where its price is by the hour; null: no price is known."""
+    since: Time | None
+    """Since when it is left."""
+    why: str
+    """Why it is there."""
+
+
+class PriceAges(TypedDict):
+    """How old listed prices are."""
+
+    provider: str
+    """The kind of provider."""
+    newest: Time
+    """The newest date of a listed price of a machine."""
+    oldest: Time
+    """The oldest."""
+    refreshed_at: Time | None
+    """When its price list last answered here; null: it was never asked."""
+    old: int
+    """Prices dated more than 180 days ago."""
+    items: int
+    """Prices in all."""
+
+
+class ReportDocument(TypedDict):
+    """What was spent, saved and wasted; also with `--format json`.
+
+    How its figures are counted: [report.md](../report.md#what-is-in-it). `usd` of the days, of the projects, and of
+    machines, rest and kept things each adds up to that of the total.
+    """
+
+    kind: Literal["cloudgpu report"]
+    """`cloudgpu report`, by which a file of ours is known."""
+    as_of: Time
+    """Up to when what runs is counted."""
+    tz: str
+    """The time zone in which days begin."""
+    since: Time | None
+    """The begin of the period; null: since ever."""
+    until: Time | None
+    """Its end, which is not in it; null: up to now."""
+    currency: ExchangeRate | None
+    """In what the sentences and pages show amounts; null: US dollars."""
+    about: ReportBasis
+    """What it is made from."""
+    comparison: CompareDocument
+    """The cloud beside a desktop, of the same period; with `--month` of all up to its end."""
+    step: Literal["day", "month"]
+    """What `days` are: `day`, or `month` for more than 400 days."""
+    days: list[ReportDay]
+    """All of them, by time, from the first that cost anything."""
+    projects: list[ProjectSum]
+    """The dearest first."""
+    owners: list[ProjectSum]
+    """The same by owner, the dearest first."""
+    total: CostSum
+    """As `cost` has it."""
+    budgets: list[BudgetForecast]
+    """How long each budget lasts."""
+    burn: BurnRate
+    """What an hour costs as things stand."""
+    projected: Projections | None
+    """The total to come; null where the period is over."""
+    machines: list[ReportMachine]
+    """The dearest first, 200 at most."""
+    machines_left_out: int
+    """How many more there are."""
+    machines_rest: ReportRest
+    """These together."""
+    kept_by_name: RetainedSum
+    """Volumes and images together; with the two before they add up to the total."""
+    idle: IdleCost
+    """What went into idle time."""
+    saved: Savings
+    """What rules and spot saved."""
+    leftovers: list[Leftover]
+    """What goes on costing without a machine that runs, the dearest first."""
+    prices: list[PriceAges]
+    """How old the listed prices are of the clouds that the ledger knows."""
+    uncounted: list[UncountedTraffic]
+    """Machines whose bytes out are in no sum, as nobody has read them."""
+    unpriced: list[str]
+    """What has no price and is in no sum: machine and resource."""
+    summary: list[str]
+    """The report in sentences, the most important ones first."""
+
+
+class SentReportDocument(TypedDict):
+    """A report that was sent."""
+
+    subject: str
+    """What the message was called."""
+    since: Time | None
+    """The begin of the report's period; null: since ever."""
+    until: Time | None
+    """Its end, which is not in it; null: up to now."""
+    tz: str
+    """The time zone in which days begin."""
+    as_of: Time
+    """Up to when what runs is counted."""
+    sent: list[str]
+    """The receivers that took it."""
+    failed: list[FailedReceiver]
+    """`receiver` and `why`; exit code 8 then."""
+    nothing_sent: str | None
+    """Why nothing was sent, in a sentence: nothing was billed in that month; null: it was sent."""

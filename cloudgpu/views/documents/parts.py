@@ -1,0 +1,211 @@
+"""What documents of many verbs have in common: units of text, prices, GPUs, accounts, faults."""
+
+from typing import Annotated, NamedTuple, TypedDict
+
+from cloudgpu.core.catalog.gpus import Work as _Work
+from cloudgpu.core.model.instances import State as _State
+from cloudgpu.core.model.offers import Basis as _Basis
+from cloudgpu.core.model.offers import Market as _Market
+from cloudgpu.core.policies.guards import Agent as _Agent
+from cloudgpu.core.policies.guards import Timer as _Timer
+from cloudgpu.core.policies.policy import Do as _Do
+
+
+class Unit(NamedTuple):
+    """What a text is written in: its unit for people, and the pattern that every such text has."""
+
+    name: str
+    pattern: str
+
+
+# An enumeration in the annotation says which words there are.
+Time = Annotated[str, Unit("time in UTC", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
+Day = Annotated[str, Unit("day", r"^\d{4}-\d\d-\d\d$")]
+Usd = Annotated[str, Unit("US dollars", r"^-?\d+(\.\d+)?$")]
+DecimalText = Annotated[str, Unit("decimal text", r"^-?\d+(\.\d+)?$")]
+Market = Annotated[str, _Market]
+PriceBasis = Annotated[str, _Basis]
+State = Annotated[str, _State]
+Work = Annotated[str, _Work]
+AgentGuard = Annotated[str, _Agent]
+TimerGuard = Annotated[str, _Timer]
+ReapAction = Annotated[str, _Do]
+
+
+class Fault(TypedDict):
+    """What went wrong."""
+
+    kind: str
+    """One of the [kinds](errors.md#kinds)."""
+    field: str | None
+    """Which option, argument, key or file."""
+    value: str | None
+    """What it held; never a secret."""
+    message: str
+    """One whole sentence."""
+    next: str | None
+    """The way out."""
+
+
+class ErrorDocument(TypedDict):
+    """Any error, with the [exit code](errors.md) of its kind."""
+
+    error: Fault
+    """What went wrong."""
+
+
+class Identity(TypedDict):
+    """What an account or a computer is by its provider's own word."""
+
+    kind: str
+    """`aws account`, `google project`, `azure subscription`, `computer` or `ssh host`."""
+    id: str
+    """What it is compared by: the account's number, the project, the subscription; for a computer its machine id, the
+    user's number and the place.
+    """
+    words: str
+    """The same for people."""
+
+
+class RuleText(TypedDict):
+    """A rule of a policy."""
+
+    rule: str
+    """`budget`, `renew-until`, `schedule`, `hold`, `lease`, `idle`, `unlabelled`, `stopped` or `images`."""
+    text: str
+    """What it says."""
+    at: Time | None
+    """When it acts next, if nothing changes; null: nobody can say, or it does not."""
+
+
+class Gpu(TypedDict):
+    """GPUs of one model."""
+
+    name: str
+    """The model."""
+    count: int
+    """How many."""
+    memory_gib: float | None
+    """Memory of each, in GiB."""
+    share: float
+    """Below 1 for a part of one GPU."""
+    of: float | None
+    """How many GPUs its computer has, where it uses only some of them."""
+
+
+class Price(TypedDict):
+    """A price with its source."""
+
+    usd_per_hour: Usd
+    """US dollars an hour."""
+    source: str
+    """Who says so."""
+    as_of: Time
+    """When that was true."""
+    basis: PriceBasis
+    """`asked`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the settings
+    have none).
+    """
+
+
+class Address(TypedDict):
+    """Where an SSH server answers."""
+
+    host: str
+    """The host."""
+    port: int
+    """The port."""
+    user: str
+    """Whom to log in as."""
+
+
+class Speed(TypedDict):
+    """How fast a GPU is."""
+
+    vs_h100: float
+    """As a part of one H100 SXM."""
+    basis: str
+    """`measured`, or what stands in for that."""
+
+
+class ExchangeRate(TypedDict):
+    """A rate of exchange."""
+
+    code: str
+    """The currency, by ISO 4217."""
+    per_usd: DecimalText
+    """How many of it a dollar is."""
+    as_of: str
+    """The rate's day."""
+    source: str
+    """Who says so; empty where it was typed."""
+
+
+class DesktopLine(TypedDict):
+    """An owned desktop doing the same."""
+
+    name: str
+    """The setting `desktop`."""
+    gpu: str
+    """Its GPU."""
+    desktops: int
+    """How many of it the billed hours take."""
+    hours: DecimalText
+    """For how many hours one of it works, if every billed hour of a GPU was work."""
+    electricity_usd: Usd
+    """Electricity for these hours, and while it waits."""
+    purchase_usd: Usd
+    """What was paid for them."""
+    total_usd: Usd
+    """Both, with maintenance, less what they are worth."""
+    source: str
+    """Where the figures come from."""
+    as_of: str
+    """The day of the figures."""
+    sentence: str
+    """The comparison in words."""
+
+
+class AccountAnswer(TypedDict):
+    """An account that was asked."""
+
+    account: str
+    """The account that was asked."""
+    provider: str
+    """Its kind of provider."""
+
+
+class Gap(TypedDict):
+    """What did not answer."""
+
+    scope: str
+    """The account or region."""
+    why: str
+    """Why it did not answer; "not reachable from here: ..." where its machines belong to an account that is not on this
+    computer.
+    """
+
+
+class FailedReceiver(TypedDict):
+    """Somebody who did not take a message."""
+
+    receiver: str
+    """Who."""
+    why: str
+    """Why not."""
+
+
+class DeclinedDocument(TypedDict):
+    """You answered a question with no; the exit code is 0."""
+
+    declined: str
+    """How things stand: `Nothing was done.`, or what was done before the question."""
+
+
+class AccountAnswers(TypedDict):
+    """Which accounts an answer is about; a part of documents, not one of its own."""
+
+    asked: list[AccountAnswer]
+    """The accounts that were asked."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""

@@ -1,0 +1,1 @@
+"""Documents about the settings, the ledger and this computer."""

@@ -1,0 +1,120 @@
+"""Documents of `doctor` and `demo`."""
+
+from typing import Annotated, TypedDict
+
+from cloudgpu.core.model.checks import Verdict as _Verdict
+from cloudgpu.views.documents.parts import DesktopLine, Usd
+
+CheckVerdict = Annotated[str, _Verdict]
+
+
+class Check(TypedDict):
+    """What a check found."""
+
+    name: str
+    """What was looked at."""
+    verdict: CheckVerdict
+    """`ok`, `warn` or `fail`."""
+    said: str
+    """What was found."""
+    next: str | None
+    """The way out."""
+    exit_code: int
+    """That of its fault; 0 when it did not fail."""
+
+
+class DoctorDocument(TypedDict):
+    """What was checked."""
+
+    checks: list[Check]
+    """In the order in which a fault would bite."""
+    ok: bool
+    """Nothing stands in the way."""
+
+
+class LiveStage(TypedDict):
+    """A stage of a trial."""
+
+    name: str
+    """What was done."""
+    said: str
+    """How it went."""
+    seconds: float
+    """How long it took."""
+    ok: bool
+    """It went well."""
+    next: str | None
+    """The way out."""
+    exit_code: int
+    """That of its fault; 0 when it went well."""
+
+
+class LiveTrial(TypedDict):
+    """A machine of the live check."""
+
+    name: str | None
+    """The machine's name; null where nothing was launched."""
+    instance_type: str
+    """What was planned."""
+    region: str
+    """Where."""
+    zone: str
+    """Where."""
+    stages: list[LiveStage]
+    """In the order in which they were done."""
+    cost_usd: Usd | None
+    """What the machine cost with all beside it; null where nothing was launched or no price is known."""
+    left: list[str]
+    """What may still be billed, each with the command that ends it."""
+    ok: bool
+    """Every stage went well and nothing is left."""
+
+
+class LiveCheck(TypedDict):
+    """What was launched for a check."""
+
+    at_most_usd: Usd
+    """What was agreed to: all machines for their whole leases, disks and addresses too."""
+    at_most_is_whole: bool
+    """Every price in it is known."""
+    machines: list[LiveTrial]
+    """In the order of trying; none after one that failed."""
+    ok: bool
+    """Every stage went well and nothing is left."""
+
+
+class LiveDoctorDocument(DoctorDocument):
+    """Only where no check has failed; otherwise as `doctor`."""
+
+    live: LiveCheck
+    """What was launched, and how it went."""
+
+
+class DemoLeftovers(TypedDict):
+    """What the demonstration has left, counted."""
+
+    machines: int
+    """Machines."""
+    files: int
+    """Files."""
+    processes: int
+    """Processes."""
+    ledger_lines: int
+    """Lines of its ledger."""
+
+
+class DemoDocument(TypedDict):
+    """What the demonstration did."""
+
+    machine: str
+    """Its name."""
+    cell_output: str
+    """What the notebook cell printed."""
+    activity: str
+    """`ACTIVE`, `IDLE` or `UNKNOWN`, as the agent saw it."""
+    spent_usd: Usd
+    """What it cost."""
+    desktop: DesktopLine | None
+    """The same on an owned desktop; null: it cannot be read."""
+    left: DemoLeftovers
+    """What is left, counted: `machines`, `files`, `processes`; and `ledger_lines`."""

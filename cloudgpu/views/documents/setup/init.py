@@ -1,0 +1,135 @@
+"""Documents of `init`."""
+
+from typing import TypedDict
+
+from cloudgpu.views.documents.parts import Time, Usd
+
+
+class FoundCredential(TypedDict):
+    """A credential that a cloud's SDK would find."""
+
+    provider: str
+    """`aws`, `gcp` or `azure`."""
+    what: str
+    """The name of a profile, a variable or a login."""
+    where: str
+    """A file, or `environment`."""
+
+
+class InitDocument(TypedDict):
+    """What became of `config.toml`."""
+
+    file: str
+    """Where `config.toml` is."""
+    written: bool
+    """It was written; false where there was nothing to change."""
+    diff: list[str]
+    """The lines that changed, as `diff -U0` shows them; empty when none did."""
+    credentials: list[FoundCredential]
+    """What the cloud SDKs would find; never a secret."""
+    missing_extras: list[str]
+    """Extras of this version's providers that are not installed."""
+
+
+class LostMachine(TypedDict):
+    """A machine that may still run, and counts as gone."""
+
+    name: str
+    """Its name."""
+    state: str
+    """As it was last seen."""
+    where: str
+    """Where it is."""
+
+
+class ForgetDocument(TypedDict):
+    """An account, or a host, that was retired."""
+
+    account: str
+    """The account that was retired, or whose host was."""
+    host: str | None
+    """The host; null for the account as a whole."""
+    provider: str
+    """Its provider."""
+    forgotten_at: Time | None
+    """Since when no look asks it; an earlier time where it was retired already."""
+    machines: int
+    """How many machines of it the ledger knows."""
+    lost: list[LostMachine]
+    """Machines that may still run there and count as gone from now on: `name`, `state` when last seen, `where`."""
+    last_ended: Time | None
+    """When the last of them ended; null when there is none."""
+    file: str | None
+    """Where `config.toml` is; null when it had no table of the account."""
+    diff: list[str]
+    """The lines that changed there, as `diff -U0` shows them; empty when none did."""
+
+
+class RenameDocument(TypedDict):
+    """An account, or a host, that was renamed."""
+
+    account: str
+    """The account that was renamed, or whose host was."""
+    host: str | None
+    """The host's old name; null for the account as a whole."""
+    new: str
+    """The new name."""
+    machines: list[str]
+    """The names of its machines that run or are kept."""
+    file: str | None
+    """Where `config.toml` is; null when it had the new name already."""
+    diff: list[str]
+    """The lines that changed there, as `diff -U0` shows them; empty when none did."""
+    notes: list[str]
+    """What else names the account, and was not changed."""
+
+
+class Finding(TypedDict):
+    """What was found in an account."""
+
+    what: str
+    """What was looked at."""
+    good: bool | None
+    """It is as it should be; null: it could not be looked at."""
+    says: str
+    """What was found."""
+    next: str
+    """The way out; empty where it is good."""
+    needed: bool
+    """Nothing is launched while it is not good."""
+
+
+class AccountBudget(TypedDict):
+    """The account's own budget."""
+
+    per_month_usd: Usd
+    """How much a month."""
+    emails: list[str]
+    """Who is told."""
+
+
+class InitCloudDocument(TypedDict):
+    """An account that was set up. `init azure` and `init gcp` print the same."""
+
+    cloud: str
+    """The kind of provider."""
+    account: str
+    """The account's name in `config.toml`."""
+    where: str
+    """The account there, and as whom it was asked."""
+    role: str | None
+    """The name of the machines' role; null where the cloud's machines need none."""
+    timer_role: str | None
+    """The name of the role of timers; null where the cloud has none."""
+    made: list[str]
+    """What was made."""
+    removed: list[str]
+    """What was taken away, with `--remove`."""
+    budget: AccountBudget | None
+    """With `--budget`: `per_month_usd` and `emails` of the account's own budget."""
+    file: str
+    """Where `config.toml` is."""
+    written: bool
+    """It was written."""
+    findings: list[Finding]
+    """What was looked at in the account, where its provider looks."""

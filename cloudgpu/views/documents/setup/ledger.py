@@ -1,0 +1,137 @@
+"""Documents of `ledger` and `cost --verify`."""
+
+from typing import Annotated, NotRequired, TypedDict
+
+from cloudgpu.views.documents.parts import AccountAnswer, Gap, Time
+
+
+class VerifyDocument(TypedDict):
+    """What a check of the ledger has found."""
+
+    lines: int
+    """Lines of the ledger."""
+    head_hash: str
+    """The hash of the last one."""
+    faults: list[str]
+    """One sentence per fault; empty when all is well. Sums that are not what the lines say were made anew."""
+    settled: bool
+    """A doubt was settled by this call; then `doubt` says which."""
+    doubt: NotRequired[str]
+    """Why the ledger was not to be trusted, with `settled`."""
+    asked: list[AccountAnswer]
+    """The accounts that were asked to settle it."""
+    not_asked: list[Gap]
+    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
+    unanswered: list[Gap]
+    """Accounts that this home knows and that are none of these now: what runs there is not known; exit code 8 then."""
+
+
+class BackupDocument(TypedDict):
+    """A copy of the ledger."""
+
+    file: str
+    """The copy's absolute path."""
+    bytes: int
+    """Its size."""
+    ledger: str
+    """The ledger's id."""
+    lines: int
+    """How many lines it holds, each with the right hash."""
+    recorded_at: Time
+    """When the last of them was written."""
+
+
+class MissingRight(TypedDict):
+    """What others have to give first."""
+
+    said: str
+    """What is missing, in a sentence."""
+    statement: str
+    """The SQL that gives it."""
+    by: str
+    """Who may run it: a database user, or the administrator of the server."""
+
+
+class TeamLedgerDocument(TypedDict):
+    """How a team shares the ledger."""
+
+    ledger: str
+    """The database, without its password."""
+    owner: str
+    """The database user to whom the tables belong."""
+    person: str
+    """The database user who asks."""
+    members_role: str | None
+    """The role of those who may write."""
+    payers_role: str | None
+    """The role of those who may also decide."""
+    stands: bool
+    """Whether the ledger is the team's by now."""
+    members: list[str]
+    """Who may write, payers included."""
+    payers: list[str]
+    """Who may also decide."""
+    missing: list[MissingRight]
+    """What others have to give first; exit code 6 unless it is empty."""
+    remarks: list[str]
+    """What else is to be known."""
+
+
+class RestoreDocument(TypedDict):
+    """A copy that is the ledger now."""
+
+    file: str
+    """The copy's absolute path."""
+    ledger: str
+    """The ledger's id."""
+    lines: int
+    """How many lines the copy holds, each with the right hash."""
+    recorded_at: Time
+    """When the last of them was written."""
+    lacks: int
+    """How many lines of the ledger before are not in it."""
+    aside: str | None
+    """Where that ledger stands now; null when there was none."""
+    doubt: str | None
+    """Why nothing is launched until `cost --verify --yes`; null when nothing is missing."""
+
+
+_LedgerMoveDocumentKeywords = TypedDict(
+    "_LedgerMoveDocumentKeywords",
+    {
+        "from": Annotated[str, "Where the ledger stood; it can only be read there now."],
+    },
+)
+
+
+class LedgerMoveDocument(_LedgerMoveDocumentKeywords):
+    """A ledger in its new place."""
+
+    to: str
+    """The URL of the new place, without user and password."""
+    ledger: str
+    """The ledger's id, which stays."""
+    lines: int
+    """How many lines the new place holds."""
+    followed: bool
+    """The ledger had been moved before: only this home changed."""
+    config: str | None
+    """The `config.toml` that names the new place now; null: it was left as it is."""
+    notes: list[str]
+    """What else still names the old place, and what to do about it."""
+
+
+class OwnerUser(TypedDict):
+    """Whose an owner's name is."""
+
+    owner: str
+    """A name that machines bear."""
+    user: str
+    """The user of the database."""
+
+
+class OwnersDocument(TypedDict):
+    """Which database users owners' names belong to."""
+
+    owners: list[OwnerUser]
+    """Each `owner` (a name that machines bear) with the `user` of the database whose it is."""

@@ -1,0 +1,82 @@
+"""The sums of ended uses that rows keep are what the uses fold to: admission says the same by either."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zoneinfo import ZoneInfo
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.budget import Budget, Span
+from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.open import open_ledger
+from tests.examples import some
+from tests.ledger.lines import NOON, intended, priced, seen, vanished
+
+PRICES = Prices(lambda _row: None, lambda *_where: Counted(10**8, "month", "assumed"))
+SEOUL = {"tz": "Asia/Seoul", "zone": ZoneInfo("Asia/Seoul")}
+YORK = {"tz": "America/New_York", "zone": ZoneInfo("America/New_York")}
+BUDGETS = [
+    Budget("ever", Money(10**12), Span("total")),
+    Budget("month", Money(10**12), Span("month"), **YORK),
+    Budget("day", Money(10**12), Span("day"), **SEOUL),
+    Budget("week", Money(10**12), Span("rolling", 7)),
+]
+HOUR = 3600
+steps = st.tuples(st.sampled_from(["stop", "start", "price", "end"]), st.integers(1, 400 * HOUR))
+
+
+def life(found, name):
+    """Return the lines of a machine that does these things one after another."""
+    lines, at = [intended(), seen(seconds=5)], 5
+    for number, (what, later) in enumerate(found):
+        at += later
+        drafts = {
+            "stop": seen(state="stopped", seconds=at),
+            "start": seen(state="running", seconds=at),
+            "price": priced(number * 10**8 + 7, seconds=at),
+            "end": vanished(seconds=at),
+        }
+        lines += [drafts[what]]
+    return [replace(line, subject=name, dedupe=f"{name}:{number}:{line.dedupe}") for number, line in enumerate(lines)]
+
+
+def answers(ledger, budgets, ahead, *, by_sums):
+    rows, now = ledger.bills(), NOON + timedelta(seconds=ahead)
+
+    def ended(since):
+        return ledger.uses("" if since is None else iso(since))
+
+    def unpriced(_since):
+        return ledger.uses(unpriced=True)
+
+    wanted = {**rows[0], "id": "cg-wanted", "uses": []}
+    found = asking(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
+    return [(one.shares, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
+
+
+@settings(max_examples=some(30), deadline=None)
+@given(st.lists(st.lists(steps, max_size=6), min_size=1, max_size=3), st.randoms(), st.integers(0, 3000 * HOUR))
+def test_the_sums_of_rows_are_what_their_ended_uses_fold_to(lives, chance, ahead):
+    lines = [line for number, one in enumerate(lives) for line in life(one, f"cg-{number}")]
+    chance.shuffle(lines)  # a price or an end is often told late
+    with (
+        TemporaryDirectory() as place,
+        closing(open_ledger(None, Path(place), actor="ada", clock=lambda: NOON)) as ledger,
+    ):
+        for line in lines:
+            ledger.append([line])
+        for budgets in ([one] for one in BUDGETS):
+            assert answers(ledger, budgets, ahead, by_sums=True) == answers(ledger, budgets, ahead, by_sums=False)
+        together = answers(ledger, BUDGETS, ahead, by_sums=True)
+        assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
+        ledger.rebuild()
+        assert answers(ledger, BUDGETS, ahead, by_sums=True) == together

@@ -1,0 +1,98 @@
+"""Every kind of line has a function that makes it, a type, and a place in the fold; nobody else makes a line."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import cloudgpu
+from cloudgpu.core.events import lab_lines, launch_lines, machine_lines, observed_lines
+from cloudgpu.core.events.kinds import KINDS
+from cloudgpu.core.events.projection import _STEPS
+from cloudgpu.ledger.log.projections import _OF_NO_MACHINE
+
+PACKAGE = Path(cloudgpu.__path__[0])
+MAKERS = (launch_lines, observed_lines, machine_lines, lab_lines)
+READS_STORED_LINES = "ledger/log/outbox.py"
+# Their lines change no row: they are about the lab, or say what became of something that is not in the ledger.
+WITHOUT_A_STEP = _OF_NO_MACHINE | {
+    "orphan_removed",
+    "policy_published",
+    "policy_withdrawn",
+    "owner_claimed",
+    "owner_assigned",
+}
+
+
+def made_kinds(source: str) -> set[str]:
+    """Return the kinds of the lines that a module makes: the first argument of each `Draft`."""
+    calls = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call))
+    return {ast.unparse(one.args[0]) for one in calls if getattr(one.func, "id", "") == "Draft" and one.args}
+
+
+def lines_made_by_hand(name: str, source: str) -> list[str]:
+    """Return what makes a line, or gives one another body, in a module of ours that is not for that."""
+    if name == READS_STORED_LINES:
+        return []
+    tree = ast.parse(source)
+    names = {
+        alias.asname or alias.name
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ImportFrom) and one.module == "cloudgpu.core.events.log"
+        for alias in one.names
+        if alias.name == "Draft"
+    }
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    made = [one for one in calls if getattr(one.func, "id", getattr(one.func, "attr", "")) in names]
+    replaced = [
+        one
+        for one in calls
+        if getattr(one.func, "id", "") == "replace" and {"body", "dedupe"} & {word.arg for word in one.keywords}
+    ]
+    return [f"{name}:{one.lineno}: {ast.unparse(one.func)}" for one in (*made, *replaced)]
+
+
+def test_every_kind_has_a_function_that_makes_it():
+    made = set().union(*(made_kinds(inspect.getsource(module)) for module in MAKERS))
+    asked = {f"{what}_asked" for what in ("stop", "start", "park", "end")}
+    assert "f'{what}_asked'" in made
+    assert {ast.literal_eval(kind) for kind in made if not kind.startswith("f")} | asked == set(KINDS)
+
+
+def test_every_kind_has_a_step_of_the_fold_or_is_known_to_need_none():
+    assert not set(_STEPS) & WITHOUT_A_STEP
+    assert set(_STEPS) | WITHOUT_A_STEP == set(KINDS)
+
+
+def test_every_body_says_what_it_is():
+    for kind, one in KINDS.items():
+        assert one.body.__annotations__, kind
+        assert (one.body.__doc__ or "").strip().endswith("."), kind
+
+
+def test_nobody_else_makes_a_line():
+    files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    makers = {Path(module.__file__).relative_to(PACKAGE).as_posix() for module in MAKERS}
+    found = [
+        fault for name, source in files.items() if name not in makers for fault in lines_made_by_hand(name, source)
+    ]
+    assert found == []
+
+
+IMPORT = "from cloudgpu.core.events.log import Draft"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{IMPORT}\nline = Draft('hold_set', 'm', {{'until': None}}, now, 'd')",
+        f"{IMPORT} as D\nline = D('hold_set', 'm', {{}}, now, 'd')",
+        "from dataclasses import replace\nline = replace(line, body={'until': None})",
+        "def f():\n    from cloudgpu.core.events.log import Draft\n    return Draft('a', 'b', {}, now, 'd')",
+    ],
+)
+def test_a_line_that_is_made_by_hand_is_found(source):
+    assert len(lines_made_by_hand("control/lifecycle/lease.py", source)) == 1
