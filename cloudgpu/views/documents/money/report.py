@@ -4,7 +4,7 @@ from typing import Literal, TypedDict
 
 from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, FailedReceiver, Market, Time, Usd
+from cloudgpu.views.documents.parts import Day, DecimalText, ExchangeRate, FailedReceiver, Market, Time, Usd
 
 
 class ReportBasis(TypedDict):
@@ -222,9 +222,9 @@ class PriceAges(TypedDict):
 
     provider: str
     """The kind of provider."""
-    newest: Time
+    newest: Day
     """The newest date of a listed price of a machine."""
-    oldest: Time
+    oldest: Day
     """The oldest."""
     refreshed_at: Time | None
     """When its price list last answered here; null: it was never asked."""
