@@ -60,7 +60,7 @@ def _draft(machine: int, turn: int, at: datetime) -> Draft:
     if turn == 0:
         return Draft("launch_intended", subject, intended(machine), at, f"launch:{subject}")
     kind, body = _said(TURN[turn % len(TURN)], machine, turn, at)
-    if kind == "scope_looked":
+    if kind == "account_synced":
         subject = f"scope:aws/account-{machine % 4}"
     return Draft(kind, subject, body, at, f"{kind}:{machine}:{turn}")
 
@@ -72,9 +72,9 @@ def _said(what: str, machine: int, turn: int, at: datetime) -> tuple[str, dict[s
         ends = {"expires": iso(at + timedelta(hours=8)), "renew_until": iso(at + timedelta(days=1))}
         return "lease_set", {**ends, "why": "somebody works on it"}
     if what == "look":
-        return "scope_looked", {"machines": MACHINES // 4, "unanswered": []}
+        return "account_synced", {"machines": MACHINES // 4, "unanswered": []}
     if what in ("stop", "start"):
-        return f"{what}_asked", {"why": "asked on the command line"}
+        return f"{what}_requested", {"why": "asked on the command line"}
     return "instance_observed", seen(machine, "stopped" if what == "stopped" else "running", at)
 
 

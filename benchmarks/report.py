@@ -130,7 +130,7 @@ def _run(number: int, run: int, begin: datetime, end: datetime) -> Iterator[Draf
         ("lease_set", {**lease, "why": "started"}, begin),
         ("instance_observed", _seen(number, "running", begin), begin),
         ("decision_made", decided, end - timedelta(seconds=9)),
-        ("stop_asked", {"why": why, "host": "tower"}, end - timedelta(seconds=8)),
+        ("stop_requested", {"why": why, "host": "tower"}, end - timedelta(seconds=8)),
         ("instance_observed", _seen(number, "stopped", end), end),
     ]
     if number % 3 == 0:

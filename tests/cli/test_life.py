@@ -151,7 +151,7 @@ def test_show_tells_the_history(cloudgpu):
     kinds = [line["kind"] for line in cloudgpu("show", "amber-fox", "--history", "-o", "json").json["history"]]
     assert kinds[:2] == ["launch_intended", "launch_settled"]
     assert kinds[-1] == "instance_vanished"
-    assert "end_asked" in kinds
+    assert "terminate_requested" in kinds
 
 
 def test_a_machine_that_is_gone_is_said_to_be_gone(cloudgpu):

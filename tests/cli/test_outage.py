@@ -92,7 +92,7 @@ def test_stop_and_down_end_it_and_the_next_command_tells_the_ledger(lab: QuickPr
     assert "the ledger is back" in back.err
     history = lab("show", "fox", "--history", "-o", "json").json["history"]
     kinds = [line["kind"] for line in history]
-    assert [kinds.count(one) for one in ("stop_asked", "end_asked")] == [1, 1]
+    assert [kinds.count(one) for one in ("stop_requested", "terminate_requested")] == [1, 1]
 
 
 def test_watch_starts_without_the_ledger_says_so_once_and_goes_on_when_it_is_back(

@@ -69,9 +69,9 @@ class Machine:
         self.tell(at, "decision_made", **said | {"at": decision.at and iso(decision.at)})
         for warned in decision.warnings:
             due = iso(warned.due) if warned.due else None
-            self.tell(at, "warning_given", rule=str(warned.rule), due=due, why=warned.why)
+            self.tell(at, "warning_sent", rule=str(warned.rule), due=due, why=warned.why)
         for lifted in decision.lifted:
-            self.tell(at, "warning_lifted", rule=str(lifted.rule), why=lifted.why)
+            self.tell(at, "warning_cleared", rule=str(lifted.rule), why=lifted.why)
 
 
 def _of(item: Event, subject: str, number: int) -> list[Any]:

@@ -70,7 +70,7 @@ def gone(second: float) -> Event:
 
 
 def asked(second: float, what: str) -> Event:
-    return line(second, f"{what}_asked", {"why": "the test"})
+    return line(second, f"{what}_requested", {"why": "the test"})
 
 
 def arrived(lines: list[Event], order: list[int]) -> list[Event]:

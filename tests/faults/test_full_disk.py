@@ -78,7 +78,7 @@ def test_down_ends_the_machine_first_and_tells_the_ledger_as_soon_as_that_has_ma
     assert disk.program.machines() == []
     kinds = [line["kind"] for line in disk.program("show", "amber-fox", "--history", "-o", "json").json["history"]]
     assert kinds[-1] == "instance_vanished"
-    assert down.code or "end_asked" in kinds
+    assert down.code or "terminate_requested" in kinds
 
 
 def test_down_all_ends_a_machine_though_the_look_before_it_cannot_be_written(disk):
@@ -157,8 +157,8 @@ def test_a_ledger_on_a_server_is_told_of_an_end_though_this_computer_has_no_room
         assert done.code == 0, done.err
         history = disk.program("show", "amber-fox", "--history", "-o", "json").json["history"]
         assert [line["kind"] for line in history][-2:] in (
-            ["stop_asked", "instance_observed"],
-            ["end_asked", "instance_observed"],
+            ["stop_requested", "instance_observed"],
+            ["terminate_requested", "instance_observed"],
         )
         assert history[-1]["body"]["billed"] is False
     finally:

@@ -32,7 +32,7 @@ def at(seconds: float) -> datetime:
 def note(number: int, subject: str = "scope:fake/main") -> Draft:
     """Return a line that is of no machine."""
     return Draft(
-        "scope_looked", subject, {"machines": number, "unanswered": []}, at(number), f"note:{subject}:{number}"
+        "account_synced", subject, {"machines": number, "unanswered": []}, at(number), f"note:{subject}:{number}"
     )
 
 
@@ -82,7 +82,7 @@ def seen(machine: str = "cg-1", state: str = "running", seconds: float = 1) -> D
 
 
 def asked(what: str, machine: str = "cg-1", seconds: float = 2) -> Draft:
-    return Draft(f"{what}_asked", machine, {"why": "a test"}, at(seconds), f"{what}:{machine}:{seconds}")
+    return Draft(f"{what}_requested", machine, {"why": "a test"}, at(seconds), f"{what}:{machine}:{seconds}")
 
 
 def vanished(machine: str = "cg-1", seconds: float = 3) -> Draft:

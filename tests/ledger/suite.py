@@ -47,7 +47,7 @@ LIFE = (
     seen(state="stopped", seconds=130),
     asked("start", seconds=200),
     seen(state="running", seconds=210),
-    asked("end", seconds=300),
+    asked("terminate", seconds=300),
     vanished(seconds=310),
 )
 
@@ -57,7 +57,7 @@ class LedgerSuite:
 
     def test_what_is_written_is_read_back_whole(self, store: Store) -> None:
         draft = Draft(
-            "scope_looked", "scope:ä/“q”", {"b": [1, 2.5, None], "a": {"é": "✓"}}, NOON, "d\n1", clock="provider"
+            "account_synced", "scope:ä/“q”", {"b": [1, 2.5, None], "a": {"é": "✓"}}, NOON, "d\n1", clock="provider"
         )
         clock = Clock()
         clock.turn(seconds=7)
@@ -70,13 +70,13 @@ class LedgerSuite:
 
     def test_times_are_written_in_utc(self, store: Store) -> None:
         east = datetime(2026, 11, 20, 21, tzinfo=timezone(timedelta(hours=9)))
-        (line,) = store().append([Draft("scope_looked", "s", {}, east, "d")])
+        (line,) = store().append([Draft("account_synced", "s", {}, east, "d")])
         assert line.occurred_at == "2026-11-20T12:00:00.000000Z"
 
     def test_a_time_without_a_zone_is_refused_and_nothing_is_written(self, store: Store) -> None:
         ledger = store()
         with pytest.raises(ValueError, match="time zone"):
-            ledger.append([note(1), Draft("scope_looked", "s", {}, NOON.replace(tzinfo=None), "d")])
+            ledger.append([note(1), Draft("account_synced", "s", {}, NOON.replace(tzinfo=None), "d")])
         assert list(ledger.events("scope:fake/main")) == []
 
     @pytest.mark.parametrize("body", [{"a": float("nan")}, {"a": {1, 2}}, {"a": NOON}])
@@ -84,7 +84,7 @@ class LedgerSuite:
         ledger = store()
         ledger.append([note(0)])
         with pytest.raises((TypeError, ValueError)):
-            ledger.append([note(1), Draft("scope_looked", "s", body, NOON, "d")])
+            ledger.append([note(1), Draft("account_synced", "s", body, NOON, "d")])
         assert [line.dedupe for line in ledger.events("scope:fake/main")] == ["note:scope:fake/main:0"]
 
     def test_an_empty_ledger_has_no_machine_no_line_and_no_doubt(self, store: Store) -> None:
@@ -145,12 +145,12 @@ class LedgerSuite:
 
     def test_lines_of_some_kinds_come_in_order_and_say_what_they_say(self, store: Store) -> None:
         ledger = store()
-        assert ledger.said(["scope_looked"]) == []
+        assert ledger.said(["account_synced"]) == []
         ledger.append([note(1, "scope:a"), note(2, "scope:b")])
-        found = ledger.said(["scope_looked", "no_such_kind"])
+        found = ledger.said(["account_synced", "no_such_kind"])
         assert [(line.kind, line.subject, line.body["machines"]) for line in found] == [
-            ("scope_looked", "scope:a", 1),
-            ("scope_looked", "scope:b", 2),
+            ("account_synced", "scope:a", 1),
+            ("account_synced", "scope:b", 2),
         ]
         assert [line.seq for line in found] == [2, 3]
         assert ledger.read(lambda view: view.said(["ledger_opened"]))[0].seq == 1
@@ -243,7 +243,7 @@ class LedgerSuite:
         ledger.append(
             [
                 Draft(
-                    "kept_observed",
+                    "resources_retained",
                     "cg-kept",
                     {"kept": [KEPT]},
                     at(30),
@@ -396,7 +396,7 @@ class LedgerSuite:
     @given(body=st.dictionaries(st.text(max_size=8), JSON, max_size=5), number=st.integers(0, 10**12))
     def test_every_json_body_is_read_back_and_verified(self, store: Store, body: dict[str, Any], number: int) -> None:
         ledger = store("bodies")
-        lines = ledger.append([Draft("scope_looked", "s", body, at(0), f"{number}:{body!r}")])
+        lines = ledger.append([Draft("account_synced", "s", body, at(0), f"{number}:{body!r}")])
         for line in lines:
             assert line.body == body
             assert ledger.last("s") == line

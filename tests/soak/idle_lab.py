@@ -269,7 +269,7 @@ class Lab(RuleBasedStateMachine):
 
     def warned_of_budget(self, box):
         lines = self.world.session.ledger.events(box.id)
-        return sum(one.kind == "warning_given" and one.body["rule"] == "budget" for one in lines)
+        return sum(one.kind == "warning_sent" and one.body["rule"] == "budget" for one in lines)
 
     def blind_long(self, box, now):
         return now - self.wrong_until.get(box.id, box.up) > 7 * MINUTE

@@ -214,6 +214,6 @@ class World:
 
     def reasons(self, machine):
         """Return (when, kind, why) of what was asked to end it, from its lines."""
-        kinds = ("stop_asked", "park_asked", "end_asked")
+        kinds = ("stop_requested", "park_requested", "terminate_requested")
         lines = self.session.ledger.events(machine)
         return [(from_iso(one.occurred_at), one.kind, one.body["why"]) for one in lines if one.kind in kinds]

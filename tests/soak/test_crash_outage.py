@@ -111,7 +111,7 @@ class Outage(AwsLife):
         assert (row["state"], row["billed"], len(over)) == (state, False, 1), [line.kind for line in lines]
         # AWS says the second; a machine that lived within one has not ended before it began.
         assert [datetime.fromisoformat(end).replace(microsecond=0) for end in uses] == [since]
-        asked = [line.seq for line in lines if line.kind in ("stop_asked", "end_asked")]
+        asked = [line.seq for line in lines if line.kind in ("stop_requested", "terminate_requested")]
         assert asked, "nobody has asked for its end"
         assert max(asked) < over[0].seq, "the outbox was not written in its order"
 

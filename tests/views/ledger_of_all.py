@@ -87,7 +87,7 @@ def others():
             "2026-12-02T08:00:00Z",
             {"provider_id": "x", "proof": "none", "alive_at": "2026-12-02T06:00:00.000000Z"},
         ),
-        line("thing_observed", "vol-1", "2026-11-30T01:00:00Z", volume),
+        line("resource_observed", "vol-1", "2026-11-30T01:00:00Z", volume),
     ]
 
 

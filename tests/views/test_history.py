@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, THING
+from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
 from cloudgpu.views.history import _WORDS, said, told, who
 
 AT = "2026-11-20T10:00:00.000000Z"
@@ -40,17 +40,21 @@ def line(kind, clock="own", /, **body):
         ("instance_observed", SEEN | {"reason": "interrupted", "state": "stopped", "billed": False, "expires": None}
          | {"renew_until": None}, "seen stopped (not billed): interrupted"),
         ("instance_vanished", {"proof": "not found"}, "gone: not found"),
-        ("stop_asked", {"why": "idle for 1h 12m"}, "asked to stop: idle for 1h 12m"),
-        ("park_asked", {"why": "idle"}, "asked to park: idle"),
-        ("end_asked", {"why": "asked", "failed": True}, "asked to end, as it never came up: asked"),
+        ("stop_requested", {"why": "idle for 1h 12m"}, "asked to stop: idle for 1h 12m"),
+        ("park_requested", {"why": "idle"}, "asked to park: idle"),
+        ("terminate_requested", {"why": "asked", "failed": True}, "asked to end, as it never came up: asked"),
         (
-            "end_refused",
-            {"asked": "end", "why": "a lock keeps it", "next": "az lock delete"},
+            "action_refused",
+            {"action": "terminate", "why": "a lock keeps it", "next": "az lock delete"},
             "the provider refused to end it: a lock keeps it",
         ),
         ("start_refused", {"why": "no capacity"}, "the start has not begun: no capacity"),
-        ("kept_observed", {"kept": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]}, "kept of it: disk vol-1 (30 GB)"),
-        ("kept_observed", {"kept": []}, "nothing is kept of it"),
+        (
+            "resources_retained",
+            {"kept": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]},
+            "kept of it: disk vol-1 (30 GB)",
+        ),
+        ("resources_retained", {"kept": []}, "nothing is kept of it"),
         ("price_observed", {"price": PRICE}, "it costs $0.5260 an hour: AWS price list"),
         ("price_observed", {"price": None}, "no price is known"),
         ("traffic_observed", {"bytes_out": 1_250_000_000, "since": AT}, "1.25 GB sent since 2026-11-20 10:00 UTC"),
@@ -59,7 +63,7 @@ def line(kind, clock="own", /, **body):
         ("lease_set", {"expires": None, "renew_until": None, "why": "asked"}, "no lease: asked"),
         ("hold_set", {"until": LATER, "why": "asked"}, "held until 2026-11-20 18:00 UTC"),
         ("hold_set", {"until": None, "why": "asked"}, "hold released"),
-        ("interruption_asked", {"at": LATER}, "a spot interruption is rehearsed for 2026-11-20 18:00 UTC"),
+        ("interruption_simulated", {"at": LATER}, "a spot interruption is rehearsed for 2026-11-20 18:00 UTC"),
         ("machine_shared", {"key": "SHA256:x", "label": "bob@lab", "from": None, "host_key": "k"},
          "SHA256:x (bob@lab) was let in"),
         ("machine_unshared", {"key": None}, "every shared key was taken out"),
@@ -67,25 +71,25 @@ def line(kind, clock="own", /, **body):
          "decided to stop it (idle): idle for 1h 12m"),
         ("decision_made", {"do": "keep", "rule": "none", "why": "in use", "at": LATER},
          "left it: in use; ends 2026-11-20 18:00 UTC if nothing changes"),
-        ("warning_given", {"rule": "idle", "due": LATER, "why": "idle", "how": ["terminals", "mail"]},
+        ("warning_sent", {"rule": "idle", "due": LATER, "why": "idle", "how": ["terminals", "mail"]},
          "warning given (idle, ends 2026-11-20 18:00 UTC) (terminals, mail): idle"),
-        ("warning_given", {"rule": "unlabelled", "due": None, "why": "no owner", "how": []},
+        ("warning_sent", {"rule": "unlabelled", "due": None, "why": "no owner", "how": []},
          "warning given (unlabelled): no owner"),
         ("decision_made", {"do": "keep", "rule": "none", "why": "GPU, 0s ago", "at": LATER, "activity": "ACTIVE"},
          "left it: GPU, 0s ago; ends 2026-11-20 18:00 UTC if it stays in use"),
         ("decision_made", {"do": "warn", "rule": "idle", "why": "idle for 1h; it ends 18:00 UTC", "at": LATER},
          "warned (idle): idle for 1h; it ends 18:00 UTC"),
-        ("warning_given", {"rule": "none", "due": None, "why": "no answer", "how": ["mail"]},
+        ("warning_sent", {"rule": "none", "due": None, "why": "no answer", "how": ["mail"]},
          "warning given (use not known) (mail): no answer"),
-        ("warning_lifted", {"rule": "idle", "why": "ACTIVE: terminal input"}, "lifted (idle): ACTIVE: terminal input"),
+        ("warning_cleared", {"rule": "idle", "why": "ACTIVE: terminal input"}, "lifted (idle): ACTIVE: terminal input"),
         ("timer_set", {"at": LATER, "why": "launched"}, "timer of its cloud set to 2026-11-20 18:00 UTC: launched"),
         ("timer_set", {"at": None, "why": "it is gone"}, "timer of its cloud dropped: it is gone"),
         ("orphan_removed", {"what": "disk", "id": "vol-1", "why": "asked"}, "left-over disk vol-1 removed: asked"),
         ("budget_overridden", {"passed": [{"name": "month", "nanos": 1_500_000_000}], "reason": "deadline"},
          "let past a budget (month by up to $1.50): deadline"),
-        ("thing_observed", {"kind": "volume", "id": "vol-2", "size_gb": 100, "attached_to": "i-1"},
+        ("resource_observed", {"kind": "volume", "id": "vol-2", "size_gb": 100, "attached_to": "i-1"},
          "seen: volume vol-2 (100 GB), attached to i-1"),
-        ("thing_vanished", {"proof": "missing"}, "gone: missing"),
+        ("resource_vanished", {"proof": "missing"}, "gone: missing"),
         ("dreamt_of", {"why": "a later version"}, "dreamt of: a later version"),
         ("dreamt_of", {}, "dreamt of"),
     ],
@@ -102,7 +106,7 @@ def test_who_and_from_where_and_by_whose_clock():
 
 
 def test_every_kind_that_a_machine_has_lines_of_is_said_in_words():
-    kinds = {kind for kind, one in KINDS.items() if one.subject in (MACHINE, THING, EITHER)}
+    kinds = {kind for kind, one in KINDS.items() if one.subject in (MACHINE, RESOURCE, EITHER)}
     assert kinds | {"budget_overridden"} == set(_WORDS)
 
 

@@ -5,13 +5,13 @@ A protection against deletion mostly lets a machine be stopped. Then at least it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.records.intents import asked
 from cloudgpu.control.team.law import by
-from cloudgpu.core.events.machine_lines import end_refused
+from cloudgpu.core.events.machine_lines import action_refused
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
@@ -28,7 +28,7 @@ def stopped_instead(session: Session, row: Machine, refusal: EndRefused) -> EndR
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    row = session.ledger.append_to(row, [_line(session, row, "end", refusal)])
+    row = session.ledger.append_to(row, [_line(session, row, "terminate", refusal)])
     outcome, lifts = _stopped(session, row, refusal)
     refusal.message = f"{row['name']} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
@@ -37,13 +37,13 @@ def stopped_instead(session: Session, row: Machine, refusal: EndRefused) -> EndR
     return refusal
 
 
-def note(session: Session, row: Machine, what: str, refusal: EndRefused) -> None:
+def note(session: Session, row: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> None:
     """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
     session.ledger.append([_line(session, row, what, refusal)])
 
 
-def _line(session: Session, row: Machine, what: str, refusal: EndRefused) -> Draft:
-    return end_refused(row["id"], what, refusal, not_before(row, session.clock()))
+def _line(session: Session, row: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
+    return action_refused(row["id"], what, refusal, not_before(row, session.clock()))
 
 
 def with_way(fault: CloudgpuError) -> str:

@@ -21,7 +21,7 @@ from cloudgpu.control.session.accounts import asked_of, told_apart, used_account
 from cloudgpu.control.session.identity import Whose, elsewhere
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.core.events.lab_lines import ledger_doubted, scope_looked
+from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import is_resized, not_before, too_fresh
@@ -258,7 +258,7 @@ def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
 def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
     gaps = answer.listing.unanswered
     asked, pinned = answer.things is not None, not answer.priced.gap
-    return scope_looked(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
+    return account_synced(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
 
 
 def _is_asked(row: Machine, listing: Listing) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
 from cloudgpu.control.team.law import check_may
-from cloudgpu.core.events.machine_lines import interruption_asked
+from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -40,7 +40,7 @@ def interrupt(session: Session, row: Machine) -> datetime:
     with changing(left), told_if_gone(session, row):
         at = provider.interrupt(fact(row["provider_id"]))
     now = session.clock()
-    session.ledger.append([interruption_asked(row["id"], at, now)])
+    session.ledger.append([interruption_simulated(row["id"], at, now)])
     return at
 
 

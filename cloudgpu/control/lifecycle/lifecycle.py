@@ -29,7 +29,7 @@ from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
-from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, start_refused
 from cloudgpu.core.events.observations import not_before
@@ -336,7 +336,16 @@ def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
     session.ledger.append(
-        [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"), failed=failed)]
+        [
+            asked(
+                "terminate",
+                row["id"],
+                why,
+                not_before(row, session.clock()),
+                who=by(session, row, "end"),
+                failed=failed,
+            )
+        ]
     )
     ask = partial(provider.terminate, fact(row["provider_id"]))
     try:
@@ -364,7 +373,7 @@ def _tag(provider: Provider, row: Machine, lease: Lease) -> None:
         provider.tag(fact(row["provider_id"]), lease.tags())
 
 
-def lease_line(row: Machine, lease: Lease, why: str, now: datetime, *, who: AskedBy) -> Draft:
+def lease_line(row: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `law.by`."""
     return lease_set(row["id"], lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SINCE, EVERY = "30d", "10m"
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # between two passes
 NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to end, where that is why it ended
-_ASKED = ("stop_asked", "park_asked", "end_asked")
+_ASKED = ("stop_requested", "park_requested", "terminate_requested")
 
 
 def backtested(

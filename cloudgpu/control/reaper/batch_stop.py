@@ -15,7 +15,7 @@ from cloudgpu.control.records.intents import asked
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
-from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, fact, unproved
@@ -78,7 +78,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     return outcome
 
 
-def _asked(item: Item, now: datetime, who: AskedBy) -> Draft:
+def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
     return asked("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
 
 

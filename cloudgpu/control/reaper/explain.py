@@ -70,9 +70,9 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
 
 def _why_over(session: Session, row: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
-    kinds = ("stop_asked", "park_asked", "start_asked")
+    kinds = ("stop_requested", "park_requested", "start_requested")
     lines = [line for line in session.ledger.events(row["id"]) if line.kind in kinds]
-    return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_asked" else None
+    return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
 def with_source(seen: Seen, source: Source, now: datetime) -> Seen:

@@ -16,7 +16,7 @@ from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
-from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_RENEW_UNTIL, Instance
@@ -150,7 +150,7 @@ def _renew_until(one: Instance, now: datetime) -> datetime:
         return now
 
 
-def _line(one: Instance, why: str, now: datetime, who: AskedBy) -> Draft:
+def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     return decision_made_for_lab(
         one.tags[TAG_ID],
         now,

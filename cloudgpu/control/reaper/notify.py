@@ -21,7 +21,7 @@ from cloudgpu.control.session.session import present
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import warning_given, warning_lifted
+from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.policy import Do, Rule
@@ -146,11 +146,11 @@ def _time(session: Session, machine: str) -> datetime:
 
 
 def _given_line(one: Told, now: datetime) -> Draft:
-    return warning_given(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
+    return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
 def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
-    return warning_lifted(machine, str(lifted.rule), lifted.why, now, host=platform.node())
+    return warning_cleared(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 
 def warning_findings(rows: Sequence[Machine]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from cloudgpu.control.alerts.alerts import found_at_home
 from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.annotations import not_before_said
-from cloudgpu.core.events.lab_lines import pass_broken_off, pass_ended
+from cloudgpu.core.events.lab_lines import reap_failed, reap_finished
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
@@ -90,7 +90,7 @@ def record_pass(session: Session, found: Pass, *, cron: bool, sweep: bool, verb:
     """Write that the pass has ended, and how."""
     now, ok = session.clock(), found.is_whole_here
     ok_at, sweep_at = carried(session.ledger, ok=ok, sweep=sweep, now=now)
-    line = pass_ended(
+    line = reap_finished(
         verb,
         now,
         ok=ok,
@@ -114,9 +114,7 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
     """Write that a pass has broken off before it could judge anything."""
     now = session.clock()
     ok_at, sweep_at = carried(session.ledger, ok=False, sweep=sweep, now=now)
-    line = pass_broken_off(
-        "reap", why, now, host=platform.node(), cron=cron, sweep=sweep, ok_at=ok_at, sweep_at=sweep_at
-    )
+    line = reap_failed("reap", why, now, host=platform.node(), cron=cron, sweep=sweep, ok_at=ok_at, sweep_at=sweep_at)
     session.ledger.append([line])
 
 

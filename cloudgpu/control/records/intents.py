@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.events import machine_lines
-from cloudgpu.core.events.bodies import Asked, AskedBy
+from cloudgpu.core.events.bodies import Action, RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import (
     Instance,
@@ -59,16 +59,16 @@ def given_up(session: Session, row: Machine, instance: Instance, now: datetime) 
     """
     if row["asked"] != "start" or instance.billed or instance.state not in RESTS:
         return []
-    asked = [line.occurred_at for line in session.ledger.events(row["id"]) if line.kind == "start_asked"]
+    asked = [line.occurred_at for line in session.ledger.events(row["id"]) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
     if since < BEGUN_WITHIN or session.held(lock_name(row["key"] or row["id"])):
         return []
     return [start_refused(row["id"], f"the provider shows it {instance.state} {duration_text(since)} later", now)]
 
 
-def asked(what: Asked, machine: str, why: str, now: datetime, *, who: AskedBy, failed: bool = False) -> Draft:
+def asked(what: Action, machine: str, why: str, now: datetime, *, who: RequestedBy, failed: bool = False) -> Draft:
     """Return the line written before a stop, start, park or end is asked (`what`) on this computer.
 
     `who` is `law.by`: who asked, by which right. `failed`: it is ended because it never came up.
     """
-    return machine_lines.asked(what, machine, why, now, host=platform.node(), who=who, failed=failed)
+    return machine_lines.requested(what, machine, why, now, host=platform.node(), who=who, failed=failed)

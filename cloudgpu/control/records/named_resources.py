@@ -8,7 +8,7 @@ from cloudgpu.control.records.intents import kept_entry
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.observed_lines import subject_of, thing_observed, thing_vanished
+from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, fact
@@ -40,7 +40,7 @@ def thing_rows(ledger: Ledger) -> list[Machine]:
 
 def observed(thing: Leftover, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
-    line = thing_observed(thing, kept_entry(thing), identity, known, now)
+    line = resource_observed(thing, kept_entry(thing), identity, known, now)
     last = known["kept"][0] if known is not None and known["kept"] else None
     if last is not None and all(last.get(name) == line.body[name] for name in _LASTING):
         return []
@@ -65,7 +65,7 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
             unseen.append(row["id"])
         else:
             alive = alive_at(ledger, row)
-            drafts.append(thing_vanished(row, "missing from a complete answer", now, alive=alive, who={}))
+            drafts.append(resource_vanished(row, "missing from a complete answer", now, alive=alive, who={}))
     return drafts, unseen
 
 
@@ -93,5 +93,5 @@ def write_removed(session: Session, thing: Leftover) -> None:
     rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
     now, who = session.clock(), by(session, named_row(thing), "remove")
     session.ledger.append(
-        [thing_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
+        [resource_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
     )

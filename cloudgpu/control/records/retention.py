@@ -13,7 +13,7 @@ from cloudgpu.control.session.last_seen import kept_until
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.observations import not_before
-from cloudgpu.core.events.observed_lines import kept_observed
+from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, fact, stays
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
@@ -88,7 +88,7 @@ def record(session: Session, row: Machine, things: Sequence[Leftover], *, asked_
         return row
     gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
     alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
-    return session.ledger.append_to(row, [kept_observed(row, entries, now, alive)])
+    return session.ledger.append_to(row, [resources_retained(row, entries, now, alive)])
 
 
 def carry_out(session: Session, step: Step) -> Leftover | None:
@@ -220,7 +220,7 @@ def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row["ended"] is not None and not row["discard"]:
         session.ledger.append(
-            [asked("end", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"))]
+            [asked("terminate", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"))]
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Event
     from cloudgpu.ledger.log.base import Ledger
 
-SUBJECT, KIND = "reaper", "pass_ended"
+SUBJECT, KIND = "reaper", "reap_finished"
 TOO_LONG = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
 _ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.ledger.log.base import Ledger
 
-_ENDINGS = ("stop", "park", "end")
+_ENDINGS = ("stop", "park", "terminate")
 
 
 def alive_at(ledger: Ledger, row: Machine) -> str | None:
@@ -33,7 +33,7 @@ def kept_until(ledger: Ledger, row: Machine, before: datetime) -> str | None:
 
     By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
-    told = (line.occurred_at for line in ledger.events(row["id"]) if line.kind == "kept_observed")
+    told = (line.occurred_at for line in ledger.events(row["id"]) if line.kind == "resources_retained")
     return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
 
 
@@ -77,7 +77,7 @@ def _asked_at(ledger: Ledger, row: Machine) -> str | None:
     """Return when the end was asked for that is still to be seen; None where none was."""
     if row["asked"] not in _ENDINGS:
         return None
-    kind = f"{row['asked']}_asked"
+    kind = f"{row['asked']}_requested"
     return max((line.occurred_at for line in ledger.events(row["id"]) if line.kind == kind), default=None)
 
 

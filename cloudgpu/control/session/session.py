@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
-_LOOKS = ("ledger_opened", "scope_looked")  # the lines that looking alone writes
+_LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone writes
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.team.roles import payers_only, remember
 from cloudgpu.core.budgets.enforcement import Stop, stops
-from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
 from cloudgpu.core.model.machine import Machine, Owned
@@ -104,7 +104,7 @@ def others_note(session: Session, row: Owned, verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> AskedBy:
+def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
@@ -113,7 +113,7 @@ def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> As
     if law.role is Role.ALONE:
         return {}
     right = _right(session, law, row, verb)
-    whose: AskedBy = {"whose": row["owner"] or ""}
+    whose: RequestedBy = {"whose": row["owner"] or ""}
     return whose if right is None else {**whose, "right": str(right)}
 
 

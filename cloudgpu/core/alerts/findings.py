@@ -23,13 +23,13 @@ TOPICS = ("lease", "stop", "overdue", "unpriced", "launch", "price", "refused", 
 ENDED_FOR = timedelta(days=3)  # no pass for a weekend, and the first one tells what ended meanwhile
 PATIENCE = timedelta(minutes=15)  # a large machine takes about ten to shut down (AWS, p3 and p4)
 FEW = 3  # prices that are named one by one
-_ASKED = ("stop_asked", "end_asked", "park_asked")
+_ASKED = ("stop_requested", "terminate_requested", "park_requested")
 _DONE = {
-    "stop_asked": ("stopped", "deallocated", "terminated"),
-    "park_asked": ("terminated",),
-    "end_asked": ("terminated",),
+    "stop_requested": ("stopped", "deallocated", "terminated"),
+    "park_requested": ("terminated",),
+    "terminate_requested": ("terminated",),
 }
-_VERB = {"stop": "stop", "park": "stop", "end": "down"}
+_VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 
 
 def machine_findings(rows: Iterable[Machine], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def unproved_since(lines: Iterable[Event]) -> datetime | None:
             kind = line.kind
         elif line.kind == "instance_observed":
             since = None if kind and line.body["state"] in _DONE[kind] else since
-        elif line.kind in ("instance_vanished", "start_asked", "launch_intended", "end_refused"):
+        elif line.kind in ("instance_vanished", "start_requested", "launch_intended", "action_refused"):
             since = None
     return since
 
@@ -211,10 +211,10 @@ def _unproved(row: Machine, since: datetime, now: datetime) -> Iterator[Finding]
 def _refused(row: Machine) -> Finding:
     """Tell of a machine that something protects from its end: only a person can lift that."""
     refused, name = row["refused"], row["name"]
-    verb = "stopped" if refused["asked"] == "stop" else "ended"
+    verb = "stopped" if refused["action"] == "stop" else "ended"
     goes_on = "It is billed." if row["billed"] else "It is stopped; its disk goes on costing."
     return Finding(
-        key=f"refused:{row['id']}:{refused['asked']}",
+        key=f"refused:{row['id']}:{refused['action']}",
         kind="end refused",
         title=f"{name} cannot be {verb}: something protects it",
         text=f"{refused['why']} {goes_on} {refused['next'] or ''}".rstrip(),

@@ -23,11 +23,11 @@ from cloudgpu.core.model.records import (
 
 Time = str  # as `times.iso` writes it
 Nanos = int  # whole nano-dollars
-Asked = Literal["stop", "start", "park", "end"]
+Action = Literal["stop", "start", "park", "terminate"]
 Outcome = Literal["made", "refused", "void"]
 
 
-class AskedBy(TypedDict, total=False):
+class RequestedBy(TypedDict, total=False):
     """Whose the machine is, and by which right somebody else acted on it: `control.team.law.by`. Only in a team."""
 
     whose: str
@@ -178,7 +178,7 @@ class InstanceVanished(TypedDict):
     ended_at: Time | None
 
 
-class KeptObserved(TypedDict):
+class ResourcesRetained(TypedDict):
     """What stays of a machine without it; `alive_at`: when it was last there, where others have removed something."""
 
     kept: list[Retained]
@@ -212,14 +212,14 @@ class TermsSet(TypedDict):
 # -- what somebody asked of a machine
 
 
-class AskedFor(AskedBy):
+class Requested(RequestedBy):
     """Written before it is asked, for the reason `why`, on the computer `host`."""
 
     why: str
     host: str
 
 
-class EndAsked(AskedFor):
+class TerminateRequested(Requested):
     """Written before an end is asked; `failed`: the machine never came up."""
 
     failed: NotRequired[Literal[True]]
@@ -231,15 +231,15 @@ class StartRefused(TypedDict):
     why: str
 
 
-class EndRefused(TypedDict):
-    """The provider refused an end or a stop, as something protects the machine; `next` lifts that."""
+class ActionRefused(TypedDict):
+    """The provider refused an action, as something protects the machine; `next` lifts that."""
 
-    asked: str
+    action: Action
     why: str
     next: str | None
 
 
-class LeaseSet(AskedBy):
+class LeaseSet(RequestedBy):
     """A lease was set; null: it does not end by itself."""
 
     expires: Time | None
@@ -248,7 +248,7 @@ class LeaseSet(AskedBy):
     host: str
 
 
-class HoldSet(AskedBy):
+class HoldSet(RequestedBy):
     """A hold was set; null: it was released."""
 
     until: Time | None
@@ -256,7 +256,7 @@ class HoldSet(AskedBy):
     host: str
 
 
-class InterruptionAsked(TypedDict):
+class InterruptionSimulated(TypedDict):
     """A spot interruption is rehearsed: when the machine will be taken."""
 
     at: Time
@@ -265,11 +265,11 @@ class InterruptionAsked(TypedDict):
 _Shared = TypedDict("_Shared", {"key": str, "label": str, "from": str | None, "host_key": str | None, "host": str})
 
 
-class MachineShared(_Shared, AskedBy):
+class MachineShared(_Shared, RequestedBy):
     """A public key was let in until the next launch: its fingerprint, whose it is, from which network."""
 
 
-class MachineUnshared(AskedBy):
+class MachineUnshared(RequestedBy):
     """A shared key was taken out; null: every one."""
 
     key: str | None
@@ -286,7 +286,7 @@ class TimerSet(TypedDict):
 # -- what the reaper said of a machine
 
 
-class DecisionMade(AskedBy):
+class DecisionMade(RequestedBy):
     """What a run decided of a machine, where that is not what it was; `at`: when it ends if nothing changes."""
 
     do: str
@@ -297,7 +297,7 @@ class DecisionMade(AskedBy):
     host: str
 
 
-class WarningGiven(TypedDict):
+class WarningSent(TypedDict):
     """People were told that a machine ends at `due` (null: it does not), and how."""
 
     rule: str
@@ -307,7 +307,7 @@ class WarningGiven(TypedDict):
     host: str
 
 
-class WarningLifted(TypedDict):
+class WarningCleared(TypedDict):
     """A warning holds no more."""
 
     rule: str
@@ -318,7 +318,7 @@ class WarningLifted(TypedDict):
 # -- resources
 
 
-class ThingObserved(Retained):
+class ResourceObserved(Retained):
     """A volume or an image that is kept by name, where it is not as it was."""
 
     identity: IdentityRecord
@@ -326,7 +326,7 @@ class ThingObserved(Retained):
     project: str
 
 
-class ThingVanished(AskedBy):
+class ResourceVanished(RequestedBy):
     """A volume or an image that was kept by name is gone: at `ended_at`, or some time after `alive_at`."""
 
     id: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cloudgpu.core.events import bodies, lab_bodies
 
-MACHINE, THING, EITHER = "machine", "thing", "either"  # the subject is one of these, or of the lab
+MACHINE, RESOURCE, EITHER = "machine", "resource", "either"  # the subject is one of these, or of the lab
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +24,30 @@ KINDS = {
     "machine_adopted": Kind(MACHINE, bodies.MachineAdopted),
     "instance_observed": Kind(MACHINE, bodies.InstanceObserved),
     "instance_vanished": Kind(MACHINE, bodies.InstanceVanished),
-    "stop_asked": Kind(MACHINE, bodies.AskedFor),
-    "start_asked": Kind(MACHINE, bodies.AskedFor),
-    "park_asked": Kind(MACHINE, bodies.AskedFor),
-    "end_asked": Kind(MACHINE, bodies.EndAsked),
+    "stop_requested": Kind(MACHINE, bodies.Requested),
+    "start_requested": Kind(MACHINE, bodies.Requested),
+    "park_requested": Kind(MACHINE, bodies.Requested),
+    "terminate_requested": Kind(MACHINE, bodies.TerminateRequested),
     "start_refused": Kind(MACHINE, bodies.StartRefused),
-    "end_refused": Kind(MACHINE, bodies.EndRefused),
-    "kept_observed": Kind(MACHINE, bodies.KeptObserved),
+    "action_refused": Kind(MACHINE, bodies.ActionRefused),
+    "resources_retained": Kind(MACHINE, bodies.ResourcesRetained),
     "price_observed": Kind(MACHINE, bodies.PriceObserved),
     "traffic_observed": Kind(MACHINE, bodies.TrafficObserved),
     "terms_set": Kind(MACHINE, bodies.TermsSet),
     "lease_set": Kind(MACHINE, bodies.LeaseSet),
     "hold_set": Kind(MACHINE, bodies.HoldSet),
-    "interruption_asked": Kind(MACHINE, bodies.InterruptionAsked),
+    "interruption_simulated": Kind(MACHINE, bodies.InterruptionSimulated),
     "machine_shared": Kind(MACHINE, bodies.MachineShared),
     "machine_unshared": Kind(MACHINE, bodies.MachineUnshared),
     "decision_made": Kind(MACHINE, bodies.DecisionMade),
-    "warning_given": Kind(MACHINE, bodies.WarningGiven),
-    "warning_lifted": Kind(MACHINE, bodies.WarningLifted),
+    "warning_sent": Kind(MACHINE, bodies.WarningSent),
+    "warning_cleared": Kind(MACHINE, bodies.WarningCleared),
     "timer_set": Kind(MACHINE, bodies.TimerSet),
-    "thing_observed": Kind(THING, bodies.ThingObserved),
-    "thing_vanished": Kind(THING, bodies.ThingVanished),
+    "resource_observed": Kind(RESOURCE, bodies.ResourceObserved),
+    "resource_vanished": Kind(RESOURCE, bodies.ResourceVanished),
     "orphan_removed": Kind(EITHER, bodies.OrphanRemoved),
-    "pass_ended": Kind("reaper", lab_bodies.PassEnded),
-    "scope_looked": Kind("scope", lab_bodies.ScopeLooked),
+    "reap_finished": Kind("reaper", lab_bodies.ReapFinished),
+    "account_synced": Kind("scope", lab_bodies.AccountSynced),
     "alert_raised": Kind("alerts", lab_bodies.AlertRaised),
     "alert_sent": Kind("alerts", lab_bodies.AlertSent),
     "alert_cleared": Kind("alerts", lab_bodies.AlertCleared),

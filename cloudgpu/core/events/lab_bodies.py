@@ -16,7 +16,7 @@ class Gap(TypedDict):
     why: str
 
 
-class ScopeLooked(TypedDict):
+class AccountSynced(TypedDict):
     """A look at one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
 
     machines: int
@@ -26,7 +26,7 @@ class ScopeLooked(TypedDict):
     pinned: bool
 
 
-class PassEnded(TypedDict):
+class ReapFinished(TypedDict):
     """A run of the reaper: what it did, and when one last was ok; one that broke off says only `why`."""
 
     verb: str

@@ -20,7 +20,7 @@ from cloudgpu.core.values.times import iso
 # -- looks, runs and accounts
 
 
-def scope_looked(
+def account_synced(
     scope: str,
     machines: int,
     unanswered: Iterable[Unanswered],
@@ -35,7 +35,7 @@ def scope_looked(
     `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `things`: disks
     and images were asked for, too; `pinned`: all prices were asked for, and answered.
     """
-    body: bodies.ScopeLooked = {
+    body: bodies.AccountSynced = {
         "machines": machines,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
         "unseen": sorted(unseen),
@@ -43,10 +43,10 @@ def scope_looked(
         "pinned": pinned,
     }
     subject = f"gap:{scope}" if body["unanswered"] else scope
-    return Draft("scope_looked", subject, body, now, f"look:{scope}:{iso(now)}")
+    return Draft("account_synced", subject, body, now, f"synced:{scope}:{iso(now)}")
 
 
-def pass_ended(
+def reap_finished(
     verb: str,
     now: datetime,
     *,
@@ -65,7 +65,7 @@ def pass_ended(
     sweep_at: str | None,
 ) -> Draft:
     """Return the line that a run of the reaper has ended, and how; when one last was ok, and when one last swept."""
-    body: bodies.PassEnded = {
+    body: bodies.ReapFinished = {
         "verb": verb,
         "ok": ok,
         "machines": machines,
@@ -84,11 +84,11 @@ def pass_ended(
     return _passed(body, now)
 
 
-def pass_broken_off(
+def reap_failed(
     verb: str, why: str, now: datetime, *, host: str, cron: bool, sweep: bool, ok_at: str | None, sweep_at: str | None
 ) -> Draft:
     """Return the line that a run of the reaper has broken off before it could judge anything."""
-    body: bodies.PassEnded = {
+    body: bodies.ReapFinished = {
         "verb": verb,
         "ok": False,
         "why": why,
@@ -101,8 +101,8 @@ def pass_broken_off(
     return _passed(body, now)
 
 
-def _passed(body: bodies.PassEnded, now: datetime) -> Draft:
-    return Draft("pass_ended", "reaper", body, now, f"pass:{body['host']}:{iso(now)}")
+def _passed(body: bodies.ReapFinished, now: datetime) -> Draft:
+    return Draft("reap_finished", "reaper", body, now, f"reap:{body['host']}:{iso(now)}")
 
 
 def account_renamed(

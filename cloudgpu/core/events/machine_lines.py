@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from cloudgpu.core.events import bodies
-from cloudgpu.core.events.bodies import Asked, AskedBy
+from cloudgpu.core.events.bodies import Action, RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import digest
@@ -18,13 +19,13 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import EndRefused
 
 
-def asked(
-    what: Asked, machine: str, why: str, now: datetime, *, host: str, who: AskedBy, failed: bool = False
+def requested(
+    what: Action, machine: str, why: str, now: datetime, *, host: str, who: RequestedBy, failed: bool = False
 ) -> Draft:
-    """Return the line written before a stop, start, park or end is asked. `failed`: it never came up."""
-    plain: bodies.AskedFor = {"why": why, "host": host, **who}
-    body: bodies.AskedFor | bodies.EndAsked = {**plain, "failed": True} if failed else plain
-    return Draft(f"{what}_asked", machine, body, now, f"{what}:{machine}:{iso(now)}")
+    """Return the line written before an action is requested. `failed`: the machine never came up."""
+    plain: bodies.Requested = {"why": why, "host": host, **who}
+    body: bodies.Requested | bodies.TerminateRequested = {**plain, "failed": True} if failed else plain
+    return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")
 
 
 def start_refused(machine: str, why: str, now: datetime) -> Draft:
@@ -33,14 +34,14 @@ def start_refused(machine: str, why: str, now: datetime) -> Draft:
     return Draft("start_refused", machine, body, now, f"start_refused:{machine}:{iso(now)}")
 
 
-def end_refused(machine: str, what: str, refusal: EndRefused, now: datetime) -> Draft:
-    """Return the line that says that the provider refused what was asked (`end`, `stop`), and what lifts that."""
-    body: bodies.EndRefused = {"asked": what, "why": refusal.message, "next": refusal.next}
-    return Draft("end_refused", machine, body, now, f"end_refused:{machine}:{what}:{iso(now)}")
+def action_refused(machine: str, what: Literal["stop", "terminate"], refusal: EndRefused, now: datetime) -> Draft:
+    """Return the line that says that the provider refused what was asked (`terminate`, `stop`), and what lifts that."""
+    body: bodies.ActionRefused = {"action": what, "why": refusal.message, "next": refusal.next}
+    return Draft("action_refused", machine, body, now, f"action_refused:{machine}:{what}:{iso(now)}")
 
 
 def lease_set(
-    machine: str, expires: datetime, renew_until: datetime, why: str, now: datetime, *, host: str, who: AskedBy
+    machine: str, expires: datetime, renew_until: datetime, why: str, now: datetime, *, host: str, who: RequestedBy
 ) -> Draft:
     """Return the line that records a lease that was set."""
     body: bodies.LeaseSet = {
@@ -64,17 +65,17 @@ def lease_put_back(row: Machine, now: datetime, *, host: str) -> Draft:
     return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")
 
 
-def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, host: str, who: AskedBy) -> Draft:
+def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, host: str, who: RequestedBy) -> Draft:
     """Return the line that sets a hold; None releases it."""
     end = None if until is None else iso(until)
     body: bodies.HoldSet = {"until": end, "why": why, "host": host, **who}
     return Draft("hold_set", machine, body, now, f"hold:{machine}:{iso(now)}:{end}")
 
 
-def interruption_asked(machine: str, at: datetime, now: datetime) -> Draft:
+def interruption_simulated(machine: str, at: datetime, now: datetime) -> Draft:
     """Return the line that a spot interruption is rehearsed: the machine is taken at `at`."""
-    body: bodies.InterruptionAsked = {"at": iso(at)}
-    return Draft("interruption_asked", machine, body, now, f"interrupt:{machine}:{iso(now)}")
+    body: bodies.InterruptionSimulated = {"at": iso(at)}
+    return Draft("interruption_simulated", machine, body, now, f"interrupt:{machine}:{iso(now)}")
 
 
 def machine_shared(
@@ -86,7 +87,7 @@ def machine_shared(
     network: str | None,
     host_key: str | None,
     host: str,
-    who: AskedBy,
+    who: RequestedBy,
 ) -> Draft:
     """Return the line that a key, named by its fingerprint, was let in from this network."""
     body: bodies.MachineShared = {
@@ -100,7 +101,7 @@ def machine_shared(
     return Draft("machine_shared", machine, body, now, f"shared:{machine}:{key}:{iso(now)}")
 
 
-def machine_unshared(machine: str, key: str | None, now: datetime, *, host: str, who: AskedBy) -> Draft:
+def machine_unshared(machine: str, key: str | None, now: datetime, *, host: str, who: RequestedBy) -> Draft:
     """Return the line that a key, or every shared one (None), was taken out."""
     body: bodies.MachineUnshared = {"key": key, "host": host, **who}
     return Draft("machine_unshared", machine, body, now, f"unshared:{machine}:{key}:{iso(now)}")
@@ -134,7 +135,7 @@ def decision_made(
 
 
 def decision_made_for_lab(
-    machine: str, now: datetime, *, do: str, rule: str, why: str, host: str, who: AskedBy
+    machine: str, now: datetime, *, do: str, rule: str, why: str, host: str, who: RequestedBy
 ) -> Draft:
     """Return the line of what a payer's run decided of a machine that no home here has launched."""
     body: bodies.DecisionMade = {
@@ -149,19 +150,19 @@ def decision_made_for_lab(
     return Draft("decision_made", machine, body, now, f"decided:{machine}:{iso(now)}:foreign")
 
 
-def warning_given(
+def warning_sent(
     machine: str, rule: str, due: datetime | None, why: str, now: datetime, *, how: Sequence[str], host: str
 ) -> Draft:
     """Return the line that people were told that this rule ends a machine at `due`; None: it does not."""
     end = None if due is None else iso(due)
-    body: bodies.WarningGiven = {"rule": rule, "due": end, "why": why, "how": list(how), "host": host}
-    return Draft("warning_given", machine, body, now, f"warned:{machine}:{rule}:{iso(now)}")
+    body: bodies.WarningSent = {"rule": rule, "due": end, "why": why, "how": list(how), "host": host}
+    return Draft("warning_sent", machine, body, now, f"warning:{machine}:{rule}:{iso(now)}")
 
 
-def warning_lifted(machine: str, rule: str, why: str, now: datetime, *, host: str) -> Draft:
+def warning_cleared(machine: str, rule: str, why: str, now: datetime, *, host: str) -> Draft:
     """Return the line that a warning holds no more."""
-    body: bodies.WarningLifted = {"rule": rule, "why": why, "host": host}
-    return Draft("warning_lifted", machine, body, now, f"lifted:{machine}:{rule}:{iso(now)}")
+    body: bodies.WarningCleared = {"rule": rule, "why": why, "host": host}
+    return Draft("warning_cleared", machine, body, now, f"cleared:{machine}:{rule}:{iso(now)}")
 
 
 def orphan_removed(subject: str, removed: bodies.OrphanRemoved, now: datetime) -> Draft:

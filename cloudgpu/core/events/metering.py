@@ -17,9 +17,9 @@ from cloudgpu.core.events.metering_resources import (
     end_uses,
     kept,
     open_use,
+    resource_observed,
+    resource_vanished,
     segment_of,
-    thing_observed,
-    thing_vanished,
     traffic_counted,
     use_of,
 )
@@ -368,7 +368,7 @@ def _vanished(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> 
     Where we have asked for its end and `alive_at` is not told, it went while we looked on.
     """
     said = line.body.get("ended_at")
-    if said is None and before["asked"] in ("end", "park") and not line.body.get("alive_at"):
+    if said is None and before["asked"] in ("terminate", "park") and not line.body.get("alive_at"):
         said = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     at = said or min(alive, line.occurred_at)
@@ -383,7 +383,7 @@ def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> 
 
 def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Made]:
     """End what belongs to the machine itself; what is kept of it goes on."""
-    keys = [key for key in state["open"] if not key.startswith("thing:")]
+    keys = [key for key in state["open"] if not key.startswith("resource:")]
     if keys:
         disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]
         state |= {"over": at, "disk_since": disks[0]["begin"] if len(disks) == 1 else None}
@@ -397,9 +397,9 @@ _STEPS = {
     "instance_observed": _observed,
     "instance_vanished": _vanished,
     "launch_settled": _settled,
-    "kept_observed": kept,
-    "thing_observed": thing_observed,
-    "thing_vanished": thing_vanished,
+    "resources_retained": kept,
+    "resource_observed": resource_observed,
+    "resource_vanished": resource_vanished,
     "traffic_observed": traffic_counted,
 }
 KINDS = frozenset(_STEPS)  # the lines that may change what is billed; others change the row alone

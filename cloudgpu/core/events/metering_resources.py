@@ -59,8 +59,8 @@ def kept(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iter
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
     takes a snapshot's place is made of it: the same blocks go on being billed.
     """
-    entries = {f"thing:{entry['id']}": entry for entry in line.body["kept"]}
-    gone = [key for key in state["open"] if key.startswith("thing:") and key not in entries]
+    entries = {f"resource:{entry['id']}": entry for entry in line.body["kept"]}
+    gone = [key for key in state["open"] if key.startswith("resource:") and key not in entries]
     alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
     ended = list(end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None))
     yield from ended
@@ -123,16 +123,16 @@ def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def thing_observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
-    key, body = f"thing:{line.body['id']}", line.body
+    key, body = f"resource:{line.body['id']}", line.body
     if key in state["open"]:
         yield from _changed(state, row, key, body, line, body.get("alive_at") or before["seen_at"])
     else:
         open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
 
 
-def thing_vanished(state: Meter, _row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_vanished(state: Meter, _row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
     said = line.body.get("ended_at")
     at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from cloudgpu.core.events import bodies
-from cloudgpu.core.events.bodies import AskedBy
+from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import MACHINE, OWN, PROVIDER, Draft
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import (
@@ -118,15 +118,15 @@ def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime,
     return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
 
 
-def kept_observed(row: Machine, entries: list[Retained], now: datetime, alive: str | None = None) -> Draft:
+def resources_retained(row: Machine, entries: list[Retained], now: datetime, alive: str | None = None) -> Draft:
     """Return the line that says what stays of a machine without it; no entries: nothing does.
 
     `alive` is when what is missing now was last known to be there, where others have removed it.
     """
-    body: bodies.KeptObserved = {"kept": entries}
+    body: bodies.ResourcesRetained = {"kept": entries}
     if alive:
         body["alive_at"] = alive
-    return Draft("kept_observed", row["id"], body, now, f"kept:{row['id']}:{digest(iso(now), repr(entries))}")
+    return Draft("resources_retained", row["id"], body, now, f"retained:{row['id']}:{digest(iso(now), repr(entries))}")
 
 
 def price_observed(machine: str, price: Price, at: datetime, *, on_demand: Price | None = None, clock: str) -> Draft:
@@ -187,7 +187,7 @@ def _text(at: datetime | None) -> str | None:
 # -- what is kept by name
 
 
-def thing_observed(
+def resource_observed(
     thing: Leftover, kept: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
 ) -> Draft:
     """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
@@ -195,7 +195,7 @@ def thing_observed(
     `kept` is what it costs. Whose it is stands in its tags, as far as they can carry it; a machine's line has the full
     text.
     """
-    body: bodies.ThingObserved = {
+    body: bodies.ResourceObserved = {
         **kept,
         "name": thing.name or thing.id,
         "provider": thing.provider,
@@ -206,23 +206,23 @@ def thing_observed(
         "attached_to": thing.attached_to,
     }
     subject = subject_of(thing, identity)
-    return Draft("thing_observed", subject, body, now, f"thing:{digest(subject, iso(now), repr(body))}")
+    return Draft("resource_observed", subject, body, now, f"resource:{digest(subject, iso(now), repr(body))}")
 
 
-def thing_vanished(
-    row: Machine, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None, who: AskedBy
+def resource_vanished(
+    row: Machine, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None, who: RequestedBy
 ) -> Draft:
     """Return the line that says that it is gone: since `ended`, or some time after `alive`."""
-    body: bodies.ThingVanished = {
+    body: bodies.ResourceVanished = {
         "id": fact(row["provider_id"]),
         "proof": proof,
         "alive_at": alive,
         "ended_at": ended,
         **who,
     }
-    return Draft("thing_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
+    return Draft("resource_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
 
 
 def subject_of(thing: Leftover, identity: AccountIdentity) -> str:
     """Return the subject of something that is kept by name in an account, whatever that is called here."""
-    return f"thing:{identity.id}/{thing.id}"
+    return f"resource:{identity.id}/{thing.id}"

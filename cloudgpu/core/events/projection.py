@@ -29,7 +29,7 @@ _LEASE = ("expires", "renew_until", "hold_until")
 _DONE = {  # what was asked -> the states in which it is done
     "stop": ("stopped", "deallocated", "terminated"),
     "start": ("running",),
-    "end": ("terminated",),
+    "terminate": ("terminated",),
     "park": ("terminated",),
 }
 
@@ -102,14 +102,14 @@ def machine_row(events: Iterable[Line]) -> Machine | None:
     on_demand, micros, unpriced, not_on_demand] as `core.billing.charges.Sum` has them; `aside` is what those do not say
     (`core.billing.charge_notes`).
     `parked` says that its end was asked so that `start` can bring it back, `discard` that nothing of it is to stay;
-    `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or `end`
-    that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as the tags of
-    that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
+    `kept` are the disks and images of it that stay without it. `asked` is the last `stop`, `start`, `park` or
+    `terminate` that was asked and not yet seen to be done. `seq` is how long the ledger was at the latest launch, as
+    the tags of that machine say. `thing` says that this is no machine but a volume or image that is kept by name.
     There only where something was said: `warnings`, by rule {at, last, due, count, why} (when people were first and
     last told that it ends at `due`, how often, and why; a stop or a start forgets them), `decision` {do, rule, why,
     activity, at, since, activity_since} (what a pass last decided), `timer` (when its cloud ends it by itself).
     `failed` says that it was ended because it never came up. `traffic` is until when its bytes out are counted, and
-    what the machine's own counter said then; null where they never were. `refused` {asked, why, next}, there only
+    what the machine's own counter said then; null where they never were. `refused` {action, why, next}, there only
     while it is so: the provider refused its end, or its stop, as something protects it. `taken_at`, there only while it
     is so: a spot interruption is rehearsed, and this is when the machine is taken. `shared` {label, from, host_key,
     at}, by the fingerprint of each key that was let in, there only where there is one. `unasked` {at, seq}, there only
@@ -208,7 +208,7 @@ def _observed(row: Row, line: Line) -> None:
     row["ended"] = line.occurred_at if body["state"] == "terminated" else None
     if body["state"] not in _RUNS:
         row.pop("taken_at", None)
-    if "refused" in row and body["state"] in _DONE[row["refused"]["asked"]]:
+    if "refused" in row and body["state"] in _DONE[row["refused"]["action"]]:
         del row["refused"]
     if row["asked"] is not None and body["state"] in _DONE[row["asked"]]:
         row["asked"] = None
@@ -228,8 +228,8 @@ def _vanished(row: Row, line: Line) -> None:
     told.forget_warnings(row)
 
 
-def _asked(row: Row, line: Line) -> None:
-    what = line.kind.removesuffix("_asked")
+def _requested(row: Row, line: Line) -> None:
+    what = line.kind.removesuffix("_requested")
     row["why"] = line.body["why"]
     told.asked(row, line)
     row["failed"] = row.get("failed", False) or bool(line.body.get("failed"))
@@ -238,15 +238,15 @@ def _asked(row: Row, line: Line) -> None:
     if what == "start":
         told.forget_warnings(row)
         row.pop("refused", None)
-    if what in ("park", "end"):
-        row |= {"parked": what == "park", "discard": what == "end"}
+    if what in ("park", "terminate"):
+        row |= {"parked": what == "park", "discard": what == "terminate"}
 
 
 def _start_refused(row: Row, _line: Line) -> None:
     row["asked"] = None if row["asked"] == "start" else row["asked"]
 
 
-def _end_refused(row: Row, line: Line) -> None:
+def _refused(row: Row, line: Line) -> None:
     if row["ended"] is None:
         row |= {"asked": None, "parked": False, "discard": False, "refused": dict(line.body)}
 
@@ -295,33 +295,33 @@ def _thing_gone(row: Row, line: Line) -> None:
 
 _STEPS = {
     "decision_made": told.decided,
-    "warning_given": told.warned,
-    "warning_lifted": told.lifted,
+    "warning_sent": told.warned,
+    "warning_cleared": told.lifted,
     "timer_set": told.timed,
     "terms_set": told.terms_set,
-    "thing_observed": _thing,
-    "thing_vanished": _thing_gone,
+    "resource_observed": _thing,
+    "resource_vanished": _thing_gone,
     "traffic_observed": _counted,
     "launch_intended": _intended,
     "launch_settled": _settled,
     "machine_adopted": _adopted,
     "instance_observed": _observed,
     "instance_vanished": _vanished,
-    "stop_asked": _asked,
-    "start_asked": _asked,
+    "stop_requested": _requested,
+    "start_requested": _requested,
     "start_refused": _start_refused,
-    "end_refused": _end_refused,
-    "end_asked": _asked,
-    "park_asked": _asked,
-    "kept_observed": _kept,
+    "action_refused": _refused,
+    "terminate_requested": _requested,
+    "park_requested": _requested,
+    "resources_retained": _kept,
     "price_observed": _priced,
     "lease_set": _leased,
     "hold_set": _held,
-    "interruption_asked": _interruption,
+    "interruption_simulated": _interruption,
     "machine_shared": told.shared,
     "machine_unshared": told.unshared,
 }
 _OF_ANOTHER = frozenset(
-    "decision_made interruption_asked machine_shared machine_unshared terms_set timer_set warning_given "
-    "warning_lifted".split()
+    "decision_made interruption_simulated machine_shared machine_unshared terms_set timer_set warning_sent "
+    "warning_cleared".split()
 )  # alone they tell of no row

@@ -70,7 +70,7 @@ class BudgetSubject(TypedDict):
     guards: GuardsRecord | None
     state: str
     billed: bool
-    asked: Literal["stop", "start", "end", "park"] | None
+    asked: Literal["stop", "start", "terminate", "park"] | None
     ended: str | None
     kept: list[Retained]
     owner: str

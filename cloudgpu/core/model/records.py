@@ -198,7 +198,7 @@ class TrafficRecord(TypedDict):
 class RefusedRecord(TypedDict):
     """What the provider refused, as something protects the machine, and what lifts that."""
 
-    asked: Literal["stop", "end"]
+    action: Literal["stop", "terminate"]
     why: str
     next: str
 

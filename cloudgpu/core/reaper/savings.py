@@ -32,15 +32,15 @@ from cloudgpu.core.values.times import from_iso, iso
 Use = Mapping[str, Any]
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
 KINDS = (  # the kinds of line that `stops` reads
-    "stop_asked", "park_asked", "end_asked", "decision_made", "warning_given", "launch_intended", "machine_adopted",
-    "lease_set",
+    "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
+    "launch_intended", "machine_adopted", "lease_set",
 )  # fmt: skip
 RULE = (
     "For every end by a rule (idle, schedule, lease, budget): the machine's price at that time, from the end until it "
     "was started, launched anew or removed, its renew-until, or now, whichever came first. At most: somebody might "
     "have ended it before. An end that a person asked for counts for nothing."
 )
-_ASKED = ("stop_asked", "park_asked", "end_asked")
+_ASKED = ("stop_requested", "park_requested", "terminate_requested")
 _DECIDED = ("decision_made", *_ASKED)
 _LEASED = ("launch_intended", "machine_adopted", "lease_set")
 _ENDS = frozenset(map(str, ENDS))
@@ -213,7 +213,7 @@ class _History:
 
     def _announced(self, end: datetime) -> str | None:
         """Return the rule whose end, as people were warned or a pass foresaw it, is the one that came."""
-        for kind, key in (("warning_given", "due"), ("decision_made", "at")):
+        for kind, key in (("warning_sent", "due"), ("decision_made", "at")):
             place = self._last((kind,), iso(end - timedelta(days=1)), iso(end))
             body = {} if place is None else self._lines[place].body
             due = body.get(key)

@@ -50,9 +50,9 @@ def _columns(draft: Draft, end: End, actor: str, at: str) -> tuple[int, str, str
 
 # Lines of no machine: their subjects grow without end, and folding them would say nothing.
 _OF_NO_MACHINE = frozenset(
-    "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived scope_looked "
+    "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived account_synced "
     "alert_raised alert_sent alert_cleared "
-    "budget_set budget_removed budget_overridden pass_ended report_sent "
+    "budget_set budget_removed budget_overridden reap_finished report_sent "
     "account_forgotten account_renamed team_set".split()
 )
 

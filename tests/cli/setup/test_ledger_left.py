@@ -76,7 +76,7 @@ def test_homes_follow_a_ledger_whose_old_server_is_gone_and_end_what_they_must_m
         assert states == ["stopped", "terminated", "terminated"]
         assert not list((home.home / "ledger").glob("*.outbox"))
     lines = ada("show", "bee", "--history", "-o", "json").json["history"]
-    assert [one["kind"] for one in lines].count("end_asked") == 1
+    assert [one["kind"] for one in lines].count("terminate_requested") == 1
     assert ada("cost", "--verify").code == 0
     postgres.start()
     assert bob("reap").code == 0

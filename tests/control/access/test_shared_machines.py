@@ -156,7 +156,9 @@ def test_a_machine_launched_anew_under_the_name_is_not_the_one_that_was_shared(t
     share(two.session, row, key_of(bob), from_=ADAS)
     two.cloud.terminate(row["provider_id"])
     two.clock.advance(3600)
-    two.session.ledger.append([Draft("end_asked", row["id"], {"why": "over", "host": "x"}, two.clock(), "over")])
+    two.session.ledger.append(
+        [Draft("terminate_requested", row["id"], {"why": "over", "host": "x"}, two.clock(), "over")]
+    )
     assert refresh(two.session, row)["ended"]
     again = two.machine(name="amber-fox")
     assert again["id"] != row["id"]

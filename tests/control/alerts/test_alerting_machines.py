@@ -44,7 +44,7 @@ def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_p
     lab.up(name="fox")
     (row,) = lab.rows()
     lab.later(minutes=1)
-    write(lab, "end_asked", row, why="a test")
+    write(lab, "terminate_requested", row, why="a test")
     lab.later(minutes=14)
     assert deliver(lab.session, []).raised == ()
     lab.later(minutes=2)
@@ -92,7 +92,7 @@ def test_a_kept_volume_without_a_price_is_told(lab):
         "project": "default", "attached_to": None, "nanos_per_month": None, "per": None, "nanos": None,
         "by_size": True, "why_at_most": "", "source": None, "as_of": None, "basis": None,
     }  # fmt: skip
-    write(lab, "thing_observed", {"id": "thing:vol-1"}, **thing)
+    write(lab, "resource_observed", {"id": "resource:vol-1"}, **thing)
     assert deliver(lab.session, []).lasting == ("There is no price for data",)
 
 

@@ -64,7 +64,7 @@ def test_a_launch_that_a_budget_does_not_carry_is_refused_and_nothing_is_written
     assert not list(lab.session.home.attempts.glob("*"))
     assert not lab.session.ledger.machines()
     written = [line.kind for line in lab.session.ledger.events() if line.seq > before]
-    assert set(written) == {"scope_looked"}, "the look before it is all"
+    assert set(written) == {"account_synced"}, "the look before it is all"
 
 
 def test_what_the_refusal_says_would_fit_does(lab, price):

@@ -47,10 +47,10 @@ def figures(found, *names):
 
 
 def test_what_happened_stands_in_the_ledger(story):
-    assert story.lines("start_asked") == [("fox", "2026-09-01T08:00")]
-    assert story.lines("stop_asked") == [("fox", "2026-08-04T09:00"), ("fox", "2026-09-01T18:00")]
+    assert story.lines("start_requested") == [("fox", "2026-09-01T08:00")]
+    assert story.lines("stop_requested") == [("fox", "2026-08-04T09:00"), ("fox", "2026-09-01T18:00")]
     ended = [("desk", "2026-08-20T19:00"), ("owl", "2026-08-23T12:00"), ("elk", "2026-09-12T03:48")]
-    assert story.lines("end_asked") == ended
+    assert story.lines("terminate_requested") == ended
     assert story.session.ledger.verify().faults == ()
 
 

@@ -86,7 +86,7 @@ class Two:
         """Ada's machine runs, is billed, and its row says so."""
         assert (len(self.running(self.ada)), self.row()["billed"], self.row()["ended"]) == (1, True, None)
         kinds = {line.kind for line in self.ada.ledger.events(self.row()["id"])}
-        assert not kinds & {"instance_vanished", "stop_asked", "end_asked", "machine_adopted"}
+        assert not kinds & {"instance_vanished", "stop_requested", "terminate_requested", "machine_adopted"}
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_launch_line_has_the_price_of_the_disk_and_the_address_by_their_units(
     assert (address["resource"], address["per"], address["nanos"]) == ("address", "hour", Money.usd("0.005").nanos)
     assert (address["quantity"], address["kept"], volume["named"]) == (1, False, True)
     assert intent.body["on_demand"]["nanos_per_hour"] == Money.usd("3.06").nanos
-    (thing,) = lines(session, "thing_observed")
+    (thing,) = lines(session, "resource_observed")
     assert (thing.body["name"], thing.body["size_gb"], thing.body["nanos"]) == ("data", 20, Money.usd("0.08").nanos)
     assert thing.body["owner"] == "ada"
 

@@ -96,7 +96,7 @@ def test_a_rehearsal_on_a_machine_that_is_gone_says_so(lab):
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
         here.interrupt("fox")
-    assert "interruption_asked" not in [line.kind for line in lab.opened().ledger.events(row["id"])]
+    assert "interruption_simulated" not in [line.kind for line in lab.opened().ledger.events(row["id"])]
 
 
 def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):

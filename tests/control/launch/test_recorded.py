@@ -249,7 +249,7 @@ def test_a_machine_that_never_came_up_says_so(lab):
     row, well = lab.up().row, lab.up(new=True).row
     remove_unfit(lab.session, row, Unreachable("no answer"))
     end(lab.session, well, why="test")
-    assert lines(lab, row, "end_asked")[0].body["failed"] is True
+    assert lines(lab, row, "terminate_requested")[0].body["failed"] is True
     assert latest(lab, row)["failed"]
     assert not latest(lab, well)["failed"]
 
@@ -366,6 +366,6 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
 
 def test_a_volume_of_which_the_ledger_was_not_told_is_billed_from_when_it_was_made(lab, with_volume):
     made = things(lab)[0]["kept"][0]["made_at"]
-    fresh = [line for line in lab.session.ledger.events() if line.kind == "thing_observed"]
+    fresh = [line for line in lab.session.ledger.events() if line.kind == "resource_observed"]
     assert len(fresh) == 1
     assert things(lab)[0]["uses"][0]["begin"] == made

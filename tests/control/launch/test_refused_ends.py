@@ -47,7 +47,7 @@ def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab
         end_all_of(lab.session, row, why="asked")
     assert refused.value.message.startswith("fox was not ended: It is locked. It was stopped instead")
     row = lab.session.ledger.machine(row["id"])
-    assert (row["state"], row["refused"]["asked"], row["discard"]) == ("stopped", "end", False)
+    assert (row["state"], row["refused"]["action"], row["discard"]) == ("stopped", "terminate", False)
     (told,) = machine_findings([row], {}, lab.clock())
     assert (told.kind, told.urgent) == ("end refused", False)
     end_all_of(lab.session, row, why="asked")

@@ -59,7 +59,9 @@ def test_an_owner_hears_of_their_machine_and_the_lab_of_everybody_elses(lab, web
 def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web):
     lab.up(name="amber-fox", owner="ada@lab.example")
     (row,) = lab.rows()
-    lab.session.ledger.append([Draft("end_asked", row["id"], {"why": "a test", "host": "x"}, lab.clock(), "end")])
+    lab.session.ledger.append(
+        [Draft("terminate_requested", row["id"], {"why": "a test", "host": "x"}, lab.clock(), "end")]
+    )
     lab.later(minutes=16)
     deliver(lab.session, [])
     assert [len(posts(web, place)) for place in ("ada", "lab")] == [1, 1]
@@ -149,7 +151,7 @@ def test_a_stop_that_was_written_before_by_a_clock_ahead_is_no_news(lab):
     look_at_all(lab.session)
     (row,) = lab.rows()
     body = {"why": "asked", "host": "x"}
-    lab.session.ledger.append([Draft("stop_asked", row["id"], body, lab.clock() + timedelta(minutes=30), "ahead")])
+    lab.session.ledger.append([Draft("stop_requested", row["id"], body, lab.clock() + timedelta(minutes=30), "ahead")])
     lab.cloud.die(row["provider_id"])
     lab.later(minutes=10)
     look_at_all(lab.session)

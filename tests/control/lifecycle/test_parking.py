@@ -122,7 +122,7 @@ def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
     stop(lab.session, row, why="test")
     assert billed == [False]
     kinds = [event.kind for event in lab.session.ledger.events(row["id"])]
-    assert kinds.index("park_asked") < kinds.index("kept_observed")
+    assert kinds.index("park_requested") < kinds.index("resources_retained")
     assert len(things(lab)) == 1
 
 

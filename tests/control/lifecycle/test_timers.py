@@ -340,7 +340,7 @@ def test_passes_guard_a_machine_as_long_as_they_are_made(moves, hours, verdict):
     moves.up(lease=100 * HOUR, renew_until=100 * HOUR)
     now = moves.clock()
     body = {"verb": "reap", "ok": True, "ok_at": iso(now), "sweep_at": None, "cron": True, "sweep": False}
-    moves.session.ledger.append([Draft("pass_ended", "reaper", body, now, "a pass")])
+    moves.session.ledger.append([Draft("reap_finished", "reaper", body, now, "a pass")])
     moves.later(hours=hours)
     found = guards(moves)
     assert (found.verdict, "no timer in the cloud is set" in found.said) == (verdict, True)

@@ -99,7 +99,7 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     (use,) = (use for one, use in session.ledger.uses() if use["resource"] == "instance")
     assert use["end"] == row["since"], "the cloud's own word, not the time at which the ledger came back"
     before = spent(row, session.clock())
-    assert ada.kinds("fox").count("stop_asked") == 1
+    assert ada.kinds("fox").count("stop_requested") == 1
     assert spent(ada.opened().find("fox"), session.clock()) == before
     assert (session.ledger.verify().faults, session.ledger.suspect()) == ((), None)
     assert not session.ledger.has_outbox
@@ -347,7 +347,7 @@ def test_a_crash_anywhere_leaves_no_line_twice_and_none_out(laptop, killed, monk
     row = ada.opened().find("fox")
     assert (row["state"], row["billed"]) == ("stopped", False)
     kinds = ada.kinds("fox")
-    assert kinds.count("stop_asked") == 1
+    assert kinds.count("stop_requested") == 1
     assert len([line for line in ada.opened().ledger.events(row["id"]) if line.body.get("state") == "stopped"]) == 1
     assert not ada.opened().ledger.has_outbox
 
@@ -391,7 +391,7 @@ def test_two_processes_that_come_back_at_once_write_it_once(laptop, killed):
     for one in threads:
         one.join()
     assert len(found) == 4
-    assert ada.kinds("fox").count("stop_asked") == 1
+    assert ada.kinds("fox").count("stop_requested") == 1
     assert not ada.opened().ledger.has_outbox
 
 

@@ -68,7 +68,7 @@ def test_a_line_that_is_refused_is_set_aside_with_the_later_ones_of_its_machine_
     (check,) = (one for one in examine(environ, clock=lab.clock) if one.name == "ledger")
     assert (check.verdict.value, "2 lines about fox" in check.said) == ("warn", True)
     assert "ls --refresh" in check.next
-    assert [line.kind for line in session.ledger.events(owl)][-2:] == ["stop_asked", "instance_observed"]
+    assert [line.kind for line in session.ledger.events(owl)][-2:] == ["stop_requested", "instance_observed"]
 
 
 def test_a_crash_before_the_outbox_is_emptied_writes_and_keeps_nothing_twice(lab, two, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_crash_before_the_outbox_is_emptied_writes_and_keeps_nothing_twice(lab
     session = lab.opened()
     assert len(kept(lab)) == 2
     kinds = [line.kind for line in session.ledger.events(owl)]
-    assert (kinds.count("stop_asked"), session.find("owl")["state"]) == (1, "stopped")
+    assert (kinds.count("stop_requested"), session.find("owl")["state"]) == (1, "stopped")
     assert not session.ledger.has_outbox
 
 
@@ -120,7 +120,7 @@ def test_what_the_database_refuses_a_member_keeps_no_stop_back(team):  # noqa: F
     box(bo).add(bo.session.ledger.id, [payers, *lines, unwritable])
     session = bo.opened()
     assert session.find("bos")["state"] == State.STOPPED
-    assert [kind for kind, _, _ in kept(bo)] == ["budget_set", "stop_asked"]
+    assert [kind for kind, _, _ in kept(bo)] == ["budget_set", "stop_requested"]
     assert "needs the payer's role" in kept(bo)[0][2]
 
 

@@ -113,7 +113,7 @@ def test_a_machine_that_denies_its_samples_is_unknown_and_its_owner_is_told(flee
     found = fleet.idle(hours=2)
     assert {one.activity for one in found.decisions} == {"UNKNOWN"}
     assert found.ended == ()
-    assert "warning_given" in fleet.kinds()
+    assert "warning_sent" in fleet.kinds()
 
 
 def evening(fleet, hour=19):
@@ -182,8 +182,8 @@ def test_a_box_stopped_while_its_owner_typed_in_it(fleet, agents):
     found = fleet.pass_()
     assert [(one.name, one.do) for one in found.spared] == [("fox", Do.KEEP)]
     assert (found.ended, found.exit_code) == ((), 0)
-    assert "stop_asked" not in fleet.kinds()
-    assert fleet.kinds().count("warning_lifted") == 1
+    assert "stop_requested" not in fleet.kinds()
+    assert fleet.kinds().count("warning_cleared") == 1
     assert len(fleet.machines()) == 1
 
 
@@ -214,4 +214,4 @@ def test_a_scheduler_store_shared_by_two_processes_runs_every_job_twice(fleet):
     other = fleet.opened()
     first, second = fleet.pass_(), reap(other, ReapWish())
     assert (len(first.ended), len(second.ended)) == (1, 0)
-    assert fleet.kinds().count("stop_asked") == 1
+    assert fleet.kinds().count("stop_requested") == 1

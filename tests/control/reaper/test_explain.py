@@ -126,7 +126,7 @@ def test_a_hold_and_a_warning_are_said(running):
     now = iso(running.clock())
     due = iso(running.clock() + 10 * MINUTE)
     body = {"rule": "idle", "due": due, "why": "idle", "how": ["terminals"], "host": "tower"}
-    running.session.ledger.append([Draft("warning_given", row["id"], body, running.clock(), f"w:{now}")])
+    running.session.ledger.append([Draft("warning_sent", row["id"], body, running.clock(), f"w:{now}")])
     running.later(minutes=4)
     value = why(running)
     assert value["warnings"] == [{"rule": "idle", "at": now, "due": due, "count": 1}]

@@ -90,8 +90,8 @@ def test_who_was_ended_was_warned_before_and_the_reason_stands_in_the_ledger(lab
     for name, end in ended.items():
         if end is not None and end[0] != "its cloud":
             lines = list(world.session.ledger.events(boxes[name].id))
-            asked = [one for one in lines if one.kind in ("stop_asked", "park_asked")]
-            warned = [one for one in lines if one.kind == "warning_given" and one.body["rule"] == end[1]]
+            asked = [one for one in lines if one.kind in ("stop_requested", "park_requested")]
+            warned = [one for one in lines if one.kind == "warning_sent" and one.body["rule"] == end[1]]
             assert len(asked) == 1, name
             assert asked[0].body["why"], name
             assert warned, name

@@ -50,7 +50,7 @@ def test_while_one_computer_makes_a_pass_another_makes_none(shared):
     assert [one.name for one in shared.pass_().ended] == ["fox"]
     assert [bool(one.busy) for one in seen] == [True]
     assert reap(other, ReapWish()).ended == ()
-    assert shared.kinds().count("stop_asked") == 1
+    assert shared.kinds().count("stop_requested") == 1
 
 
 def test_a_pass_from_another_account_leaves_the_warnings_and_the_end_of_a_machine_as_they_are(shared):
@@ -80,4 +80,4 @@ def test_a_pass_whose_lock_the_server_has_forgotten_stops_nothing(shared, postgr
     with pytest.raises(LedgerUnavailable, match="nothing was sent"):
         shared.pass_()
     assert len(shared.machines()) == 1 + silent
-    assert "stop_asked" not in shared.kinds()
+    assert "stop_requested" not in shared.kinds()

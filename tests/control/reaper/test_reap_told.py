@@ -35,7 +35,7 @@ def test_the_owner_hears_of_a_warning_once_and_the_watcher_of_each_pass(told, we
     assert "fox ends at 2026-11-20 13:10 UTC (idle)" in posts[0]
     assert "cloudgpu hold fox 2h" in posts[0]
     assert [path for method, path, _ in web.got if method == "GET"] == ["/alive", "/alive"]
-    (given,) = [line for line in told.session.ledger.events(told.row()["id"]) if line.kind == "warning_given"]
+    (given,) = [line for line in told.session.ledger.events(told.row()["id"]) if line.kind == "warning_sent"]
     assert given.body["how"] == ["ledger", "alert"]
 
 

@@ -43,7 +43,7 @@ def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet)
     row = fleet.row()
     assert (row["state"], row["billed"]) == ("stopped", False)
     kinds = fleet.kinds()
-    assert kinds.index("warning_given") < kinds.index("stop_asked") < kinds.index("instance_observed", 3)
+    assert kinds.index("warning_sent") < kinds.index("stop_requested") < kinds.index("instance_observed", 3)
 
 
 def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
@@ -51,10 +51,10 @@ def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
     fleet.idle(hours=2)
     fleet.idle(minutes=10)
     lines = {line.kind: line for line in fleet.session.ledger.events(fleet.row()["id"])}
-    for kind in ("decision_made", "warning_given"):
+    for kind in ("decision_made", "warning_sent"):
         assert lines[kind].body["host"]
         assert "idle for" in lines[kind].body["why"]
-    assert "idle for" in lines["stop_asked"].body["why"]
+    assert "idle for" in lines["stop_requested"].body["why"]
     assert {line.actor for line in lines.values()} == {"ada"}
     (*_, ended) = fleet.session.ledger.events("reaper")
     assert ended.body["ok"]
@@ -75,7 +75,7 @@ def test_activity_within_the_grace_takes_the_warning_back(fleet, agents):
     agents.says(fleet.clock(), gpu=80)
     found = fleet.pass_()
     assert (found.ended, found.decisions[0].activity) == ((), "ACTIVE")
-    assert "warning_lifted" in fleet.kinds()
+    assert "warning_cleared" in fleet.kinds()
     assert warned(fleet.idle(hours=2)) == [("fox", Rule.IDLE)], "the next time it is warned anew"
     assert len(fleet.machines()) == 1
 
@@ -102,7 +102,7 @@ def test_a_hold_set_after_the_warning_counts(fleet):
     fleet.idle(hours=2)
     set_hold(fleet.session, fleet.row(), fleet.clock.now.replace(hour=20))
     assert fleet.idle(minutes=10).ended == ()
-    assert "warning_lifted" in fleet.kinds()
+    assert "warning_cleared" in fleet.kinds()
 
 
 def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, agents):
@@ -153,7 +153,7 @@ def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, age
     fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.row()["provider_id"]))
     found = fleet.pass_()
     assert (found.ended, found.unproved) == ((), ())
-    assert fleet.kinds().count("stop_asked") == 0
+    assert fleet.kinds().count("stop_requested") == 0
 
 
 def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, agents):
@@ -192,7 +192,7 @@ def test_a_pass_that_has_lost_its_lock_stops_nothing(fleet, agents):
     with pytest.raises(ProviderUnavailable, match="not ours any more"):
         fleet.pass_()
     assert len(fleet.machines()) == 1
-    assert "stop_asked" not in fleet.kinds()
+    assert "stop_requested" not in fleet.kinds()
 
 
 def test_at_most_so_many_are_stopped_for_idle_time_and_the_rest_wait(fleet):

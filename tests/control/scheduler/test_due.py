@@ -20,7 +20,7 @@ EVERY = 10 * MINUTE
 
 
 def last(at, **more):
-    line = Event(1, iso(at), "own", iso(at), "ada", "pass_ended", "reaper", "x", "", {"ok": True})
+    line = Event(1, iso(at), "own", iso(at), "ada", "reap_finished", "reaper", "x", "", {"ok": True})
     return LastPass(line, at, **more)
 
 

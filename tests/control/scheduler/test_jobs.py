@@ -98,7 +98,7 @@ def test_a_pass_that_another_one_is_making_is_left_to_it(lab):
 
 def test_a_pass_that_was_made_meanwhile_is_not_made_again(lab):
     one = job("pass")
-    lab.session.ledger.append([Draft("pass_ended", "reaper", {"ok": True}, lab.clock(), "by another")])
+    lab.session.ledger.append([Draft("reap_finished", "reaper", {"ok": True}, lab.clock(), "by another")])
     assert one.work(lab.session) == ""
     assert lab.session.ledger.last("reaper").dedupe == "by another"
     lab.later(minutes=10)

@@ -134,7 +134,7 @@ def watched(environ, said):
     watch = Watch(environ, every=timedelta(hours=1), prices=None, tell=said.append)
 
     def work(session):
-        session.ledger.append([Draft("scope_looked", "scope:x", {}, session.clock(), f"x{session.clock()}")])
+        session.ledger.append([Draft("account_synced", "scope:x", {}, session.clock(), f"x{session.clock()}")])
         watch.end()
         return "done"
 

@@ -15,7 +15,7 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
     if not older:
         body["ok_at"], body["sweep_at"] = carried(lab.session.ledger, ok=ok, sweep=sweep, now=now)
-    lab.session.ledger.append([Draft("pass_ended", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
+    lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 
 def test_nothing_is_said_where_no_machine_was_ever_launched(lab):

@@ -21,7 +21,7 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
     session = open_session(environ)
     ledger, config = session.ledger, session.home.config_file
     ledger.settle("It begins.")
-    ledger.outbox.add(ledger.id, [Draft("scope_looked", "scope:x", {}, session.clock(), "x")])
+    ledger.outbox.add(ledger.id, [Draft("account_synced", "scope:x", {}, session.clock(), "x")])
     url = f"sqlite://{tmp_path}/new.db"
     with ledger.outbox.path.open("rb") as other, closing(plan(session, url)) as wanted:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -61,7 +61,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
         (tmp_path / home["CLOUDGPU_HOME"]).mkdir()
         (tmp_path / home["CLOUDGPU_HOME"] / "config.toml").write_text(f'ledger = "{old}"\n')
         open_session(home).ledger.append(
-            [Draft("scope_looked", "scope:x", {}, open_session(home).clock(), home["CLOUDGPU_HOME"])]
+            [Draft("account_synced", "scope:x", {}, open_session(home).clock(), home["CLOUDGPU_HOME"])]
         )
     session = open_session(ada)
     with closing(plan(session, new)) as wanted:
@@ -78,7 +78,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
             carry_out(mine, wanted, bob)
 
     mine = open_session(bob)
-    mine.ledger.outbox.add(mine.ledger.remembered_id(), [Draft("scope_looked", "scope:x", {}, mine.clock(), "waits")])
+    mine.ledger.outbox.add(mine.ledger.remembered_id(), [Draft("account_synced", "scope:x", {}, mine.clock(), "waits")])
     where, name = STEPS[step]
     real = getattr(where, name)
 
@@ -93,7 +93,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
         follow()
     if step != "the settings" or first:
         with pytest.raises((LedgerMoved, LedgerUnavailable)):
-            mine.ledger.append([Draft("scope_looked", "scope:x", {}, mine.clock(), "never")])
+            mine.ledger.append([Draft("account_synced", "scope:x", {}, mine.clock(), "never")])
         follow()
     again = open_session(bob)
     with pytest.raises(InvalidRequest, match=r"stands at .*new.db already"):
@@ -111,7 +111,7 @@ def test_what_is_done_as_this_home_follows_is_told_to_the_new_place_too(tmp_path
     session.ledger.settle("It begins.")
     with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
         carry_out(session, wanted, environ)
-    late = Draft("scope_looked", "scope:x", {}, session.clock(), "late")
+    late = Draft("account_synced", "scope:x", {}, session.clock(), "late")
     session.ledger.outbox.add(session.ledger.remembered_id(), [late])
     now = open_session(environ).ledger
     assert [line.dedupe for line in now.events("scope:x")] == ["late"]

@@ -96,7 +96,7 @@ def test_by_which_right_a_machine_was_stopped_is_said_before_and_stands_in_the_l
     assert said == " It is ada@lab.org's (ada); you have the payer's role."
     assert others_note(ada.session, ada.row("adas"), "stop") == ""
     stop(pia.session, pia.row("adas"), why="asked")
-    assert ada.asked("adas") == [("stop_asked", "pia", "ada@lab.org", "payer")]
+    assert ada.asked("adas") == [("stop_requested", "pia", "ada@lab.org", "payer")]
     lines = shown_machine(ada.session, "adas", history=True)["history"]
     assert "asked to stop: asked (it is ada@lab.org's; by the payer's role)" in told(lines)
 
@@ -110,7 +110,7 @@ def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team)
     with pytest.raises(RoleNeeded):
         end(bo.session, bo.row("adas"), why="asked")
     stop(bo.session, bo.row("adas"), why="asked")
-    assert bo.asked("adas") == [("stop_asked", "bo", "ada@lab.org", "members")]
+    assert bo.asked("adas") == [("stop_requested", "bo", "ada@lab.org", "members")]
     with pytest.raises(RoleNeeded):
         start(bo.session, bo.row("adas"), new_lease(bo.session, bo.row("adas"), SPAN))
 
@@ -176,7 +176,7 @@ def test_a_member_cannot_launch_for_somebody_else(team):
 def test_what_a_payer_launches_for_a_member_is_the_members(team):
     team["pia"].up(name="gift", owner="bo@lab.org")
     stop(team["bo"].session, team["bo"].row("gift"), why="asked")
-    assert team["bo"].asked("gift") == [("stop_asked", "bo", "bo@lab.org", "owner")]
+    assert team["bo"].asked("gift") == [("stop_requested", "bo", "bo@lab.org", "owner")]
 
 
 def test_a_payer_says_whose_a_name_is(team):
@@ -274,8 +274,8 @@ def test_a_pass_acts_for_the_lab_whoever_runs_it(team):
     found = bo.pass_()
     assert {one.name for one in found.ended} == {"adas", "bos", "pias"}
     assert {one.rule for one in found.ended} == {Rule.BUDGET}
-    (asked,) = [one for one in bo.asked("adas") if one[0] == "stop_asked"]
-    assert asked == ("stop_asked", "bo", "ada@lab.org", "pass")
+    (asked,) = [one for one in bo.asked("adas") if one[0] == "stop_requested"]
+    assert asked == ("stop_requested", "bo", "ada@lab.org", "pass")
     assert not bo.session.for_lab
 
 
@@ -407,9 +407,9 @@ def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewher
     ada, bo, _ = team.values()
     bo.up(name="own", setup=volume())
     end(bo.session, bo.row("own"), why="asked")
-    (*_, line) = [one for one in bo.session.ledger.events() if one.kind == "thing_observed"]
+    (*_, line) = [one for one in bo.session.ledger.events() if one.kind == "resource_observed"]
     body = {**line.body, "id": "vol-of-ada", "region": "there", "zone": None, "owner": "ada-lab-org"}
-    ada.session.ledger.append([Draft("thing_observed", "thing:x/vol-of-ada", body, ada.clock(), "of ada")])
+    ada.session.ledger.append([Draft("resource_observed", "resource:x/vol-of-ada", body, ada.clock(), "of ada")])
     assert bo.prepare(name="again", setup=volume()).offers
 
 

@@ -91,7 +91,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     (place,) = limits_of(ada.session).places
     assert place.startswith(f"the ledger, published by {pia.user} at ")
     stop(bo.session, bo.row("adas"), why="asked")
-    assert ada.asked("adas") == [("stop_asked", bo.user, "ada@lab.org", "members")]
+    assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
     document, gravest = ended(pia.session, to_end(pia.session, [], all_=True))
     assert gravest is None
     assert [one["name"] for one in document["ended"]] == ["pias"]

@@ -61,7 +61,7 @@ def test_a_stop_is_told_when_it_was_not_proved_for_a_quarter_of_an_hour():
     assert one.key == "stop:m-1"
     assert "23m ago" in one.text
     assert "cloudgpu stop fox" in one.text
-    (end,) = found(row(asked="end"), NOW - timedelta(hours=2))
+    (end,) = found(row(asked="terminate"), NOW - timedelta(hours=2))
     assert "cloudgpu down fox" in end.text
     assert end.title == "The end of fox is not proved"
 
@@ -92,10 +92,10 @@ def test_a_launch_that_nobody_settled_is_told():
 
 
 def test_since_when_a_stop_is_asked_for_is_the_first_of_its_askings():
-    asked = [line(1, "stop_asked"), line(5, "instance_observed", state="stopping"), line(9, "stop_asked")]
+    asked = [line(1, "stop_requested"), line(5, "instance_observed", state="stopping"), line(9, "stop_requested")]
     assert unproved_since(asked) == NOW + timedelta(minutes=1)
     assert unproved_since(reversed(asked)) == NOW + timedelta(minutes=1)
-    assert unproved_since([*asked, line(12, "end_asked")]) == NOW + timedelta(minutes=12)
+    assert unproved_since([*asked, line(12, "terminate_requested")]) == NOW + timedelta(minutes=12)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_since_when_a_stop_is_asked_for_is_the_first_of_its_askings():
     [
         line(10, "instance_observed", state="stopped"),
         line(10, "instance_vanished"),
-        line(10, "start_asked"),
+        line(10, "start_requested"),
         line(10, "launch_intended", price=None),
     ],
 )
 def test_what_proves_or_takes_back_a_stop_ends_the_wait(after):
-    assert unproved_since([line(1, "stop_asked"), after]) is None
+    assert unproved_since([line(1, "stop_requested"), after]) is None
 
 
 def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
-    assert unproved_since([line(1, "end_asked"), line(2, "instance_observed", state="stopped")]) is not None
+    assert unproved_since([line(1, "terminate_requested"), line(2, "instance_observed", state="stopped")]) is not None
 
 
 def priced(*nanos, end=None, basis="asked"):

@@ -51,10 +51,10 @@ def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, un
 def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
     parts = [
         row(use(), id="cg-1", owner="ada@example.org", template="jupyter"),
-        row(use(), id="thing:data", owner="ada-example-org", thing=True),
+        row(use(), id="resource:data", owner="ada-example-org", thing=True),
         row(use(), id="cg-2", owner="b@x", template="jupyter"),
         row(use(), id="cg-3", owner="b.x", template="jupyter"),
-        row(use(), id="thing:two", owner="b-x", thing=True),
+        row(use(), id="resource:two", owner="b-x", thing=True),
     ]
     rows, ended = [one for one, _ in parts], [use for _, uses in parts for use in uses]
     for since in (None, START):

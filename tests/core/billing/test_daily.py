@@ -94,7 +94,7 @@ def test_nothing_costs_nothing():
 def test_a_project_of_a_tag_is_the_one_that_launches_named():
     parts = [
         row(use(), id="cg-1", project="My Thesis", template="jupyter"),
-        row(use(7200, 10_800), id="thing:data", project="my-thesis", thing=True),
+        row(use(7200, 10_800), id="resource:data", project="my-thesis", thing=True),
     ]
     rows, ended = [one for one, _ in parts], [one for _, some in parts for one in some]
     assert {name for sums in daily(rows, ended, NOW, UTC).days.values() for name in sums} == {"My Thesis"}

@@ -76,9 +76,9 @@ def lines(life: Life) -> list[Event]:
         if life.ran <= look < life.ended and len(found) == 2:
             found.append(up(look, since=0, **waited(life)))
     if life.call is not None:
-        found.append(asked(life.call, "end"))
+        found.append(asked(life.call, "terminate"))
     last = max(life.ended, life.call or 0, 1) + life.later
-    more = known(life) | (waited(life) if len(found) == 2 or found[-1].kind == "end_asked" else {})
+    more = known(life) | (waited(life) if len(found) == 2 or found[-1].kind == "terminate_requested" else {})
     return [*found, down(last, "terminated", life.told, reason=life.cause, **more)]
 
 
@@ -161,7 +161,7 @@ def test_an_end_before_a_look_that_saw_it_billed_is_not_believed() -> None:
 
 
 def test_an_end_before_our_own_call_may_have_been_at_that() -> None:
-    life = [launch(0, beside=[]), up(60, since=0), asked(HOUR, "end")]
+    life = [launch(0, beside=[]), up(60, since=0), asked(HOUR, "terminate")]
     unseen = [*life, down(2 * HOUR, "terminated", 90, asked_at=at(HOUR))]
     assert range_of(DAY, *unseen) == (Decimal("0.025"), Decimal("0.025"), 1)
     watched = [*life, down(HOUR + 36, "terminated", 90, billed_at=at(HOUR))]

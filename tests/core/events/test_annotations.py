@@ -17,11 +17,11 @@ def row_of(*lines: Event) -> dict[str, Any]:
 
 def warned(second: float, rule: str = "idle", due: float | None = 700) -> Event:
     body = {"rule": rule, "due": None if due is None else at(due), "why": f"{rule} since", "how": ["ledger"]}
-    return line(second, "warning_given", body)
+    return line(second, "warning_sent", body)
 
 
 def lifted(second: float, rule: str = "idle") -> Event:
-    return line(second, "warning_lifted", {"rule": rule, "why": "ACTIVE"})
+    return line(second, "warning_cleared", {"rule": rule, "why": "ACTIVE"})
 
 
 def decided(second: float, do: str = "keep", rule: str = "none", activity: str = "ACTIVE") -> Event:

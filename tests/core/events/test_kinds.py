@@ -57,8 +57,8 @@ def lines_made_by_hand(name: str, source: str) -> list[str]:
 
 def test_every_kind_has_a_function_that_makes_it():
     made = set().union(*(made_kinds(inspect.getsource(module)) for module in MAKERS))
-    asked = {f"{what}_asked" for what in ("stop", "start", "park", "end")}
-    assert "f'{what}_asked'" in made
+    asked = {f"{what}_requested" for what in ("stop", "start", "park", "terminate")}
+    assert "f'{what}_requested'" in made
     assert {ast.literal_eval(kind) for kind in made if not kind.startswith("f")} | asked == set(KINDS)
 
 

@@ -60,7 +60,7 @@ def thing(kind: str, number: str, made: float | None, size: int = 100, nanos: in
 
 
 def kept(second: float, *things: Body) -> Event:
-    return line(second, "kept_observed", {"kept": list(things)})
+    return line(second, "resources_retained", {"kept": list(things)})
 
 
 def all_uses(*lines: Event) -> list[Use]:
@@ -347,11 +347,11 @@ def test_silence_about_the_state_is_no_end() -> None:
 def volume(second: float, size: int = 100, nanos: int | None = 80_000_000, **more: Any) -> Event:
     names = dict.fromkeys(("name", "account", "owner", "project", "attached_to"), "x")
     body = thing("volume", "vol-9", 0, size, nanos) | {"stored_as": "gp3", "provider": "aws"} | names | more
-    return line(second, "thing_observed", body, subject="thing:x/vol-9")
+    return line(second, "resource_observed", body, subject="resource:x/vol-9")
 
 
 def lost(second: float, **more: Any) -> Event:
-    return line(second, "thing_vanished", {"id": "vol-9", "proof": "not found"} | more, subject="thing:x/vol-9")
+    return line(second, "resource_vanished", {"id": "vol-9", "proof": "not found"} | more, subject="resource:x/vol-9")
 
 
 def test_a_volume_is_billed_from_its_making_to_its_last_proof_of_life() -> None:
@@ -431,7 +431,7 @@ def _doing(what: str, second: int, since: int | None, number: int, first: Event)
         "again": lambda: up(second, 0, launched_at=at(0)),
         "down": lambda: down(second, ["stopped", "deallocated", "terminated"][number % 3], since, reason=reason),
         "gone": lambda: gone(second),
-        "end": lambda: asked(second, ["end", "park", "stop", "start"][number]),
+        "end": lambda: asked(second, ["terminate", "park", "stop", "start"][number]),
         "price": lambda: priced(second, None if number == 0 else 10**8 * number),
         "kept": lambda: kept(second, *[thing("disk" if one else "image", f"t-{one}", since) for one in range(number)]),
         "launch": lambda: line(second, "launch_intended", more),

@@ -56,7 +56,7 @@ steps = st.one_of(
     st.tuples(st.just("running"), st.one_of(st.none(), st.integers(0, 50))),
     st.tuples(st.just("stopped"), st.one_of(st.none(), st.integers(0, 50))),
     st.tuples(st.just("priced"), st.one_of(st.none(), st.integers(0, 10**12))),
-    st.tuples(st.sampled_from(["gone", "stop", "start", "end", "made"]), st.none()),
+    st.tuples(st.sampled_from(["gone", "stop", "start", "terminate", "made"]), st.none()),
 )
 
 
@@ -123,19 +123,19 @@ def slow_total(lines: list[Event], end: float) -> Fraction:
     prices = [item for item in lines if item.kind in ("launch_intended", "price_observed") and item.body["price"]]
     spans, begun, asked_for, seen_at, billed_at, over = [], None, None, at(0), "", False
     for look in lines:
-        if look.kind.endswith("_asked") and not over:
+        if look.kind.endswith("_requested") and not over:
             asked_for = look.kind
         if look.kind not in ("instance_observed", "instance_vanished"):
             continue
         moment = look.body.get("since") or look.occurred_at
         if look.kind == "instance_vanished":
-            moment = look.occurred_at if asked_for == "end_asked" else seen_at
+            moment = look.occurred_at if asked_for == "terminate_requested" else seen_at
             asked_for, over, billed_at = None, True, ""
         else:
             over = False
             moment = _end_told(look, moment, billed_at)
             billed_at = look.occurred_at if look.body["billed"] else ""
-            done = {"running": "start_asked", "stopped": "stop_asked"}[look.body["state"]]
+            done = {"running": "start_requested", "stopped": "stop_requested"}[look.body["state"]]
             asked_for = None if asked_for == done else asked_for
             begun = begun or (None if look.body["billed"] or spans or seen_at >= moment else seen_at)
         unsaid = look.body.get("since") is None and not spans and moment > at(60 + _second(seen_at))
@@ -181,7 +181,7 @@ def test_a_machine_without_a_price_says_so(lines: list[Event]) -> None:
 
 def test_no_line_of_a_machine_is_no_machine() -> None:
     assert machine_row([]) is None
-    assert machine_row([line(0, "ledger_opened", {"ledger": "x"}), line(1, "scope_looked", {"machines": 0})]) is None
+    assert machine_row([line(0, "ledger_opened", {"ledger": "x"}), line(1, "account_synced", {"machines": 0})]) is None
 
 
 def test_an_intent_alone_is_open_and_costs_nothing() -> None:
@@ -269,7 +269,7 @@ def test_an_adopted_stray_is_billed() -> None:
 
 
 def test_what_vanished_has_ended_and_is_billed_until_it_was_seen_to_be_gone() -> None:
-    row = row_of(intent(0, HOUR_NANOS), running(0), asked(5, "end"), gone(9))
+    row = row_of(intent(0, HOUR_NANOS), running(0), asked(5, "terminate"), gone(9))
     assert (row["state"], row["billed"], row["ended"], row["asked"], row["address"]) == (
         "terminated",
         False,
@@ -281,7 +281,7 @@ def test_what_vanished_has_ended_and_is_billed_until_it_was_seen_to_be_gone() ->
 
 
 def test_what_was_asked_stands_until_it_is_seen() -> None:
-    for what, state in (("stop", "stopped"), ("start", "running"), ("end", "terminated")):
+    for what, state in (("stop", "stopped"), ("start", "running"), ("terminate", "terminated")):
         open_ask = row_of(intent(0), running(1), asked(2, what), seen(3, "pending", billed=True))
         assert (open_ask["asked"], open_ask["why"]) == (what, "the test")
         done = row_of(intent(0), running(1), asked(2, what), seen(3, state, billed=False))
@@ -325,7 +325,7 @@ def _entry(kind: str) -> dict[str, Any]:
 
 
 def kept(second: float, *kinds: str) -> Event:
-    return line(second, "kept_observed", {"kept": [_entry(kind) for kind in kinds]})
+    return line(second, "resources_retained", {"kept": [_entry(kind) for kind in kinds]})
 
 
 def ended(second: float) -> Event:
@@ -351,8 +351,8 @@ def test_a_new_launch_knows_nothing_of_the_life_before() -> None:
 def test_an_end_that_was_asked_keeps_nothing_and_a_park_takes_that_back() -> None:
     life = [intent(0), running(1), ended(2), kept(3, "disk")]
     assert not row_of(*life)["discard"]
-    assert row_of(*life, asked(4, "end"))["discard"]
-    assert row_of(*life, asked(4, "end"))["asked"] is None
+    assert row_of(*life, asked(4, "terminate"))["discard"]
+    assert row_of(*life, asked(4, "terminate"))["asked"] is None
     assert (row_of(*life, asked(4, "park"))["parked"], row_of(*life, asked(4, "park"))["asked"]) == (True, None)
 
 

@@ -551,9 +551,9 @@ def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
 def test_a_long_kept_image_is_told_a_day_before_it_is_removed() -> None:
     machine = Machine(policy=replace(DEFAULT, images=Kept(timedelta(days=30), Act.REMOVE)), **SPOT)
     entry = {"id": "img-1", "kind": "image", "made_at": iso(minute(60)), "size_gb": 9, "stored_as": "snapshot"}
-    machine.tell(50, "park_asked", why="idle")
+    machine.tell(50, "park_requested", why="idle")
     machine.see(55, "terminated", billed=False)
-    machine.lines.append(line(60 * 60, "kept_observed", {"kept": [entry]}, len(machine.lines)))
+    machine.lines.append(line(60 * 60, "resources_retained", {"kept": [entry]}, len(machine.lines)))
     day = 24 * 60
     assert what(machine.decided(30 * day, None)) == ("keep", "none")
     assert what(machine.decided(60 + 30 * day, None)) == ("warn", "images")

@@ -28,7 +28,7 @@ def leased(second, until, expires=None):
 
 
 def asked(second, why="idle for 1h (limit 1h): GPU, 3601 s ago", what="stop"):
-    return line(f"{what}_asked", second, why=why, host="tower")
+    return line(f"{what}_requested", second, why=why, host="tower")
 
 
 def found(*uses, lines=(), now=NOW, row_of=None, **period):
@@ -77,7 +77,7 @@ def test_each_rule_counts_by_its_name(rule):
     assert one(use(0, HOUR), lines=lines).rule == rule
 
 
-@pytest.mark.parametrize("what", ["stop", "park", "end"])
+@pytest.mark.parametrize("what", ["stop", "park", "terminate"])
 def test_an_end_that_a_person_asked_for_saves_nothing(what):
     lines = [leased(0, 9 * HOUR), asked(HOUR - 8, "asked by the user", what)]
     assert found(use(0, HOUR), lines=lines) == []
@@ -123,7 +123,7 @@ def test_a_shutdown_from_inside_counts_where_its_lease_had_ended():
 
 
 def test_a_shutdown_from_inside_counts_where_people_were_warned_of_it():
-    warned = line("warning_given", HOUR - 600, rule="idle", due=at(HOUR - 60), why="idle", how=[])
+    warned = line("warning_sent", HOUR - 600, rule="idle", due=at(HOUR - 60), why="idle", how=[])
     assert one(use(0, HOUR, reason=INSIDE), lines=[leased(0, 4 * HOUR), warned]).rule == "idle"
     foreseen = decided(HOUR - 600, do="keep", rule="schedule", at=at(HOUR))
     assert one(use(0, HOUR, reason=INSIDE), lines=[leased(0, 4 * HOUR), foreseen]).rule == "schedule"
@@ -155,7 +155,12 @@ def test_no_machine_and_no_line_save_nothing():
 
 def test_what_is_removed_after_a_stop_saves_no_more_from_then_on():
     """Stopped for idleness after one hour, ended by a person at three; its renew-until is at eighty."""
-    lines = [leased(0, 80 * HOUR), decided(HOUR - 9), asked(HOUR - 8), asked(3 * HOUR, "asked by the user", "end")]
+    lines = [
+        leased(0, 80 * HOUR),
+        decided(HOUR - 9),
+        asked(HOUR - 8),
+        asked(3 * HOUR, "asked by the user", "terminate"),
+    ]
     assert one(use(0, HOUR), lines=lines).span == timedelta(hours=2)
     elsewhere = one(use(0, HOUR), lines=lines[:3], row_of={"ended": at(4 * HOUR), "state": "terminated"})
     assert elsewhere.span == timedelta(hours=3)  # in the cloud's console

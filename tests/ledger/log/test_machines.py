@@ -28,8 +28,8 @@ def a_line(chance, number):
     kinds = {
         "launch_intended": INTENT | {"token": f"t{number}"},
         "lease_set": {"expires": iso(at), "renew_until": iso(at), "why": "asked"},
-        "scope_looked": {"machines": 1, "unanswered": []},
-        "thing_observed": {
+        "account_synced": {"machines": 1, "unanswered": []},
+        "resource_observed": {
             "id": "vol", "kind": "volume", "name": "data", "provider": "aws", "account": "lab", "region": "r",
             "zone": "z", "size_gb": 1, "stored_as": "gp3", "made_at": iso(at), "ready": True, "owner": "ada",
             "project": "p", "attached_to": None, "nanos_per_month": None, "per": "month", "nanos": None,
@@ -37,7 +37,7 @@ def a_line(chance, number):
         },
     }  # fmt: skip
     kind = chance.choice([*kinds])
-    subject = {"scope_looked": "scope:aws/lab", "thing_observed": f"thing-{number % 3}"}.get(kind, machine)
+    subject = {"account_synced": "scope:aws/lab", "resource_observed": f"thing-{number % 3}"}.get(kind, machine)
     return Draft(kind, subject, kinds[kind], at, f"{kind}:{number}")
 
 

@@ -128,8 +128,8 @@ def test_nobody_writes_a_line_by_anothers_name(team: tuple[str, str], opened: Op
         raw.execute(hide.encode())
         for name in (cy, "ada", "", "whoever"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege, match="names the database user"):
-                forged(raw, name, "scope_looked")
-        forged(raw, bo, "scope_looked")
+                forged(raw, name, "account_synced")
+        forged(raw, bo, "account_synced")
     assert opened(cy).verify().faults == ()
 
 

@@ -185,7 +185,7 @@ def test_what_is_appended_while_it_moves_is_in_one_of_both_and_none_is_lost(ways
     carried(old(), new())
     thread.join(60)
     assert not thread.is_alive()
-    found = [line.body["machines"] for line in new().events() if line.kind == "scope_looked"]
+    found = [line.body["machines"] for line in new().events() if line.kind == "account_synced"]
     assert found == [0, *written]
 
 

@@ -170,7 +170,7 @@ class MachineDocument(TypedDict):
     unsettled: bool
     """Its launch was interrupted, and nobody knows yet whether it exists."""
     asked: str | None
-    """What was asked of it and is not proved yet: `stop`, `start`, `park`, `end`."""
+    """What was asked of it and is not proved yet: `stop`, `start`, `park`, `terminate`."""
     taken_at: Time | None
     """When a rehearsed spot interruption takes it; null where there is none."""
     shared: list[SharedKey]
