@@ -139,11 +139,11 @@ def timeless(value):
 def test_the_command_line_ends_what_the_library_launched_and_the_other_way_round(gpu, program):
     launched(gpu)
     said = program("down", "quiet-owl", "--yes", "-o", "json")
-    assert (said.code, said.json["ended"][0]["name"]) == (0, "quiet-owl"), said.err
+    assert (said.code, said.json["terminated"][0]["name"]) == (0, "quiet-owl"), said.err
     assert gpu.ls()["machines"] == []
     up = ("up", "--provider", "fake", "--gpu", "v100", "--name", "loud-owl", "--no-wait", "--yes")
     assert program(*up).code == 0
-    assert [machine["name"] for machine in gpu.down()["ended"]] == ["loud-owl"]
+    assert [machine["name"] for machine in gpu.down()["terminated"]] == ["loud-owl"]
 
 
 def test_the_errors_are_those_of_the_command_line(gpu, program):
@@ -277,7 +277,7 @@ def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
                 assert (document["port"], document["url"]) == (tunnel.port, tunnel.url)
                 assert tunnel.token not in repr(tunnel)
         finally:
-            assert [machine["name"] for machine in gpu.down(all=True)["ended"]] == ["one"]
+            assert [machine["name"] for machine in gpu.down(all=True)["terminated"]] == ["one"]
     assert "one: waiting for the machine to run" in told
 
 

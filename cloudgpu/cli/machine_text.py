@@ -36,7 +36,7 @@ ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
     """Return in words when each layer would end a machine; None for one that is not billed."""
-    if value["ended"] or not value["billed"]:
+    if value["terminated_at"] or not value["billed"]:
         return None
     found = value["guards"]
     said = [
@@ -84,7 +84,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
     state = f"{state_text(value) if stays(value) else value['state']}{billed}{reason}"
-    state = "launch interrupted, not settled" if value["unsettled"] else state
+    state = "launch interrupted, not settled" if value["launch_uncertain"] else state
     return facts(
         [
             ("name", f"{value['name']}  ({value['id']})"),
@@ -95,19 +95,19 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("whose", _whose(value)),
             ("cloud id", None if owned else value["cloud_id"]),
             ("price", price(value["price"])),
-            ("beside", None if value["ended"] else _beside(value)),
+            ("beside", None if value["terminated_at"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
-            ("lease", None if value["ended"] else f"until {when(value['expires'], now)}"),
-            ("renewable", None if value["ended"] else f"until {when(value['renew_until'], now)}"),
+            ("lease", None if value["terminated_at"] else f"until {when(value['expires'], now)}"),
+            ("renewable", None if value["terminated_at"] else f"until {when(value['renew_until'], now)}"),
             ("held", when(value["hold_until"], now) if value["hold_until"] else None),
             ("ended by", guards(value, now)),
             ("interrupted", _taken(value, now)),
             ("last active", when(value["last_active"], now) if value["last_active"] else None),
             ("ssh", access),
-            ("shared with", None if value["ended"] else _shared(value)),
+            ("shared with", None if value["terminated_at"] else _shared(value)),
             ("template", value["template"]),
             ("owner", f"{value['owner']}, project {value['project']}"),
-            ("ended", when(value["ended"], now) if value["ended"] else None),
+            ("ended", when(value["terminated_at"], now) if value["terminated_at"] else None),
             ("kept", _kept(value)),
         ]
     )
@@ -122,7 +122,7 @@ def _market(value: MachineDocument) -> str:
 
 def _whose(value: MachineDocument) -> str | None:
     """Return in which account, or on which computer, it is, and whether that is an account of this home."""
-    if value["identity"] is None or value["ended"]:
+    if value["identity"] is None or value["terminated_at"]:
         return None
     unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
     how = {True: "reachable from here", False: "not reachable from here", None: unknown}
@@ -145,7 +145,7 @@ def _taken(value: MachineDocument, now: datetime) -> str | None:
 
 def _beside(value: MachineDocument) -> str | None:
     """Return what is billed beside the machine as it is now."""
-    paid = [one for one in value["beside"] or () if one["kept" if pauses(value) else "running"]]
+    paid = [one for one in value["attached_costs"] or () if one["while_stopped" if pauses(value) else "while_running"]]
     return "; ".join(f"{one['what']}, {_a_month(one)}" for one in paid) or None
 
 
@@ -157,9 +157,11 @@ def _a_month(one: AttachedCost) -> str:
 
 def _kept(value: MachineDocument) -> str | None:
     """Return what stays of a machine without it, what that costs a month, and the next step."""
-    if not value["kept"]:
+    if not value["retained"]:
         return None
-    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["kept"])
+    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["retained"])
     name = value["name"]
-    steps = f"; cloudgpu start {name}, or cloudgpu down {name}" if value["ended"] else "; removed by ls --refresh"
-    return f"{things}: at most {dollars(value['kept_usd_per_month'])} a month{steps}"
+    steps = (
+        f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
+    )
+    return f"{things}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"

@@ -183,18 +183,22 @@ def state_of(value: MachineDocument) -> str:
 
 def stays(value: MachineDocument) -> bool:
     """Say whether a machine is gone, and something of it is kept."""
-    return bool(value["ended"] and (value["kept"] or value["parked"]))
+    return bool(value["terminated_at"] and (value["retained"] or value["parked"]))
 
 
 def state_text(value: MachineDocument) -> str:
     """Return what `ls` says of its state, with whether it costs anything."""
-    if value["unsettled"]:
+    if value["launch_uncertain"]:
         return "unsettled"
     if value["absent"]:
         return "unknown"
     if stays(value):
         if value["parked"]:
-            whole = len(value["kept"]) == 1 and value["kept"][0]["kind"] == "image" and value["kept"][0]["ready"]
+            whole = (
+                len(value["retained"]) == 1
+                and value["retained"][0]["kind"] == "image"
+                and value["retained"][0]["ready"]
+            )
             return "parked" if whole else "parking"
         return "interrupted" if value["reason"] == "interrupted" else "disk left"
     return f"{value['state']}{' (free)' if pauses(value) and _costs_nothing(value) else ''}"
@@ -202,16 +206,16 @@ def state_text(value: MachineDocument) -> str:
 
 def pauses(value: MachineDocument) -> bool:
     """Say whether a machine is stopped, and only what stands beside it may be billed."""
-    return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["ended"])
+    return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["terminated_at"])
 
 
 def _costs_nothing(value: MachineDocument) -> bool:
-    return value["beside"] is not None and not any(one["kept"] for one in value["beside"])
+    return value["attached_costs"] is not None and not any(one["while_stopped"] for one in value["attached_costs"])
 
 
 def while_stopped(value: MachineDocument) -> str | None:
     """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
-    kept = [one for one in value["beside"] or () if one["kept"]]
+    kept = [one for one in value["attached_costs"] or () if one["while_stopped"]]
     if not kept:
         return None
     at_most = "at most " if any(one["at_most"] for one in kept) else ""
@@ -222,7 +226,7 @@ def while_stopped(value: MachineDocument) -> str | None:
 def _price_of(value: MachineDocument) -> str:
     """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
     if stays(value):
-        return f"{dollars(value['kept_usd_per_month'])}/mo"
+        return f"{dollars(value['retained_usd_per_month'])}/mo"
     if pauses(value) and while_stopped(value):
         return f"{dollars(value['stopped_usd_per_month'])}/mo"
     return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
@@ -240,8 +244,8 @@ def _what(value: MachineDocument) -> str:
 def _lease(value: MachineDocument, now: datetime) -> str:
     if stays(value):
         return "start or down"
-    if value["ended"]:
-        return f"ended {ago(value['ended'], now)}"
+    if value["terminated_at"]:
+        return f"ended {ago(value['terminated_at'], now)}"
     if value["hold_until"] and from_iso(value["hold_until"]) > now:
         return f"held {rounded((from_iso(value['hold_until']) - now).total_seconds())}"
     if value["expires"] is None:

@@ -71,7 +71,7 @@ def ends_itself(row: Machine) -> bool:
     return found is None or found.agent is Agent.ENDS
 
 
-def unjudged(row: Machine) -> str | None:
+def activity_unknown_reason(row: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
     told = row.get("warnings", {}).get(NOT_KNOWN)
     return str(told["why"]) if told is not None and row["ended"] is None and row["billed"] else None
@@ -108,14 +108,14 @@ def machine_value(
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` with its disks and all that is paid beside it, as far as the last look
-    tells; `unpriced` are the resources of it without a known price, in no sum. `unsettled` says that its launch
-    was interrupted and nobody knows yet whether it exists. `kept` is what stays of it without it, and what that costs
-    a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
-    `beside` is what is paid beside it, and `stopped_usd_per_month` what of that is paid
-    while it is stopped; both null where its launch did not say (found by its tags, or launched by an old version).
+    tells; `unpriced` are the resources of it without a known price, in no sum. `launch_uncertain` says that its
+    launch was interrupted and nobody knows yet whether it exists. `retained` is what stays of it without it, and what
+    that costs a month: at most, for images. `cloud_id` is what its provider calls it, None before that has told.
+    `attached_costs` are what is paid beside it, and `stopped_usd_per_month` what of that is paid while it is stopped;
+    both null where its launch did not say (found by its tags).
     `taken_at` is when a rehearsed spot interruption takes it, None where there is none.
     `shared` are the keys that were let in beside those of the launch.
-    `guards` is when each layer would end it, `unjudged` why passes cannot tell whether it is used.
+    `guards` is when each layer would end it, `activity_unknown_reason` why passes cannot tell whether it is used.
     `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
     `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
     `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
@@ -144,30 +144,30 @@ def machine_value(
         "reason": reason_of(row),
         "seen_at": row["seen_at"],
         "address": row["address"],
-        "ended": row["ended"],
+        "terminated_at": row["ended"],
         "cloud_id": cloud_id(row["provider_id"], row["region"], row["zone"]),
         "gpus": [_gpu(gpu) for gpu in row["accelerators"] or ()],
         "gpus_now": list(gpus_now),
         "price": _row_price(row["price"]),
         "spent_usd": None if row["unpriced"] else usd(spent(row, now)),
         "unpriced": unpriced_of(row),
-        "unsettled": row["attempt"] == "open",
-        "asked": row["asked"],
+        "launch_uncertain": row["attempt"] == "open",
+        "pending_action": row["asked"],
         "taken_at": row.get("taken_at"),
         "shared": [
             {"key": key, "label": said["label"], "from": said["from"], "at": said["at"]}
             for key, said in row.get("shared", {}).items()
         ],
         "parked": row["parked"],
-        "kept": [kept_value(entry) for entry in row["kept"]],
-        "kept_usd_per_month": _kept_a_month(row),
-        "beside": None if row["beside"] is None else [_beside(entry) for entry in row["beside"]],
+        "retained": [retained_value(entry) for entry in row["kept"]],
+        "retained_usd_per_month": _retained_a_month(row),
+        "attached_costs": None if row["beside"] is None else [_attached(entry) for entry in row["beside"]],
         "stopped_usd_per_month": _while_stopped(row),
         "guards": guards_value(row),
         "identity": row["identity"],
         "reachable": reachable,
         "absent": absent,
-        "unjudged": unjudged(row),
+        "activity_unknown_reason": activity_unknown_reason(row),
     }
 
 
@@ -187,7 +187,7 @@ def unpriced_of(row: Machine) -> list[str]:
     return sorted(ended | {use["resource"] for use in row["uses"] if not use["segments"]})
 
 
-def kept_value(entry: Retained) -> RetainedPart:
+def retained_value(entry: Retained) -> RetainedPart:
     """Return something that is kept, with its price a month, null where that is not known."""
     return {
         "id": entry["id"],
@@ -201,17 +201,17 @@ def kept_value(entry: Retained) -> RetainedPart:
     }
 
 
-def _beside(entry: AttachedRecord) -> AttachedCost:
+def _attached(entry: AttachedRecord) -> AttachedCost:
     return {
         "what": entry["what"],
         "at_most": entry["at_most"],
-        "running": entry["running"],
-        "kept": entry["kept"],
+        "while_running": entry["running"],
+        "while_stopped": entry["kept"],
         "usd_per_month": _monthly(entry["nanos_per_month"]),
     }
 
 
-def _kept_a_month(row: Machine) -> str | None:
+def _retained_a_month(row: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
     if not row["parked"] or row["ended"] is None or row["kept"]:
         return _sum_of(row["kept"])
@@ -291,17 +291,17 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "machine_to_renew_until_usd": usd(plan.to_renew_until.machine),
         "cost_reasons": list(plan.to_renew_until.reasons),
         "unpriced": list(plan.to_renew_until.unpriced),
-        "stop_means": plan.stop_means,
+        "stop_effect": plan.stop_means,
         "ends": _ends(plan),
         "guards": list(plan.guards),
         "guarded": {"agent": str(plan.guarded.agent), "timer": str(plan.guarded.timer)},
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
-        "dearest_usd_per_hour": usd(plan.dearest),
-        "of_accounts": [_share(one) for one in plan.of_accounts],
-        "or_on_demand": request.want.or_on_demand,
+        "highest_usd_per_hour": usd(plan.dearest),
+        "by_account": [_share(one) for one in plan.of_accounts],
+        "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
-        "extras": [extra_value(extra) for extra in plan.extras],
+        "attached_costs": [extra_value(extra) for extra in plan.extras],
         "remarks": list(plan.remarks),
         "budgets": list(budgets),
     }
@@ -354,8 +354,8 @@ def extra_value(extra: Extra) -> ExtraPart:
         "what": extra.what,
         "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
         "at_most": extra.upper_bound,
-        "running": extra.running,
-        "kept": extra.kept,
+        "while_running": extra.running,
+        "while_stopped": extra.kept,
         "source": extra.source,
         "basis": str(extra.rate.basis) if extra.rate and extra.rate.basis else None,
     }

@@ -89,7 +89,7 @@ def told_id(line, cloud_id, up):
     documents = [line(f"{verb} -o json").json for verb in ("ls", "show", "stop --yes", "start --yes --no-wait")]
     machines = [documents[0]["machines"][0], *documents[1:], line(f"{up} -o json").json["machine"]]
     texts = [line("ls -v").out, line("show").out]
-    machines += line("down --yes -o json").json["ended"]
+    machines += line("down --yes -o json").json["terminated"]
     assert {one["cloud_id"] for one in machines} == {wanted}
     assert all(wanted in text for text in texts)
     assert all(one["account"] and one["region"] and one["zone"] for one in machines)

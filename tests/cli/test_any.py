@@ -52,7 +52,7 @@ def clouds(own_home, capsys, monkeypatch, aws, gcp, azure_arm):
 
 
 def prices(plan):
-    return [(one["account"], float(one["usd_per_hour"])) for one in plan["of_accounts"]]
+    return [(one["account"], float(one["usd_per_hour"])) for one in plan["by_account"]]
 
 
 def test_the_cheapest_of_three_clouds_is_launched_found_again_and_ended(clouds):
@@ -100,7 +100,7 @@ def test_a_cloud_that_is_down_and_one_without_credentials_are_named_and_passed_o
 
 def test_a_place_and_a_limit_pass_over_the_clouds_that_are_not_meant(clouds):
     plan = clouds(f"{UP} --dry-run --region us-central1").json["plan"]
-    assert (plan["account"], len(plan["of_accounts"])) == ("gcp", 1)
+    assert (plan["account"], len(plan["by_account"])) == ("gcp", 1)
     assert not [one for one in plan["remarks"] if "passed over" in one]
     refused = clouds(f"{UP} --dry-run --max-price 0.10")
     assert (refused.code, refused.json["error"]["field"]) == (4, "--max-price")

@@ -47,7 +47,7 @@ def shown(line):
 
 def kept_usd(machine, seconds):
     """Return what its disk and its address cost in that time: both are kept while it is deallocated."""
-    monthly = sum(Decimal(one["usd_per_month"]) for one in machine["beside"])
+    monthly = sum(Decimal(one["usd_per_month"]) for one in machine["attached_costs"])
     assert monthly > 20
     return monthly * Decimal(seconds) / MONTH_H / HOUR
 

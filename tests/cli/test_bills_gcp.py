@@ -42,7 +42,7 @@ def shown(line):
 
 def disk_usd(machine, seconds):
     """Return what its system disk costs in that time."""
-    monthly = next(Decimal(one["usd_per_month"]) for one in machine["beside"] if "system disk" in one["what"])
+    monthly = next(Decimal(one["usd_per_month"]) for one in machine["attached_costs"] if "system disk" in one["what"])
     return monthly * Decimal(seconds) / MONTH_H / HOUR
 
 

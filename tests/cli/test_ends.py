@@ -58,7 +58,7 @@ def test_an_interrupted_spot_machine_is_seen_to_be_gone(cloudgpu):
     assert up.json["machine"]["market"] == "spot"
     rehearsed = cloudgpu("spot", "interrupt", "amber-fox", "--yes", "-o", "json")
     assert rehearsed.code == 0, rehearsed.err
-    machine = until(lambda: (now := seen(cloudgpu, "amber-fox"))["ended"] and now, within_s=20)
+    machine = until(lambda: (now := seen(cloudgpu, "amber-fox"))["terminated_at"] and now, within_s=20)
     assert machine
     assert (machine["state"], machine["reason"]) == ("terminated", "interrupted")
     assert cloudgpu("down", "amber-fox", "--yes").code == 0

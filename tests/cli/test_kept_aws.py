@@ -49,7 +49,7 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     assert "otter" in line("cost").out
     assert max(map(len, listed.out.splitlines())) <= 80
     (machine,) = line("ls -o json").json["machines"]
-    assert (machine["parked"], machine["billed"], machine["kept_usd_per_month"]) == (True, False, "3.2")
+    assert (machine["parked"], machine["billed"], machine["retained_usd_per_month"]) == (True, False, "3.2")
     again = line(UP)
     assert "cloudgpu start otter" in again.out
     assert left(aws) == ["image", "snapshot"]
@@ -57,7 +57,7 @@ def test_a_spot_machine_is_parked_shown_started_and_ended(line, aws):
     assert started.code == 0, started.err
     assert left(aws) == ["disk", "image", "machine", "snapshot"]
     (machine,) = line("ls --refresh -o json").json["machines"]  # the life before is still shown by AWS, as terminated
-    assert (machine["state"], machine["unsettled"], machine["parked"]) == ("running", False, False)
+    assert (machine["state"], machine["launch_uncertain"], machine["parked"]) == ("running", False, False)
     ended = line("down otter --yes")
     assert (ended.code, left(aws)) == (0, []), ended.err
 
@@ -95,8 +95,8 @@ def test_what_an_interruption_leaves_is_shown_with_its_price_and_taken_away(line
     listed = line("ls --refresh")
     assert "interrupted" in listed.out
     (shown,) = line("ls -o json").json["machines"]
-    assert [one["kind"] for one in shown["kept"]] == ["disk"]
-    assert shown["kept_usd_per_month"] == "5.12"
+    assert [one["kind"] for one in shown["retained"]] == ["disk"]
+    assert shown["retained_usd_per_month"] == "5.12"
     assert line("down --all --yes").code == 0
     assert left(aws) == []
 
@@ -107,7 +107,7 @@ def test_an_image_is_saved_listed_launched_from_and_removed(line, aws):
     assert (saved.code, saved.json["name"], saved.json["usd_per_month"]) == (0, "keras", "3.2"), saved.err
     assert line("image save otter --name keras --yes").code == 2
     down = line("down otter --yes -o json")
-    assert [(one["kind"], one["name"]) for one in down.json["kept"]] == [("image", "keras")]
+    assert [(one["kind"], one["name"]) for one in down.json["retained"]] == [("image", "keras")]
     assert left(aws) == ["image", "snapshot"]
     assert "keras" in line("image ls").out
     planned = line("up --image keras --gpu v100 --spot --ssh-from 203.0.113.7 --dry-run -o json")

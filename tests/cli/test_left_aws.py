@@ -63,7 +63,7 @@ def test_a_parked_machine_outside_the_regions_of_the_settings_is_not_taken_for_g
     line.config(CONFIG.replace(json.dumps(REGIONS), json.dumps([other])))
     line("ls --refresh")
     (after,) = line("ls -o json").json["machines"]
-    assert (after["parked"], after["kept_usd_per_month"]) == (True, before["kept_usd_per_month"])
+    assert (after["parked"], after["retained_usd_per_month"]) == (True, before["retained_usd_per_month"])
     assert line("down otter --yes").code == 0
     assert snapshots() == []
 
@@ -87,7 +87,7 @@ def test_a_disk_left_for_14_days_becomes_an_image_and_nothing_is_counted_twice_o
     later = partial(sessions.open_session, clock=lambda: sessions.utc_now() + timedelta(days=15))
     monkeypatch.setattr(sessions, "open_session", later)
     aws.advance(15 * 24 * 3600)
-    kept = [line("ls --refresh -o json").json["machines"][0]["kept"] for _ in range(3)]
+    kept = [line("ls --refresh -o json").json["machines"][0]["retained"] for _ in range(3)]
     assert [[one["kind"] for one in look] for look in kept] == [["disk", "snapshot"], ["disk", "image"], ["image"]]
     assert line("down otter --yes").code == 0
     assert snapshots() == []
@@ -99,7 +99,7 @@ def test_credentials_of_another_account_prove_no_end(line, aws, monkeypatch, par
     if parked:
         assert line("stop otter --yes").code == 0
     (before,) = line("ls -o json").json["machines"]
-    facts = ("state", "billed", "kept_usd_per_month")
+    facts = ("state", "billed", "retained_usd_per_month")
     with monkeypatch.context() as elsewhere:
         role = client("sts").assume_role(RoleArn="arn:aws:iam::222222222222:role/x", RoleSessionName="other")
         for name, key in (("ACCESS_KEY_ID", "AccessKeyId"), ("SECRET_ACCESS_KEY", "SecretAccessKey")):

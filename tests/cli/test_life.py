@@ -39,7 +39,7 @@ def test_a_machine_lives_from_up_to_down(cloudgpu):
 
     down = cloudgpu("down", "amber-fox", "--yes", "-o", "json")
     assert down.code == 0, down.err
-    assert down.json["ended"][0]["state"] == "terminated"
+    assert down.json["terminated"][0]["state"] == "terminated"
     assert cloudgpu.machines() == []
 
 

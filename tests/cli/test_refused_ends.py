@@ -162,7 +162,7 @@ def test_in_down_all_one_that_is_protected_keeps_no_other_one_on(cloud):
     assert cloud.line(f"{UP} finch {cloud.launch}").code == 0
     said = cloud.line("down --all --yes -o json")
     assert said.code == 9, said.err
-    assert [one["name"] for one in said.json["ended"]] == ["finch"]
+    assert [one["name"] for one in said.json["terminated"]] == ["finch"]
     (failed,) = said.json["failed"]
     assert shlex.split(failed["next"])[1] in ("aws", "gcloud", "az")
     assert cloud.running() == []

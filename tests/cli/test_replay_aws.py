@@ -52,7 +52,7 @@ def test_a_replay_that_is_refused_for_another_reason_does_not_close_the_launch(l
     assert (again.code, refusal.hits > 0) == (code, True), again.err
     aws.faults.clear()
     (machine,) = line("ls -o json").json["machines"]
-    assert machine["billed"] or machine["unsettled"]
+    assert machine["billed"] or machine["launch_uncertain"]
     assert line(UP).code == 0
     assert len(aws.instances(live=True)) == 1
     assert line("down --all --yes").code == 0

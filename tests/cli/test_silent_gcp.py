@@ -101,7 +101,7 @@ def test_one_read_that_does_not_find_a_machine_is_no_proof_of_its_end(line, gcp,
     gcp.faults.add(GET, error="notFound")
     said = line(words)
     assert said.code == 0, said.err
-    assert [row["ended"] for row in line("ls -o json").json["machines"]] == [None]
+    assert [row["terminated_at"] for row in line("ls -o json").json["machines"]] == [None]
 
 
 def test_what_somebody_has_deleted_is_gone_after_several_looks(line, gcp):
@@ -133,7 +133,7 @@ def test_a_pass_that_gets_no_answer_after_not_found_takes_no_machine_for_gone(li
     gcp.faults.refuse(GET, times=99)
     said = line("reap")
     assert (said.code, "its timer" in said.out) == (8, False), said.out
-    assert [row["ended"] for row in line("ls -o json").json["machines"]] == [None]
+    assert [row["terminated_at"] for row in line("ls -o json").json["machines"]] == [None]
 
 
 @pytest.mark.usefixtures("due")

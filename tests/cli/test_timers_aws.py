@@ -100,8 +100,8 @@ def test_a_spot_machine_is_ended_and_its_disk_stays(line):
     assert line.aws.instances(live=True) == []
     assert line("ls --refresh").code == 0
     (shown,) = line("ls -o json").json["machines"]
-    assert shown["ended"]
-    assert [one["kind"] for one in shown["kept"]] == ["disk"]
+    assert shown["terminated_at"]
+    assert [one["kind"] for one in shown["retained"]] == ["disk"]
     assert line("down --yes").code == 0
 
 

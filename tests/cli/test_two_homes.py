@@ -69,7 +69,7 @@ def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_i
         assert (refused.code, refused.json["error"]["field"]) == (2, "--lost")
         assert why in refused.json["error"]["message"]
     elsewhere = QuickProgram(bob.home, {**bob.environ, "USER": "ada"}, bob.many)
-    assert [one["name"] for one in elsewhere(*words).json["ended"]] == ["amber-fox"]
+    assert [one["name"] for one in elsewhere(*words).json["terminated"]] == ["amber-fox"]
     assert "ada says so: the computer burned" in bob("show", "amber-fox", "--history").out
     assert [one["state"] for one in ada("ls", "--refresh", "-o", "json").json["machines"]] == ["running"]
     assert ada("down", "amber-fox", "--yes").code == 0

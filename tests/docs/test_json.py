@@ -241,7 +241,7 @@ def test_what_is_printed_about_google_is_as_the_page_says(own_home, capsys, gcp)
         assert one.code == 0, one.out
         assert not faults_under(heading, one.json)
     assert said["init-cloud"].json["findings"]
-    assert said["up-dry-run"].json["plan"]["of_accounts"]
+    assert said["up-dry-run"].json["plan"]["by_account"]
 
 
 LEFT = (

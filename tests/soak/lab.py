@@ -346,7 +346,7 @@ class Lab:
         if "error" in document:
             self.judge_words(words, document["error"]["message"])
             return
-        named = document["ended"] if words.startswith("down") and "ended" in document else [document]
+        named = document["terminated"] if words.startswith("down") and "terminated" in document else [document]
         truth = {one["tags"]["cloudgpu-id"]: one for one in self.machines() if one["state"] in LIVING}
         for one in (one for one in named if "id" in one):
             state = truth.get(one["id"], {"state": "terminated"})["state"]

@@ -67,8 +67,8 @@ def command(
         confirm(f"End {listed}? {end_words(session, wanted.rows)}{whose}", yes=yes)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
-    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["ended"]]
-    gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["kept"]]
+    gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
+    gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
     gone += [f"Left alone: {row['name']}, for {row['owner'] or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
@@ -96,7 +96,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(
         output,
-        {"ended": [value], "running": [], "kept": [], "kept_files": []}
+        {"terminated": [value], "running": [], "retained": [], "kept_files": []}
         | {"failed": [], "others": [], "asked": [], "not_asked": []},
         words,
     )
@@ -114,5 +114,5 @@ def _gone(value: MachineDocument, now: datetime) -> str:
     from cloudgpu.cli.render import when
     from cloudgpu.core.values.times import from_iso
 
-    had_ended = value["ended"] and now - from_iso(value["ended"]) > PROVED_WITHIN
-    return f"{value['name']} is gone{' since ' + when(value['ended'], now) if had_ended else ''}."
+    had_ended = value["terminated_at"] and now - from_iso(value["terminated_at"]) > PROVED_WITHIN
+    return f"{value['name']} is gone{' since ' + when(value['terminated_at'], now) if had_ended else ''}."

@@ -158,7 +158,9 @@ def _unjudged(machines: list[MachineDocument]) -> list[str]:
     """Return which machines nobody can tell from outside to be idle, and why."""
     from cloudgpu.cli.render import paragraph
 
-    said = ((one["name"], one["unjudged"]) for one in machines if one["unjudged"] is not None)
+    said = (
+        (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
+    )
     return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
 
 

@@ -25,14 +25,14 @@ def plan(value: Plan, now: datetime) -> str:
             ("what", _what(value)),
             *(("gpus now", one) for one in value["gpus_now"]),
             ("where", _where(value)),
-            *([("chosen", _chosen(value["of_accounts"]))] if value["of_accounts"] else []),
+            *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value) and value["market"] == "on_demand" else _market(value)),
             ("price", price(value["price"])),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
             *((one["rule"], _rule(one, now)) for one in value["rules"]),
             ("cost", _cost(value)),
-            *(("beside", _extra(extra)) for extra in value["extras"] if extra["running"]),
+            *(("beside", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
             ("stop", _stop(value)),
             *(("budget", _budget(one)) for one in value["budgets"]),
             *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
@@ -64,7 +64,7 @@ def _where(value: Plan) -> str:
     first = place(value)
     if not value["further_offers"]:
         return first
-    further, dearest = value["further_offers"], dollars(value["dearest_usd_per_hour"], 4)
+    further, dearest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
     return f"{first}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
 
 
@@ -83,7 +83,7 @@ def _counted(offers: int) -> str:
 def _market(value: Plan) -> str:
     market = str(value["market"]).replace("_", "-")
     persistent = " by a persistent request" if _asks_to_persist(value) and market == "spot" else ""
-    fallback = "; on-demand where spot has no capacity" if value["or_on_demand"] and market == "spot" else ""
+    fallback = "; on-demand where spot has no capacity" if value["on_demand_fallback"] and market == "spot" else ""
     return market + persistent + fallback
 
 
@@ -106,7 +106,7 @@ def _rule(one: RuleText, now: datetime) -> str:
 
 def _cost(value: Plan) -> str:
     """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
-    beside = " with what is beside it" if any(extra["running"] for extra in value["extras"]) else ""
+    beside = " with what is beside it" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
     missing = f"; not in it, as no price is known: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
     to_the_end = _reaches(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
     if not value["lease_ends"]:
@@ -168,8 +168,8 @@ def _at_most(extra: Extra) -> str:
 
 def _stop(value: Plan) -> str:
     """Return what `stop` does, and what keeping costs a month, where something is kept that has a price."""
-    kept = [extra for extra in value["extras"] if extra["kept"]]
-    return f"{value['stop_means']}: {_monthly(kept)}" if kept else str(value["stop_means"])
+    kept = [extra for extra in value["attached_costs"] if extra["while_stopped"]]
+    return f"{value['stop_effect']}: {_monthly(kept)}" if kept else str(value["stop_effect"])
 
 
 def _monthly(extras: Sequence[Extra]) -> str:

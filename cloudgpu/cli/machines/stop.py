@@ -53,7 +53,7 @@ def _said(value: MachineDocument) -> str:
             )
         unbilled = "" if is_owned(value) else " and not billed"
         return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
-    costs = f"at most {dollars(value['kept_usd_per_month'])} a month"
+    costs = f"at most {dollars(value['retained_usd_per_month'])} a month"
     ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
     return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(ways)}"
 

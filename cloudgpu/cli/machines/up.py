@@ -144,7 +144,7 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
         tell(f"{name} was already launched by the same request; --new launches a second one")
         for one in result["differs"]:
             tell(_differs(one))
-    if machine["kept"] and machine["ended"]:
+    if machine["retained"] and machine["terminated_at"]:
         return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"

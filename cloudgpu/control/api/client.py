@@ -271,7 +271,7 @@ class Cloudgpu(Policies):
         document, gravest = ended(self._session, to_end(self._session, names, all_=all))
         if gravest is None:
             return document
-        gone = ", ".join(machine["name"] for machine in document["ended"])
+        gone = ", ".join(machine["name"] for machine in document["terminated"])
         gravest.add_note(f"Proved gone: {gone or 'none'}. Not proved: {len(document['failed'])}.")
         raise gravest
 

@@ -163,9 +163,9 @@ def ended(
     faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *wanted.gaps]
     now = session.clock()
     document: DownDocument = {
-        "ended": [machine_value(one.row, now) for one in gone],
+        "terminated": [machine_value(one.row, now) for one in gone],
         "running": list(running),
-        "kept": _on_purpose(gone),
+        "retained": _on_purpose(gone),
         "kept_files": [_retained(one.row, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],

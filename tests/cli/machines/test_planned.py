@@ -147,13 +147,13 @@ def test_the_document_has_it_all():
         replace(request, setup=setup), [offer], left_out=(), guards=(), now=NOW, extras=(VOLUME,), remarks=("R.",)
     )
     value = plan_value(found)
-    assert value["extras"] == [
+    assert value["attached_costs"] == [
         {
             "what": VOLUME.what,
             "usd_per_month": None,
             "at_most": False,
-            "running": True,
-            "kept": True,
+            "while_running": True,
+            "while_stopped": True,
             "source": "no price in the catalogue",
             "basis": None,
         }

@@ -93,8 +93,8 @@ def test_spot_that_is_not_there_becomes_on_demand_only_where_that_was_allowed(li
 
 def test_a_persistent_request_can_be_stopped_and_the_plan_says_so(line):
     plan = line(f"up --gpu v100 --spot --persistent --dry-run {FROM} -o json").json["plan"]
-    assert plan["stop_means"].startswith("keeps its disk and its spot request")
-    assert [extra["what"] for extra in plan["extras"] if extra["kept"]] == ["system disk of 64 GB"]
+    assert plan["stop_effect"].startswith("keeps its disk and its spot request")
+    assert [extra["what"] for extra in plan["attached_costs"] if extra["while_stopped"]] == ["system disk of 64 GB"]
 
 
 LOOKS = ["DescribeInstanceTypeOfferings", "GetParameters", "DescribeSubnets", "GetServiceQuota", "DescribeImages"]
@@ -131,7 +131,7 @@ def test_the_plan_says_what_all_of_it_costs_as_the_budget_beside_it_counts(line)
     plan = line(f"up --gpu v100 --region us-east-1 --lease 8h --dry-run {FROM} --volume data:50 -o json").json["plan"]
     whole, machine = (Decimal(plan[f"{what}_to_renew_until_usd"]) for what in ("cost", "machine"))
     assert machine == Decimal(plan["price"]["usd_per_hour"]) * (plan["renew_s"] // 3600)
-    monthly = sum(Decimal(extra["usd_per_month"]) for extra in plan["extras"] if extra["running"])
+    monthly = sum(Decimal(extra["usd_per_month"]) for extra in plan["attached_costs"] if extra["while_running"])
     assert whole - machine == pytest.approx(monthly * plan["renew_s"] / 3600 / 730, rel=Decimal("0.03"))
     assert plan["unpriced"] == []
     seconds = Decimal(plan["price"]["usd_per_hour"]) / 3600 * 5  # budgets count from now, and the last second whole

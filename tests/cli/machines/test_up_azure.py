@@ -231,7 +231,7 @@ def test_the_plan_fits_a_terminal_and_names_what_is_absent(line):
 def test_the_plan_prices_the_disk_and_the_address_beside_the_machine(line):
     plan = line(f"up --gpu t4 --disk 100 --dry-run {FROM} -o json").json["plan"]
     assert plan["unpriced"] == []
-    by_name = {extra["what"].split(" of ")[0]: Decimal(extra["usd_per_month"]) for extra in plan["extras"]}
+    by_name = {extra["what"].split(" of ")[0]: Decimal(extra["usd_per_month"]) for extra in plan["attached_costs"]}
     assert by_name["system disk"] == Decimal("19.71"), "the class that 100 GB fall into, not 100 GB"
     assert by_name["public IPv4 address"] == Decimal("3.65")
 

@@ -118,7 +118,7 @@ def test_a_stop_keeps_the_disk_and_says_what_it_costs_and_a_start_brings_it_back
 
 def test_a_stop_of_local_ssd_says_that_its_data_are_lost_and_leaves_none_of_it_billed(line, gcp):
     made = line(f"up --yes --no-wait {FROM} --instance-type a3-highgpu-8g --spot -o json")
-    assert "GB of scratch disks (local SSD)" in made.json["plan"]["stop_means"]
+    assert "GB of scratch disks (local SSD)" in made.json["plan"]["stop_effect"]
     stopped = line("stop --yes")
     assert stopped.code == 0, stopped.err
     (call,) = gcp.called("compute.instances.stop")

@@ -98,9 +98,9 @@ def test_the_offers_of_all_accounts_stand_in_the_order_of_their_prices(labs):
 
 def test_the_plan_says_which_account_why_and_what_the_others_ask(labs):
     plan = planned(labs.session, labs.prepare())["plan"]
-    each = [(one["account"], one["offers"], one["usd_per_hour"]) for one in plan["of_accounts"]]
+    each = [(one["account"], one["offers"], one["usd_per_hour"]) for one in plan["by_account"]]
     assert each == [("cheap", 4, "2"), ("fair", 4, "3"), ("dear", 4, "9")]
-    assert (plan["account"], plan["further_offers"], plan["dearest_usd_per_hour"]) == ("cheap", 11, "9")
+    assert (plan["account"], plan["further_offers"], plan["highest_usd_per_hour"]) == ("cheap", 11, "9")
 
 
 def test_an_account_that_is_named_is_the_only_one(labs):

@@ -509,7 +509,7 @@ def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs
     assert (row["parked"], row["kept"], row["ended"] is not None) == (True, [], True)
     disk = {"what": "disk of 100 GB", "at_most": False, "running": True, "kept": True, "nanos_per_month": 8 * 10**9}
     value = machine_value({**row, "beside": [disk]}, lab.clock())
-    assert value["kept_usd_per_month"] == "8"
+    assert value["retained_usd_per_month"] == "8"
     assert "$8.00/mo" in machines([value], lab.clock())
     unknown = machine_value(row, lab.clock())
-    assert unknown["kept_usd_per_month"] is None, "this cloud's launch told no disk: missing is never zero"
+    assert unknown["retained_usd_per_month"] is None, "this cloud's launch told no disk: missing is never zero"

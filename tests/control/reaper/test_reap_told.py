@@ -140,7 +140,7 @@ def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, 
     """Its owner was told of it; the list says it, too, until its agent is heard again."""
     fleet.up(name="fox")
     agents.runs("exit 127")
-    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["unjudged"] is None
+    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None
     for _ in range(5):
         fleet.idle(minutes=30)
     document = listed(fleet.session, refresh=False, ended=False)
@@ -148,4 +148,4 @@ def test_ls_says_of_which_machines_nobody_can_tell_whether_they_are_idle(fleet, 
     assert "fox: idle cannot be judged from outside: whether it is used is not known for" in said
     agents.runs("cat ~/.cloudgpu/answer")
     fleet.idle(minutes=10)
-    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["unjudged"] is None
+    assert listed(fleet.session, refresh=False, ended=False)["machines"][0]["activity_unknown_reason"] is None

@@ -21,6 +21,8 @@ from cloudgpu.views.documents.parts import (
     Usd,
 )
 
+PendingAction = Annotated[str, Literal["stop", "start", "park", "terminate"]]
+
 
 class Guards(TypedDict):
     """When each layer would end a machine."""
@@ -46,9 +48,9 @@ class AttachedCost(TypedDict):
     """A disk, an address, a volume, an image."""
     at_most: bool
     """It may cost less."""
-    running: bool
+    while_running: bool
     """It is paid while the machine runs."""
-    kept: bool
+    while_stopped: bool
     """It is paid while the machine is stopped or parked."""
     usd_per_month: Usd | None
     """What it costs; null when no price is known."""
@@ -165,31 +167,31 @@ class MachineDocument(TypedDict):
     """When it was last looked at, whether it had changed or not."""
     address: Address | None
     """Where its SSH server answers."""
-    ended: Time | None
+    terminated_at: Time | None
     """When it was proved gone."""
-    unsettled: bool
+    launch_uncertain: bool
     """Its launch was interrupted, and nobody knows yet whether it exists."""
-    asked: str | None
-    """What was asked of it and is not proved yet: `stop`, `start`, `park`, `terminate`."""
+    pending_action: PendingAction | None
+    """What was asked of it and is not confirmed yet: `stop`, `start`, `park`, `terminate`."""
     taken_at: Time | None
     """When a rehearsed spot interruption takes it; null where there is none."""
     shared: list[SharedKey]
     """The keys that `share` let in: `key` (fingerprint), `label`, `from` (network or null) and `at`."""
     parked: bool
     """It was ended so that `start` can bring it back."""
-    kept: list[RetainedPart]
+    retained: list[RetainedPart]
     """Disks and images of it that stay without it."""
-    kept_usd_per_month: Usd | None
+    retained_usd_per_month: Usd | None
     """What these cost a month, at most for images; just after a park, what its disk costs; null when a price is not
     known.
     """
-    beside: list[AttachedCost] | None
+    attached_costs: list[AttachedCost] | None
     """What is paid beside the machine; null where its launch did not say."""
     stopped_usd_per_month: Usd | None
     """What of that is paid while it is stopped; null when that is not known."""
     guards: Guards
     """When each layer would end it, as things stand."""
-    unjudged: str | None
+    activity_unknown_reason: str | None
     """Why passes cannot tell whether it is used, once that is told; null where they can, or nobody asked."""
 
 
@@ -331,14 +333,14 @@ class OthersMachine(TypedDict):
 class DownDocument(TypedDict):
     """What was ended, and what was not."""
 
-    ended: list[MachineDocument]
+    terminated: list[MachineDocument]
     """Those that are proved gone, with their disks and images."""
     running: list[BusyMachine]
     """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `fault`. `processes` is
     what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start;
     JupyterLab with all below it is one. It is null where that is not known, and `fault` says why.
     """
-    kept: list[NamedResource]
+    retained: list[NamedResource]
     """Volumes and images of theirs that are kept on purpose."""
     kept_files: list[RetainedFiles]
     """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they are,

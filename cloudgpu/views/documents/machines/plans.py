@@ -133,9 +133,9 @@ class Extra(TypedDict):
     """What it costs a month of 730 hours; null: no price is known."""
     at_most: bool
     """It may cost less: stored by what was written, or the dearest price known of its kind."""
-    running: bool
+    while_running: bool
     """It costs while the machine runs."""
-    kept: bool
+    while_stopped: bool
     """It goes on costing while the machine is stopped or parked."""
     source: str
     """Who says so, and when."""
@@ -196,8 +196,8 @@ class Plan(TypedDict):
     """The end of the lease."""
     renew_until: Time
     """How far use may renew it."""
-    dearest_usd_per_hour: Usd
-    """The dearest of all offers that may be tried."""
+    highest_usd_per_hour: Usd
+    """The most expensive of all offers that may be tried."""
     cost_to_lease_end_usd: Usd
     """The cost to the end of the lease, at most: the machine at the price of now, and all that the launch makes cost
     beside it.
@@ -216,7 +216,7 @@ class Plan(TypedDict):
     """Why the cost may be less."""
     unpriced: list[str]
     """What is beside it and has no known price: in none of these."""
-    stop_means: str
+    stop_effect: str
     """What `stop` keeps, loses and goes on costing."""
     ends: PlannedEnds
     """How it ends."""
@@ -228,13 +228,13 @@ class Plan(TypedDict):
     """Its lease ends it where nobody uses it; else it runs to its renew-until."""
     further_offers: int
     """How many other offers are tried where there is no capacity."""
-    of_accounts: list[AccountOffers]
+    by_account: list[AccountOffers]
     """With `--provider any`: what each account has in the offers, in the order of trying; else empty."""
-    or_on_demand: bool
+    on_demand_fallback: bool
     """On-demand offers are among them, though spot was asked for."""
     setup: Setup
     """What it is set up with beside its type."""
-    extras: list[Extra]
+    attached_costs: list[Extra]
     """What is paid beside the machine."""
     budgets: list[BudgetFit]
     """How it fits the budgets that cover it; empty where nothing is launched."""
