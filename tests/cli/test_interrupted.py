@@ -105,8 +105,8 @@ KEYS = {
     [
         ("aws", 1, "ls --refresh -o json"),
         ("aws", 2, "reap"),
-        ("gcp", 2, "ls --refresh"),
-        ("azure", 1, "orphans"),
+        pytest.param("gcp", 2, "ls --refresh", marks=pytest.mark.soak),
+        pytest.param("azure", 1, "orphans", marks=pytest.mark.soak),
     ],
 )
 def test_a_command_whose_cloud_hangs_ends_on_ctrl_c(tmp_path, silent, cloud, times, verb):
@@ -123,13 +123,14 @@ def test_a_command_whose_cloud_hangs_ends_on_ctrl_c(tmp_path, silent, cloud, tim
     ("model", "life", "headline", "launch", "end"),
     [
         ("aws", crash_aws.AwsLife, crash_aws.HEADLINE, "RunInstances", "TerminateInstances"),
-        ("gcp", crash_gcp.GcpLife, crash_gcp.HEADLINE, "compute.instances.insert", "compute.instances.delete"),
-        (
-            "azure_arm",
-            crash_azure.AzureLife,
-            crash_azure.HEADLINE,
-            "VirtualMachines.CreateOrUpdate",
-            "ResourceGroups.Delete",
+        pytest.param(
+            *("gcp", crash_gcp.GcpLife, crash_gcp.HEADLINE, "compute.instances.insert", "compute.instances.delete"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            *("azure_arm", crash_azure.AzureLife, crash_azure.HEADLINE),
+            *("VirtualMachines.CreateOrUpdate", "ResourceGroups.Delete"),
+            marks=pytest.mark.soak,
         ),
     ],
 )

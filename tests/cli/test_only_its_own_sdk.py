@@ -32,7 +32,9 @@ def loaded(*words):
     return {SDKS[name] for name in modules if name in SDKS}
 
 
-@pytest.fixture(params=[("gcp", GCP), ("azure", AZURE)], ids=lambda param: param[0])
+@pytest.fixture(
+    params=[("gcp", GCP), pytest.param(("azure", AZURE), marks=pytest.mark.soak)], ids=lambda param: param[0]
+)
 def cloud(request, own_home):
     """An account of one cloud among accounts of all, as `config.toml` names them."""
     kind, config = request.param

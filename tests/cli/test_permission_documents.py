@@ -181,6 +181,7 @@ def left_behind(user):
         assert ec2.describe_key_pairs()["KeyPairs"] == ec2.describe_addresses()["Addresses"] == []
 
 
+@pytest.mark.soak
 def test_reading_needs_its_document_and_no_more(user):
     with user.under("aws-read") as judge:
         user.do(*UP, "--gpu", "t4", "--dry-run")

@@ -186,6 +186,7 @@ def test_nobody_who_launches_may_give_rights_at_will():
         assert not allowed(name) & GIVES
 
 
+@pytest.mark.soak
 def test_reading_needs_its_document_and_no_more(user):
     user.prepared()
     user.do(f"{UP} --name fox --gpu t4 --spot")

@@ -119,6 +119,7 @@ def test_launching_and_all_that_follows_needs_its_document_and_no_more(user):
     assert granted("gcp-launch") - user.used() - granted("gcp-read") == set()  # what reads is tried below
 
 
+@pytest.mark.soak
 def test_reading_needs_its_document_and_no_more(user):
     user.do(*UP, "--name", "fox", "--gpu", "t4", "--volume", "data:20")
     user.do(*UP, "--name", "elk", "--gpu", "t4", "--spot")

@@ -175,32 +175,33 @@ def by_hand(group, cidr="", port=22, **more):
     return {"GroupId": group, "IpPermissions": [{**ports, **source}]}
 
 
-@pytest.mark.parametrize(
-    ("rule", "says", "command"),
-    [
-        ({"cidr": "0.0.0.0/0"}, "lets everybody (0.0.0.0/0) reach tcp port 22", "IpRanges=[{CidrIp=0.0.0.0/0}]'"),
-        ({"cidr": "0.0.0.0/1", "port": 8888}, "reach tcp port 8888", "FromPort=8888,ToPort=8888"),
-        ({"cidr": "0.0.0.0/0", "port": None}, "reach every port", "'IpProtocol=-1,IpRanges="),
-        ({"Ipv6Ranges": [{"CidrIpv6": "::/0"}]}, "everybody (::/0)", "Ipv6Ranges=[{CidrIpv6=::/0}]'"),
-        ({"PrefixListIds": [{"PrefixListId": "pl-1a2b3c4d"}]}, "prefix list pl-1a2b3c4d", "PrefixListId=pl-1a2b3c4d"),
-    ],
-)
-def test_a_rule_that_somebody_opened_in_our_own_group_is_told_with_what_closes_it(line, rule, says, command):
+OPENED = [
+    ({"cidr": "0.0.0.0/0"}, "lets everybody (0.0.0.0/0) reach tcp port 22", "IpRanges=[{CidrIp=0.0.0.0/0}]'"),
+    ({"cidr": "0.0.0.0/1", "port": 8888}, "reach tcp port 8888", "FromPort=8888,ToPort=8888"),
+    ({"cidr": "0.0.0.0/0", "port": None}, "reach every port", "'IpProtocol=-1,IpRanges="),
+    ({"Ipv6Ranges": [{"CidrIpv6": "::/0"}]}, "everybody (::/0)", "Ipv6Ranges=[{CidrIpv6=::/0}]'"),
+    ({"PrefixListIds": [{"PrefixListId": "pl-1a2b3c4d"}]}, "prefix list pl-1a2b3c4d", "PrefixListId=pl-1a2b3c4d"),
+]
+
+
+def test_a_rule_that_somebody_opened_in_our_own_group_is_told_with_what_closes_it(line):
     up = f"up --gpu t4 --region us-east-1 --yes --no-wait --new {FROM}"
     assert line(up).code == 0
     plan = f"{up} --dry-run -o json"
     assert not [one for one in line(plan).json["plan"]["remarks"] if "RISK" in one]
     (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
-    opened = by_hand(group, **rule)
-    client(region="us-east-1").authorize_security_group_ingress(**opened)
-    (risk,) = [one for one in line(plan).json["plan"]["remarks"] if one.startswith("RISK: ")]
-    assert says in risk
-    assert f"aws ec2 revoke-security-group-ingress --region us-east-1 --group-id {group} --ip-permissions" in risk
-    assert command in risk
-    assert "RISK" in line(f"{up} --dry-run").out
-    (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
-    assert (check["verdict"], says in check["said"], command in check["next"]) == ("warn", True, True)
-    client(region="us-east-1").revoke_security_group_ingress(**opened)
+    for rule, says, command in OPENED:
+        opened = by_hand(group, **rule)
+        client(region="us-east-1").authorize_security_group_ingress(**opened)
+        (risk,) = [one for one in line(plan).json["plan"]["remarks"] if one.startswith("RISK: ")]
+        assert says in risk
+        assert f"aws ec2 revoke-security-group-ingress --region us-east-1 --group-id {group} --ip-permissions" in risk
+        assert command in risk
+        found = line("doctor -o json").json["checks"]
+        (check,) = [one for one in found if one["name"].startswith("rules made by hand")]
+        assert (check["verdict"], says in check["said"], command in check["next"]) == ("warn", True, True)
+        assert "RISK" in line(f"{up} --dry-run").out
+        client(region="us-east-1").revoke_security_group_ingress(**opened)
     assert "RISK" not in line(f"{up} --dry-run").out
 
 

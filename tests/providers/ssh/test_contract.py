@@ -1,4 +1,4 @@
-"""The ssh provider keeps every promise of the contract, over real SSH with real processes on four hosts."""
+"""The ssh provider keeps every promise of the contract, over real SSH with real processes on three hosts."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ pytest.importorskip("asyncssh", reason="the SSH server of the tests needs asyncs
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OwnHost]]:
-    """Four hosts for all tests: to start their SSH servers anew for each would take longer than the tests."""
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[OwnHost]]:
+    """Three hosts for all tests: to start their SSH servers anew for each would take longer than the tests."""
     root = tmp_path_factory.mktemp("hosts")
-    hosts = [OwnHost(root, name).start() for name in ("ant", "bee", "cat", "dog")]
+    hosts = [OwnHost(root, name).start() for name in ("ant", "bee", "cat")]
     yield hosts
     for host in hosts:
         host.off()
 
 
 @pytest.fixture
-def hosts(four: list[OwnHost]) -> Iterator[list[OwnHost]]:
-    """The four, as if new; at the end nothing may run on them."""
-    for host in four:
+def hosts(three: list[OwnHost]) -> Iterator[list[OwnHost]]:
+    """The three, as if new; at the end nothing may run on them."""
+    for host in three:
         host.renew()
-    yield four
-    left = [process for host in four for process in host.ended()]
+    yield three
+    left = [process for host in three for process in host.ended()]
     assert not left, f"still running: {left}"
 
 
@@ -62,7 +62,7 @@ class TestSsh(
     WritesAtHomeContract,
     LeavesFilesContract,
 ):
-    at_once = 4  # as many as there are hosts: a host has one machine
+    at_once = 3  # as many as there are hosts: a host has one machine
 
     @pytest.fixture
     def factory(self) -> Factory:
@@ -78,7 +78,7 @@ class TestSsh(
         host_key, client_key, places, offers = new_host_key(), new_host_key()[0], {}, {}
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
-            if market not in offers:  # a look at four hosts
+            if market not in offers:  # a look at three hosts
                 found = provider.available(Want(market=market)).items
                 offers[market] = [item for item in found if item.market is market]
             place = places.setdefault(key, len(places))
