@@ -9,6 +9,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.events.lab_lines import ledger_opened
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log import lines
@@ -39,7 +40,7 @@ class Growing:
         migrations.migrate(self.connection)
         self._end: lines.End = (0, "", "")
         self._wanted = drafts()
-        self.append([Draft("ledger_opened", "ledger", {"ledger": "0123456789abcdef"}, START, "ledger_opened")])
+        self.append([ledger_opened("0123456789abcdef", START)])
         self.connection.execute("COMMIT")
 
     def grow(self, size: int) -> None:

@@ -10,6 +10,11 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PRICE = {"nanos_per_hour": 526_000_000, "source": "a list", "as_of": "2026-11-20T00:00:00.000000Z", "basis": "listed"}
 DISK = {"what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
 DISK |= {"running": True, "source": "a list", "as_of": None, "basis": "listed", "why_at_most": ""}
+# a first line of another format, what is said of it, and how the way out begins
+OTHER_FORMATS = [
+    ('{"ledger":"0123456789abcdef"}', "no format number: it is of before 0.1.0", "End its machines"),
+    ('{"ledger":"0123456789abcdef","format":2}', "has format 2, and this cloudgpu reads format 1", "Update cloudgpu"),
+]
 
 
 class Clock:

@@ -11,7 +11,8 @@ import pytest
 
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.sqlite import migrations
-from tests.ledger.lines import intended, note
+from cloudgpu.ledger.sqlite.backup import back_up, restore
+from tests.ledger.lines import OTHER_FORMATS, intended, note
 from tests.ledger.suite import LedgerSuite, Store
 
 
@@ -87,6 +88,56 @@ def test_a_ledger_of_a_newer_schema_is_left_alone(store: Store, tmp_path: Path) 
         with pytest.raises(LedgerUnavailable, match="newer cloudgpu") as caught:
             attempt()
         assert "Upgrade" in (caught.value.next or "")
+
+
+def begin_with(file: Path, body: str) -> None:
+    """Let a ledger's first line be another."""
+    with closing(sqlite3.connect(file)) as raw, raw:
+        raw.execute("DROP TRIGGER line_is_never_changed")
+        raw.execute("UPDATE line SET body = ? WHERE seq = 1", (body,))
+
+
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
+    store: Store, tmp_path: Path, body: str, sentence: str, way: str
+) -> None:
+    file = tmp_path / "one" / "ledger.db"
+    store().append([note(1)])
+    store().close()
+    back_up(store(), tmp_path / "copy.db")
+    begin_with(file, body)
+    before = file.read_bytes()
+    for attempt in (
+        lambda: store().append([note(2)]),
+        lambda: store().machines(),
+        lambda: store().verify(),
+        lambda: store().settle("It is whole."),
+        lambda: store().rebuild(),
+        lambda: back_up(store(), tmp_path / "another.db"),
+        lambda: restore(store(), tmp_path / "copy.db", even_if_older=True),
+    ):
+        with pytest.raises(LedgerUnavailable, match=sentence) as caught:
+            attempt()
+        assert (caught.value.exit_code, caught.value.value) == (8, str(file))
+        assert str(file) in caught.value.message
+        assert (caught.value.next or "").startswith(way)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+def test_a_backup_of_another_format_is_not_restored(
+    store: Store, tmp_path: Path, body: str, sentence: str, way: str
+) -> None:
+    ledger, copy = store(), tmp_path / "copy.db"
+    ledger.append([note(1)])
+    back_up(ledger, copy)
+    begin_with(copy, body)
+    before = list(ledger.events())
+    with pytest.raises(InvalidRequest, match=sentence) as caught:
+        restore(ledger, copy, even_if_older=True)
+    assert (caught.value.exit_code, caught.value.value) == (2, str(copy))
+    assert (caught.value.next or "").startswith(way)
+    assert list(ledger.events()) == before
 
 
 def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(

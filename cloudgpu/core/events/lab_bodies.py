@@ -207,9 +207,10 @@ class TeamSet(TypedDict):
 
 
 class LedgerOpened(TypedDict):
-    """A ledger's first line: its id."""
+    """A ledger's first line: its id, and the number of the format of its lines."""
 
     ledger: str
+    format: int
 
 
 class LedgerDoubted(TypedDict):

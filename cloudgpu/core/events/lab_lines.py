@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from cloudgpu.core.events import lab_bodies as bodies
-from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.machine import BudgetSubject, Machine
 from cloudgpu.core.values.money import Money
@@ -232,7 +232,7 @@ def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
 
 def ledger_opened(ledger: str, now: datetime) -> Draft:
     """Return the first line of a ledger."""
-    body: bodies.LedgerOpened = {"ledger": ledger}
+    body: bodies.LedgerOpened = {"ledger": ledger, "format": FORMAT}
     return Draft("ledger_opened", "ledger", body, now, "ledger_opened")
 
 

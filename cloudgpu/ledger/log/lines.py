@@ -42,6 +42,21 @@ def id_of(connection: Connection) -> str:
     return str(json.loads(body)["ledger"])
 
 
+def format_of(connection: Connection) -> int | None:
+    """Return the number of the format that the first line tells; 0: it tells none; None: there is no such line.
+
+    A first line that is damaged tells nothing either way: `verify` finds it.
+    """
+    (kind, body) = connection.execute("SELECT kind, body FROM line WHERE seq = 1").fetchone() or ("", "")
+    if kind != "ledger_opened":
+        return None
+    try:
+        told = json.loads(body).get("format", 0)
+    except (AttributeError, ValueError):
+        return None
+    return told if type(told) is int else 0
+
+
 def last_of(connection: Connection, subject: str) -> Event | None:
     """Return the latest line of a subject, or None."""
     found = events_of(connection.execute(_LAST, (subject,)).fetchall())

@@ -8,8 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cloudgpu.core.events.log import FORMAT
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
+from cloudgpu.ledger.log import lines
+
+if TYPE_CHECKING:
+    from cloudgpu.ledger.log.sql import Connection
 
 SETTLE = (
     "Restore a backup of the ledger (cloudgpu ledger restore FILE --yes), or run: cloudgpu cost --verify --yes "
@@ -141,6 +147,24 @@ def newer(place: object, found: int, known: int) -> LedgerUnavailable:
         value=str(place),
         next="Upgrade cloudgpu on this machine.",
     )
+
+
+def check_format(connection: Connection, place: object) -> None:
+    """Raise LedgerUnavailable where a ledger's lines are of another format than this cloudgpu reads."""
+    said = other_format(connection, f"The ledger {place}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
+    if said is not None:
+        raise LedgerUnavailable(said[0], field="ledger", value=str(place), next=said[1])
+
+
+def other_format(connection: Connection, what: str, instead: str) -> tuple[str, str] | None:
+    """Return why lines of another format cannot be read, and the way out; None where they are of the present one."""
+    found = lines.format_of(connection)
+    if found is None or found == FORMAT:
+        return None
+    if found > FORMAT:
+        return f"{what} has format {found}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
+    why = f"{what} has no format number: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
+    return why, f"End its machines with the cloudgpu that wrote it; then {instead}"
 
 
 def nested(place: str) -> CloudgpuError:

@@ -275,6 +275,8 @@ class PostgresStore:
                 raise sentences.foreign(self._address, self._schema)
         if version > len(schema.MIGRATIONS):
             raise faults.newer(self.place, version, len(schema.MIGRATIONS))
+        if version:
+            faults.check_format(self._open(), self.place)
         return version
 
     def _migrate(self) -> None:

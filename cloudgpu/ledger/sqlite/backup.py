@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.base import Copy
 from cloudgpu.ledger.log.files import make_empty_file
-from cloudgpu.ledger.log.storage_errors import told
+from cloudgpu.ledger.log.storage_errors import other_format, told
 from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
 
@@ -140,6 +140,9 @@ def _held(source: sqlite3.Connection, path: Path) -> Copy:
             path,
             "Upgrade cloudgpu on this machine.",
         )
+    other = other_format(source, f"The backup {path}", "restore a backup that this cloudgpu made.")
+    if other is not None:
+        raise _refused(other[0], path, other[1])
     count, last, faults = walk(lines.stored_lines(source))
     if faults or not count:
         raise _no_copy(path, faults[0] if faults else "it has no lines")

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks as waits
 from cloudgpu.ledger.log import storage_errors as faults
 from cloudgpu.ledger.sqlite import migrations
@@ -273,11 +273,21 @@ class SqliteFile:
         return self._connection
 
     def _known_version(self) -> int:
+        """Return the file's schema. One that cannot be read here is closed: whoever asks next is refused, too."""
+        try:
+            return self._checked_version()
+        except (InvalidRequest, LedgerUnavailable):
+            self.close()
+            raise
+
+    def _checked_version(self) -> int:
         version = migrations.version_of(self._open())
         if migrations.is_foreign(self._open()):
             raise _not_a_ledger(self.path)
         if version > len(migrations.MIGRATIONS):
             raise faults.newer(self.path, version, len(migrations.MIGRATIONS))
+        if version:
+            faults.check_format(self._open(), self.path)
         return version
 
     def _open_for_reading(self) -> sqlite3.Connection:

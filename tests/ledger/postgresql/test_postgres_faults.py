@@ -15,7 +15,7 @@ from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql import silence
 from cloudgpu.ledger.postgresql.address import address_of
 from cloudgpu.ledger.postgresql.store import PostgresLedger
-from tests.ledger.lines import Clock, intended, note
+from tests.ledger.lines import OTHER_FORMATS, Clock, intended, note
 from tests.ledger.wire import Wire
 from tests.postgres import PASSWORD, Server
 
@@ -192,6 +192,31 @@ def test_a_ledger_of_a_newer_schema_is_left_alone(opened: Open, postgres: Server
     for attempt in (lambda: opened(url).append([note(2)]), lambda: opened(url).machines()):
         with pytest.raises(LedgerUnavailable, match="newer cloudgpu"):
             attempt()
+
+
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
+    opened: Open, postgres: Server, body: str, sentence: str, way: str
+) -> None:
+    url = postgres.schema()
+    opened(url).append([note(1)])
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("ALTER TABLE line DISABLE TRIGGER line_is_never_changed")
+        raw.execute("UPDATE line SET body = %s WHERE seq = 1", (body,))
+        raw.execute("ALTER TABLE line ENABLE ALWAYS TRIGGER line_is_never_changed")
+    for attempt in (
+        lambda: opened(url).append([note(2)]),
+        lambda: opened(url).machines(),
+        lambda: opened(url).verify(),
+        lambda: opened(url).settle("It is whole."),
+    ):
+        with pytest.raises(LedgerUnavailable, match=sentence) as caught:
+            attempt()
+        assert (caught.value.exit_code, type(caught.value)) == (8, LedgerUnavailable)
+        assert (caught.value.next or "").startswith(way)
+        check_secret(caught.value)
+    with psycopg.connect(url) as raw:
+        assert raw.execute("SELECT max(seq) FROM line").fetchone() == (2,)
 
 
 def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
