@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.budgets.store import counted_prices
-from cloudgpu.core.budgets.admission import asking
+from cloudgpu.core.budgets.admission import Billed, asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
@@ -65,13 +65,13 @@ def _admission(place: Path, budget: Budget) -> float:
         wanted = {**ledger.there()[0], "id": "cg-wanted", "name": "wanted", "uses": [], "attempt": "open"}
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
-        def ended(since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
-            return ledger.uses("" if since is None else iso(since))
+        def ended(since: datetime | None) -> Billed:
+            return ledger.billed("" if since is None else iso(since))
 
-        def unpriced(_since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        def unpriced(_since: datetime | None) -> Billed:
             return ledger.uses(unpriced=True)
 
-        return _cpu(lambda: asking([budget], wanted, ledger.bills(), ended, prices, NOW, unpriced).admission())
+        return _cpu(lambda: asking([budget], wanted, ledger.exposures(), ended, prices, NOW, unpriced).admission())
 
 
 def _now() -> datetime:

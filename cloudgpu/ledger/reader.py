@@ -17,6 +17,8 @@ from cloudgpu.ledger.log import machines as projection
 from cloudgpu.ledger.log import storage_errors as faults
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Event, Said
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.team.rights import Role
@@ -125,6 +127,14 @@ class Reader:
             return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
 
         yield from self._read(look)
+
+    def exposures(self) -> list[Exposure | Machine]:
+        """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
+        return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
+
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+        """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
+        return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 
     def read(self, look: Callable[[View], T]) -> T:
         """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.refusal import Way, refusal
 from cloudgpu.control.budgets.store import budgets, counted_prices
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
-from cloudgpu.core.budgets.admission import Asking, asking
+from cloudgpu.core.budgets.admission import Asking, Billed, asking
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.events.lab_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
@@ -92,19 +92,12 @@ def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]
         raise refusal(refused.ask, way) from None
 
 
-def carried(
-    session: Session,
-    view: View,
-    wanted: BudgetSubject,
-    override: str | None,
-    rows: Sequence[BudgetSubject] | None = None,
-) -> list[Draft]:
+def carried(session: Session, view: View, wanted: BudgetSubject, override: str | None) -> list[Draft]:
     """Return the lines that go with the admission of what is wanted: none, or that budgets were overridden.
 
-    `rows` are `view.bills()`, where they were read already. Raises NotCarried where a budget refuses it, and no reason
-    is given or it does not allow to be overridden.
+    Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
-    ask = ask_budgets(session, view, wanted, rows)
+    ask = ask_budgets(session, view, wanted)
     refusals = ask.admission().refusals if ask.accounts else ()
     if not refusals:
         return []
@@ -120,20 +113,17 @@ def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
 
-def ask_budgets(
-    session: Session, view: View, wanted: BudgetSubject, rows: Sequence[BudgetSubject] | None = None
-) -> Asking:
+def ask_budgets(session: Session, view: View, wanted: BudgetSubject) -> Asking:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already."""
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()
     if not covering:
         return Asking(wanted, (), frozenset(), counted_prices(session), now)
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
-        return view.uses("" if since is None else iso(since))
+    def ended(since: datetime | None) -> Billed:
+        return view.billed("" if since is None else iso(since))
 
-    def unpriced(_since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
+    def unpriced(_since: datetime | None) -> Billed:
         return view.uses(unpriced=True)
 
-    known = view.bills() if rows is None else rows
-    return asking(covering, wanted, known, ended, counted_prices(session), now, unpriced)
+    return asking(covering, wanted, view.exposures(), ended, counted_prices(session), now, unpriced)

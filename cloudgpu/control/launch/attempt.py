@@ -71,7 +71,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
             guards=guarding(prepared.candidates.of(offer).provider, resolved).to_json(),
         )
         before = next((row for row in rows if row["id"] == attempt.machine), None)
-        return [line, *carried(session, view, row_of(line, before), prepared.override, bills)]
+        return [line, *carried(session, view, row_of(line, before), prepared.override)]
 
     try:
         decided(session, decision, way_of(session, prepared))

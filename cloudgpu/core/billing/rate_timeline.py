@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT, micros_of, rated, stamp
+from cloudgpu.core.billing.charges import EXACT, billed_until, micros_of, rated, stamp
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
 from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.times import iso
 
 Strand = tuple[int, int, int]
 PARTS = EXACT // HOUR
@@ -33,10 +34,23 @@ def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
     """Return what a use (as JSON) costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
     if not is_plain(use) or use.get("maybe_since"):
         return rated(use_from_json(use), now)
+    return strands(*_plain(use, now))
+
+
+def ended_strands(use: Mapping[str, Any]) -> tuple[str, list[Strand] | None]:
+    """Return until when an ended use (as JSON) may be billed, a ledger time, and its strands; None without a price."""
+    if not is_plain(use) or use.get("maybe_since"):
+        return billed_until(use), rated(use_from_json(use), 0) if use["segments"] else None
+    found = _plain(use, 0)
+    return iso(moment_of(found[1])), strands(*found)
+
+
+def _plain(use: Mapping[str, Any], now: int) -> tuple[int, int, int, str, Rule]:
+    """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
     rule = rule_of(use["provider"], use["market"], use["resource"], use.get("licence", ""))
     begin, nanos = stamp(use["begin"]), use["quantity"] * use["segments"][0]["nanos"]
     run = (now if use["end"] is None else stamp(use["end"])) - begin
-    return strands(begin, begin + rule.longest(max(0, run), taken=False), nanos, use["per"], rule)
+    return begin, begin + rule.longest(max(0, run), taken=False), nanos, use["per"], rule
 
 
 def is_plain(use: Mapping[str, Any]) -> bool:

@@ -12,12 +12,15 @@ from cloudgpu.core.billing.charges import EXACT, micros_of, money
 from cloudgpu.core.billing.rate_timeline import Strand, amount, billed_strands, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promised
+from cloudgpu.core.budgets.exposure import Exposure
+from cloudgpu.core.budgets.flows import laid_out, weight
 from cloudgpu.core.model.machine import BudgetSubject, Machine, volumes_there
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
 
 Use = Mapping[str, Any]
-Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
+Billed = Iterable[tuple[str, Use | list[Strand]]]
+Ended = Callable[[datetime | None], Billed]
 _EVER = 2**62  # microseconds; later than any time that can be written
 
 
@@ -25,15 +28,67 @@ _EVER = 2**62  # microseconds; later than any time that can be written
 class Account:
     """What a budget has to carry already: what was billed in it, and what will be. `unpriced` names machines.
 
-    `settled` is what ended uses have cost at most of which the rows have the sums, in exact parts: of a total one.
+    `since` is when its period begins, in microseconds since 1970: what was billed before may be left out. `settled` is
+    what ended uses have cost at most of which the rows have the sums, in exact parts: of a total one. What exposures
+    say is in `flows`, (unit, begin, end) -> nano-dollars, and in `coming`, where the begin is None for now, and the
+    end for as far as anybody looks.
     """
 
     budget: Budget
+    since: int = 0
     settled: int = 0
     spent: list[Strand] = field(default_factory=list)
+    flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
     promises: list[Promise] = field(default_factory=list)
+    coming: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
     unpriced: list[str] = field(default_factory=list)
     assumed: dict[str, None] = field(default_factory=dict)
+
+    def spent_within(self, begin: int, end: int) -> int:
+        """Return what was billed within [begin, end), but for what is settled, in exact parts."""
+        found = sum([
+            nanos * weight(unit, max(begin, first), min(end, last))
+            for (unit, first, last), nanos in self.flows.items()
+        ])  # fmt: skip
+        return found + amount(self.spent, begin, end)
+
+    def comes_within(self, begin: int, end: int, now: int, ahead: int) -> int:
+        """Return what runs already will cost within [begin, end), where that without an end goes on up to `ahead`."""
+        found = sum([
+            nanos * weight(unit, max(begin, first), min(end, last))
+            for unit, first, last, nanos in self._coming(now, ahead)
+        ])  # fmt: skip
+        return found + sum(amount(one.strands(now, ahead), begin, end) for one in self.promises)
+
+    def spent_strands(self) -> Iterator[Strand]:
+        """Yield what was billed."""
+        yield from self.spent
+        for (unit, begin, end), nanos in self.flows.items():
+            yield from laid_out(unit, begin, end, nanos)
+
+    def coming_strands(self, now: int, ahead: int) -> Iterator[Strand]:
+        """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
+        for one in self.promises:
+            yield from one.strands(now, ahead)
+        for unit, begin, end, nanos in self._coming(now, ahead):
+            yield from laid_out(unit, begin, end, nanos)
+
+    def burn(self, now: int) -> int:
+        """Return what an hour from now on costs if everything goes on, in exact parts."""
+        end = now + HOUR
+        found = (strand for one in self.promises for strand in one._replace(until=None).strands(now, end))
+        return amount(found, now, end) + sum(
+            nanos * weight(unit, now, end) for (unit, _, _), nanos in self.coming.items()
+        )
+
+    def ends(self) -> Iterator[int]:
+        """Yield when what runs already will have ended, for all that does."""
+        yield from (one.until for one in self.promises if one.until is not None)
+        yield from (until for _, _, until in self.coming if until is not None)
+
+    def _coming(self, now: int, ahead: int) -> Iterator[tuple[int, int, int, int]]:
+        for (unit, since, until), nanos in self.coming.items():
+            yield unit, now if since is None or since > now else since, ahead if until is None else until, nanos
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +166,7 @@ class Asking:
 def asking(
     budgets: Iterable[Budget],
     wanted: BudgetSubject,
-    rows: Sequence[BudgetSubject],
+    rows: Sequence[BudgetSubject | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -125,14 +180,14 @@ def asking(
     called where no budget covers what is wanted.
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
-    volumes = volumes_there(rows)
+    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
     found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"], unpriced=unpriced)
     return Asking(wanted, found, volumes, prices, now)
 
 
 def accounts(
     budgets: Sequence[Budget],
-    rows: Sequence[BudgetSubject],
+    rows: Sequence[BudgetSubject | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -142,37 +197,87 @@ def accounts(
     unpriced: Ended | None = None,
 ) -> tuple[Account, ...]:
     """Return what each budget carries; the future of the row with the id `without` is left out."""
-    found = tuple(Account(budget) for budget in budgets)
+    found = tuple(Account(budget, _begin(budget, now)) for budget in budgets)
     if not found:
         return ()
-    micros = micros_of(now)
-    covering: dict[str, list[Account]] = {}
-    for row in rows:
-        covered = [one for one in found if one.budget.scope.covers(row)]
-        if not covered:
-            continue
-        covering[row["id"]] = covered
-        _take(covered, row, micros, prices, volumes, ahead=row["id"] != without)
-    names = {row["id"]: row["name"] for row in rows}
+    micros, covers = micros_of(now), _Covers(found)
+    covering: dict[str, Sequence[Account]] = {}
+    names: dict[str, str] = {}
     summed = [one for one in found if unpriced is not None and one.budget.span.kind == "total"]
-    for row in rows if summed else ():
-        _settle([one for one in covering.get(row["id"], ()) if one in summed], row)
+    for row in rows:
+        subject = row.id if isinstance(row, Exposure) else row["id"]
+        names[subject] = row.name if isinstance(row, Exposure) else row["name"]
+        covering[subject] = covered = covers(row)
+        if isinstance(row, Exposure):
+            _expose(covered, row, micros, prices, ahead=subject != without)
+        elif covered:
+            _take(covered, row, micros, prices, volumes, ahead=subject != without)
+        if summed:
+            _settle([one for one in covered if one in summed], row)
     folded = [one for one in found if one not in summed]
     for wished, uses in (
         (folded, ended(earliest([one.budget for one in folded], now)) if folded else ()),
         (summed, unpriced(None) if summed and unpriced else ()),
     ):
+        theirs = covering if len(wished) == len(found) else _among(covering, wished)
         for subject, use in uses:
-            covered = [one for one in covering.get(subject, ()) if one in wished]
-            _bill(covered, use, micros, prices, names.get(subject, subject))
+            _bill(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
     return found
 
 
-def _settle(covered: Sequence[Account], row: BudgetSubject) -> None:
+class _Covers:
+    """Which of some accounts cover a row, remembered for others of the same owner and place."""
+
+    def __init__(self, found: Sequence[Account]) -> None:
+        self._found = found
+        self._by_name = any(one.budget.scope.instance is not None for one in found)
+        self._known: dict[tuple[str, str, str, str], Sequence[Account]] = {}
+
+    def __call__(self, row: BudgetSubject | Exposure) -> Sequence[Account]:
+        """Return those that cover a row, or what an exposure is of."""
+        if not isinstance(row, Exposure):
+            return [one for one in self._found if one.budget.scope.covers(row)]
+        key = row.provider, row.account, row.project, row.owner
+        known = None if self._by_name else self._known.get(key)
+        if known is None:
+            own = ("", "") if row.thing else (row.name, row.id)
+            known = self._known[key] = [one for one in self._found if one.budget.scope.means(*key, *own)]
+        return known
+
+
+def _among(covering: Mapping[str, Sequence[Account]], wished: Sequence[Account]) -> dict[str, Sequence[Account]]:
+    return {subject: [one for one in covered if one in wished] for subject, covered in covering.items()}
+
+
+def _begin(budget: Budget, now: datetime) -> int:
+    period_ = current(budget, now)
+    return 0 if period_ is None else max(0, micros_of(period_.begin))
+
+
+def _settle(covered: Sequence[Account], row: BudgetSubject | Exposure) -> None:
     """Take what the ended uses of a row with a price have cost at most: those without one are in no sum of it."""
-    totals = cast("Machine", row)["totals"]
+    if not covered:
+        return
+    settled = (
+        row.settled if isinstance(row, Exposure) else sum(one[2] for one in cast("Machine", row)["totals"].values())
+    )
     for account in covered:
-        account.settled += sum(one[2] for one in totals.values())
+        account.settled += settled
+
+
+def _expose(covered: Sequence[Account], row: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
+    """Take an exposure into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
+    items = row.items if row.today is None or not prices.today else row.today
+    until = row.until(now, passes=prices.passes) if ahead and items else None
+    for account in covered:
+        flows, coming, since = account.flows, account.coming, account.since
+        for nanos, begin, end, unit in row.flows(now):
+            if end > since:
+                flow = unit, max(begin, since), end
+                flows[flow] = flows.get(flow, 0) + nanos
+        for nanos, unit, behind, own in items if ahead else ():
+            to_come = unit, row.sent if own else None, None if behind is None or until is None else until + behind
+            coming[to_come] = coming.get(to_come, 0) + nanos
 
 
 def earliest(budgets: Iterable[Budget], now: datetime) -> datetime | None:
@@ -213,8 +318,12 @@ def _take(
         account.assumed |= _assumed(row, future.items)
 
 
-def _bill(covered: Sequence[Account], use: Use, now: int, prices: Prices, name: str) -> None:
+def _bill(covered: Sequence[Account], use: Use | list[Strand], now: int, prices: Prices, name: str) -> None:
     """Take what a use has cost into the accounts; without a price, at what stands in for it."""
+    if isinstance(use, list):
+        for account in covered:
+            account.spent += use
+        return
     if not use["segments"]:
         use, why = _with_price(use, prices)
         for account in covered:
@@ -258,13 +367,14 @@ def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterat
         for one in periods(budget.span.kind, now, moment_of(last), budget.zone):
             yield _share(account, wanted, one, micros)
         return
-    horizon = max([last, *(one.until for one in account.promises if one.until is not None)])
+    horizon = max([last, *account.ends()])
     if not budget.span.days:
         yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    future = [strand for one in (*account.promises, *wanted) for strand in one.strands(micros, horizon)]
-    end, _ = worst_window(chain(account.spent, future), length, micros, horizon)
+    more = (strand for one in wanted for strand in one.strands(micros, horizon))
+    found = chain(account.spent_strands(), account.coming_strands(micros, horizon), more)
+    end, _ = worst_window(found, length, micros, horizon)
     costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
     yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
 
@@ -285,8 +395,8 @@ def _share(
     """
     begin, end = micros_of(within.begin), micros_of(within.end)
     ahead = horizon or end
-    spent = account.settled + amount(account.spent, begin, _EVER if endless else end)
-    running = sum(amount(one.strands(now, ahead), begin, end) for one in account.promises)
+    spent = account.settled + account.spent_within(begin, _EVER if endless else end)
+    running = account.comes_within(begin, end, now, ahead)
     more = sum(amount(one.strands(now, ahead), begin, end) for one in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin

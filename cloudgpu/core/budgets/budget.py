@@ -58,13 +58,18 @@ class Scope:
 
     def covers(self, row: BudgetSubject) -> bool:
         """Say whether a machine or a kept thing is meant. What was read from tags is compared as a tag can say it."""
-        if self.instance is not None and (row.get("thing") or self.instance not in (row["name"], row.get("id"))):
+        own = ("", "") if row.get("thing") else (row["name"], row.get("id") or "")
+        return self.means(row["provider"], row["account"], row["project"], row["owner"], *own)
+
+    def means(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
+        """Say whether something of these is meant; without name and id it is no machine."""
+        if self.instance is not None and self.instance not in (name, id):
             return False
         return (
-            _is(self.provider, row["provider"])
-            and _is(self.account, row["account"])
-            and _is(self.project, row["project"])
-            and _is(self.owner, row["owner"])
+            _is(self.provider, provider)
+            and _is(self.account, account)
+            and _is(self.project, project)
+            and _is(self.owner, owner)
         )
 
     def spans(self, provider: str, account: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import EXACT, micros_of, money
-from cloudgpu.core.billing.rate_timeline import amount, window_full
+from cloudgpu.core.billing.rate_timeline import window_full
 from cloudgpu.core.budgets.admission import Account, current, shares
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
@@ -63,8 +63,8 @@ def standing(counted: Account, today: Account, now: datetime) -> Standing:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, micros_of(now)
     period = current(budget, now)
-    spent = counted.settled + amount(counted.spent, micros_of(period.begin) if period else 0, _end(budget, period))
-    burn = _burn(today, micros)
+    spent = counted.settled + counted.spent_within(micros_of(period.begin) if period else 0, _end(budget, period))
+    burn = today.burn(micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
     return Standing(
         budget=budget,
@@ -73,7 +73,7 @@ def standing(counted: Account, today: Account, now: datetime) -> Standing:
         promised=max((share.running for share in shares(counted, (), now)), default=Money(0)),
         forecast=money(spent + _to_come(today, period, micros)),
         burn=money(burn),
-        counted_burn=money(_burn(counted, micros)),
+        counted_burn=money(counted.burn(micros)),
         empty_in=_window_full_in(counted, burn, micros) if budget.span.days else _empty_in(room, burn, ends, now),
         unpriced=tuple(counted.unpriced),
         assumed=tuple(counted.assumed),
@@ -84,23 +84,16 @@ def _end(budget: Budget, period: Period | None) -> int:
     return micros_of(period.end) if period and not budget.span.days else _EVER
 
 
-def _burn(account: Account, now: int) -> int:
-    """Return what an hour from now on costs if everything goes on, in exact parts."""
-    strands = (strand for one in account.promises for strand in one._replace(until=None).strands(now, now + HOUR))
-    return amount(strands, now, now + HOUR)
-
-
 def _to_come(account: Account, period: Period | None, now: int) -> int:
     """Return what is still to come in a period: machines to their renew-until, what is kept to the end of it."""
-    ends = [one.until for one in account.promises if one.until is not None]
-    end = micros_of(period.end) if period and micros_of(period.end) > now else max([now, *ends])
-    return sum(amount(one.strands(now, end), now, end) for one in account.promises)
+    end = micros_of(period.end) if period and micros_of(period.end) > now else max([now, *account.ends()])
+    return account.comes_within(now, end, now, end)
 
 
 def _window_full_in(account: Account, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
     window, limit = account.budget.span.window // timedelta(microseconds=1), account.budget.limit.nanos * EXACT
-    lasts = window_full(account.spent, burn // HOUR, window, now, limit)
+    lasts = window_full(account.spent_strands(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 

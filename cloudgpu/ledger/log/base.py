@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
@@ -77,6 +79,14 @@ class View(Protocol):
         `unpriced`: only what has no price. What is billed still stands in the rows. A use is
         `core.billing.usage.use_to_json`'s.
         """
+        ...
+
+    def exposures(self) -> list[Exposure | Machine]:
+        """Return what budgets count of everything in `bills`, or its row where they judge that; oldest first."""
+        ...
+
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+        """Return `uses`, as strands of what each has cost at most; those without a price as they are."""
         ...
 
     def said(self, kinds: Collection[str]) -> list[Said]:

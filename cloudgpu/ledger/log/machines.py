@@ -10,6 +10,8 @@ from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.ledger.log.lines import End, end_of
 
 if TYPE_CHECKING:
+    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.sql import Connection
 
 _FEW = 50  # machines of which the rows are read one by one
@@ -17,6 +19,8 @@ _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
+_EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
+_BILLED = "SELECT subject, coalesce(strands, use) FROM used WHERE ended >= ?"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
 
 # By how a row is written (`verify.canonical`): no other part of it has a list `kept`, or `parked`. What is found too
@@ -28,7 +32,6 @@ WHERE thing = 0 AND (
     OR id = (SELECT id FROM machine WHERE thing = 0 ORDER BY since, id LIMIT 1)
 )
 ORDER BY since, id"""
-_UNPRICED = '%"segments":[]%'
 _SIGNS = ('%"ended":null%', '%"kept":[]%', '%"parked":false%')
 
 
@@ -121,8 +124,22 @@ def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
 
 def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
-    query = "SELECT subject, use FROM used WHERE ended >= ? AND use LIKE ? ORDER BY subject, ended, use"
-    for subject, text in connection.execute(query, (since, _UNPRICED if unpriced else "%")):
-        use = json.loads(text)
-        if not unpriced or not use["segments"]:
-            yield subject, use
+    which = " AND strands IS NULL" if unpriced else ""
+    query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
+    for subject, text in connection.execute(query, (since,)):
+        yield subject, json.loads(text)
+
+
+def exposures(connection: Connection) -> list[Exposure | Machine]:
+    """Return what budgets count of all that costs or has cost, or its row where they judge that; oldest first."""
+    from cloudgpu.core.budgets.exposure import Exposure
+
+    found = json.loads(f"[{','.join([text for (text,) in connection.execute(_EXPOSURES)])}]")
+    return [Exposure(*one) if isinstance(one, list) else one for one in found]
+
+
+def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+    """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
+    found = connection.execute(_BILLED, (since,)).fetchall()
+    parsed = json.loads(f"[{','.join([text for _, text in found])}]")
+    return [(subject, one) for (subject, _), one in zip(found, parsed, strict=True)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cloudgpu.core.billing.charges import billed_until
+from cloudgpu.core.billing.rate_timeline import ended_strands
+from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.core.values.times import iso
@@ -20,6 +21,9 @@ from cloudgpu.ledger.log.verify import canonical, line_hash
 if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft, Said
     from cloudgpu.ledger.log.sql import Connection
+
+_StateTexts = tuple[str | None, str, str]
+_UseTexts = tuple[str, str | None, str]
 
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -58,9 +62,10 @@ _OF_NO_MACHINE = frozenset(
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
 _STORE = """
-INSERT INTO machine (id, since, thing, row, state) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET since = excluded.since, row = excluded.row, state = excluded.state"""
-_STORE_USE = "INSERT INTO used (subject, ended, use) VALUES (?, ?, ?)"
+INSERT INTO machine (id, since, thing, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    since = excluded.since, exposure = excluded.exposure, row = excluded.row, state = excluded.state"""
+_STORE_USE = "INSERT INTO used (subject, ended, strands, use) VALUES (?, ?, ?, ?)"
 
 
 def refresh(connection: Connection, written: Iterable[Event], states: dict[str, State]) -> None:
@@ -79,7 +84,7 @@ def refresh(connection: Connection, written: Iterable[Event], states: dict[str, 
             connection.execute("DELETE FROM used WHERE subject = ?", (subject,))
         if found is not None:
             _store(connection, subject, found.state)
-            _store_uses(connection, subject, map(_use_text, found.closed))
+            _store_uses(connection, subject, map(_use_texts, found.closed))
             states[subject] = found.state
 
 
@@ -96,19 +101,20 @@ def rebuild(connection: Connection) -> None:
 
 def differences(connection: Connection) -> list[str]:
     """Return a sentence per machine whose row or uses are not what its lines fold to."""
-    stored: dict[str, tuple[str, str]] = {
-        subject: (row, state) for subject, row, state in connection.execute("SELECT id, row, state FROM machine")
+    stored: dict[str, _StateTexts] = {
+        subject: (exposure, row, state)
+        for subject, exposure, row, state in connection.execute("SELECT id, exposure, row, state FROM machine")
     }
-    used: dict[str, list[tuple[str, str]]] = {}
-    for subject, text, until in connection.execute("SELECT subject, use, ended FROM used"):
-        used.setdefault(subject, []).append((text, until))
+    used: dict[str, list[_UseTexts]] = {}
+    for subject, *texts in connection.execute("SELECT subject, ended, strands, use FROM used"):
+        used.setdefault(subject, []).append(cast("_UseTexts", tuple(texts)))
     found = Pass(connection)
     wanted = {subject: _state_texts(state) for subject, state in found.states()}
     return [
         f"The current state of {subject} is not what its lines say."
         for subject in sorted(stored.keys() | wanted.keys() | used.keys())
         if stored.get(subject) != wanted.get(subject)
-        or sorted(used.get(subject, ())) != sorted(found.used.get(subject, ()))
+        or sorted(used.get(subject, ()), key=_use_of) != sorted(found.used.get(subject, ()), key=_use_of)
     ]
 
 
@@ -116,7 +122,7 @@ class Pass:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
     Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
-    `used` has, by subject, the text of each use that has ended, and until when it is billed.
+    `used` has, by subject, each use that has ended, as it is stored.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -124,7 +130,7 @@ class Pass:
         self._states: dict[str, State] = {}
         self._unbegun: set[str] = set()  # subjects whose lines so far say nothing
         self._late: set[str] = set()
-        self.used: dict[str, list[tuple[str, str]]] = {}
+        self.used: dict[str, list[_UseTexts]] = {}
         self._read()
 
     def states(self) -> Iterator[tuple[str, State]]:
@@ -164,17 +170,27 @@ class Pass:
             self._keep(line.subject, found.closed)
 
     def _keep(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
-        self.used.setdefault(subject, []).extend(map(_use_text, closed))
+        self.used.setdefault(subject, []).extend(map(_use_texts, closed))
 
 
-def _state_texts(state: State) -> tuple[str, str]:
-    """Return what a state is stored as: its row, and what only the next line needs."""
-    return canonical(state["row"]), canonical(packed(state))
+def _state_texts(state: State) -> _StateTexts:
+    """Return what a state is stored as: what budgets count of its row, the row, and what only the next line needs."""
+    row = state["row"]
+    exposure = exposure_of(row)
+    return None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
 
 
-def _use_text(use: dict[str, Any]) -> tuple[str, str]:
-    """Return a use as it is stored, and until when it may be billed: a minimum or a started hour goes on behind it."""
-    return canonical(use), billed_until(use)
+def _use_texts(use: dict[str, Any]) -> _UseTexts:
+    """Return until when a use may be billed (a minimum or a started hour goes on behind it), its strands, and it.
+
+    What has no price has no strands: what stands in for that is found when budgets look.
+    """
+    until, strands = ended_strands(use)
+    return until, None if strands is None else canonical(strands), canonical(use)
+
+
+def _use_of(texts: _UseTexts) -> tuple[str, str]:
+    return texts[2], texts[0]
 
 
 def _followed(state: State | None, news: list[Event]) -> Folded | None:
@@ -200,7 +216,7 @@ def _store(connection: Connection, subject: str, state: State) -> None:
     connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), *_state_texts(state)))
 
 
-def _store_uses(connection: Connection, subject: str, used: Iterable[tuple[str, str]]) -> None:
-    rows = [(subject, until, text) for text, until in used]
+def _store_uses(connection: Connection, subject: str, used: Iterable[_UseTexts]) -> None:
+    rows = [(subject, *texts) for texts in used]
     if rows:
         connection.executemany(_STORE_USE, rows)

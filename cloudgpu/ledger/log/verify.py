@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cloudgpu.core.events.log import Event
@@ -17,7 +17,7 @@ FIRST = ""  # the `prev_hash` of line 1
 _write = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-def canonical(body: Mapping[str, Any]) -> str:
+def canonical(body: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return the one JSON text of a body: sorted keys, no spaces, ASCII. Raises TypeError or ValueError."""
     return _write(body)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.log.marks import Mark
@@ -113,6 +115,14 @@ class AsideLedger:
         for subject, found in own.items():
             closed = (use for use in found.closed if not (unpriced and use["segments"]))
             yield from ((subject, use) for use in closed if billed_until(use) > since)
+
+    def exposures(self) -> list[Exposure | Machine]:
+        """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
+        return list(self.bills())
+
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+        """Return what has ended and was billed after `since`."""
+        return list(self.uses(since))
 
     def said(self, kinds: Collection[str]) -> list[Said]:
         """Return what every line of these kinds says."""

@@ -62,6 +62,12 @@ CREATE TABLE ledger_team (
     payers text COLLATE "C" NOT NULL
 )""",
     ),
+    (
+        # What budgets count: null where they read the row, or the use, itself. All is folded anew.
+        'ALTER TABLE machine ADD COLUMN exposure text COLLATE "C"',
+        'ALTER TABLE used ADD COLUMN strands text COLLATE "C"',
+        "CREATE INDEX used_without_price ON used (subject) WHERE strands IS NULL",
+    ),
 ]
 TABLES = ("ledger_schema", "ledger_team", "line", "machine", "used")
 

@@ -69,6 +69,19 @@ CREATE TABLE machine (
     (),  # rows say when a machine was launched first: they are folded anew
     # A file of an earlier schema has the guard of its time, which may not know that a ledger moves.
     ("DROP TRIGGER IF EXISTS line_is_only_appended", _GUARDS["line_is_only_appended"]),
+    (
+        # What budgets count stands before what they need not read: a row may go on over several pages.
+        "DROP TABLE machine",
+        "DROP TABLE used",
+        """
+CREATE TABLE machine (
+    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, exposure TEXT, row TEXT NOT NULL, state TEXT NOT NULL
+)""",
+        "CREATE TABLE used (subject TEXT NOT NULL, ended TEXT NOT NULL, strands TEXT, use TEXT NOT NULL)",
+        "CREATE INDEX used_by_subject ON used (subject)",
+        "CREATE INDEX used_by_end ON used (ended)",
+        "CREATE INDEX used_without_price ON used (subject) WHERE strands IS NULL",
+    ),
 ]
 
 

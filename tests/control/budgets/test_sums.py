@@ -1,4 +1,4 @@
-"""The sums of ended uses that rows keep are what the uses fold to: admission says the same by either."""
+"""What the ledger stores for budgets is what its lines fold to: admission says the same by either, on any database."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.budgets.admission import asking
 from cloudgpu.core.budgets.budget import Budget, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.ledger.open import open_ledger
+from tests.core.budgets.test_exposure import FOR_EVER, labs
 from tests.examples import some
 from tests.ledger.lines import NOON, intended, priced, seen, vanished
 
@@ -50,33 +52,72 @@ def life(found, name):
 
 
 def answers(ledger, budgets, ahead, *, by_sums):
-    rows, now = ledger.bills(), NOON + timedelta(seconds=ahead)
+    now, whole = NOON + timedelta(seconds=ahead), ledger.bills()
 
     def ended(since):
-        return ledger.uses("" if since is None else iso(since))
+        text = "" if since is None else iso(since)
+        return ledger.billed(text) if by_sums else ledger.uses(text)
 
     def unpriced(_since):
         return ledger.uses(unpriced=True)
 
-    wanted = {**rows[0], "id": "cg-wanted", "uses": []}
+    wanted, rows = {**whole[0], "id": "cg-wanted", "uses": []}, ledger.exposures() if by_sums else whole
     found = asking(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
     return [(one.shares, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
 
 
+def check(ledger, lines, ahead):
+    for line in lines:
+        ledger.append([line])
+    for budgets in ([one] for one in BUDGETS):
+        assert answers(ledger, budgets, ahead, by_sums=True) == answers(ledger, budgets, ahead, by_sums=False)
+    together = answers(ledger, BUDGETS, ahead, by_sums=True)
+    assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
+    assert not ledger.verify().faults
+    ledger.rebuild()
+    assert answers(ledger, BUDGETS, ahead, by_sums=True) == together
+
+
 @settings(max_examples=some(30), deadline=None)
 @given(st.lists(st.lists(steps, max_size=6), min_size=1, max_size=3), st.randoms(), st.integers(0, 3000 * HOUR))
-def test_the_sums_of_rows_are_what_their_ended_uses_fold_to(lives, chance, ahead):
+def test_what_a_ledger_stores_for_budgets_is_what_its_lines_fold_to(lives, chance, ahead):
     lines = [line for number, one in enumerate(lives) for line in life(one, f"cg-{number}")]
     chance.shuffle(lines)  # a price or an end is often told late
     with (
         TemporaryDirectory() as place,
         closing(open_ledger(None, Path(place), actor="ada", clock=lambda: NOON)) as ledger,
     ):
-        for line in lines:
-            ledger.append([line])
-        for budgets in ([one] for one in BUDGETS):
-            assert answers(ledger, budgets, ahead, by_sums=True) == answers(ledger, budgets, ahead, by_sums=False)
-        together = answers(ledger, BUDGETS, ahead, by_sums=True)
-        assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
-        ledger.rebuild()
-        assert answers(ledger, BUDGETS, ahead, by_sums=True) == together
+        check(ledger, lines, ahead)
+
+
+@settings(max_examples=some(40), deadline=None)
+@given(labs(), st.randoms(), st.integers(0, FOR_EVER))
+def test_whatever_happens_to_machines_of_any_provider(lab, chance, ahead):
+    lines = [drafted(line) for lines in lab for line in lines]
+    chance.shuffle(lines)
+    with (
+        TemporaryDirectory() as place,
+        closing(open_ledger(None, Path(place), actor="ada", clock=lambda: NOON)) as ledger,
+    ):
+        check(ledger, lines, ahead)
+
+
+@settings(max_examples=some(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lab=labs(), chance=st.randoms(), ahead=st.integers(0, FOR_EVER))
+def test_a_database_stores_it_as_a_file_does(postgres, lab, chance, ahead):
+    lines = [drafted(line) for lines in lab for line in lines]
+    chance.shuffle(lines)
+    with (
+        TemporaryDirectory() as place,
+        closing(open_ledger(None, Path(place) / "file", actor="ada", clock=lambda: NOON)) as file,
+        closing(open_ledger(postgres.schema(), Path(place) / "db", actor="ada", clock=lambda: NOON)) as database,
+    ):
+        check(database, lines, ahead)
+        file.append(lines)
+        assert database.exposures() == file.exposures()
+        assert sorted(map(str, database.billed())) == sorted(map(str, file.billed()))
+
+
+def drafted(line):
+    at = from_iso(line.occurred_at)
+    return Draft(line.kind, line.subject, line.body, at, f"{line.subject}:{line.seq}:{line.dedupe}")

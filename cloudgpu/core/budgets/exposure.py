@@ -1,0 +1,196 @@
+"""What budgets count of a machine, short: the ledger stores it beside the machine, so that an admission reads no more.
+
+Made by the same functions that judge a whole machine, and only where nothing but the machine itself decides: a price
+that is not known, or a volume that stands for itself, leaves it None, and the machine is judged whole. The provider's
+billing rules are in it: where those change, the projections are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple, NoReturn
+
+from cloudgpu.core.billing.granularity import pieces, stamp
+from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
+from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.budgets.commitments import OVERDUE, Counted, Prices, Promise, promised
+from cloudgpu.core.budgets.flows import unit_of
+from cloudgpu.core.model.machine import BudgetSubject, Machine
+from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.policies.guards import guards_of
+
+_LONG_AGO = 0  # before every lease ends
+_EVER = 2**62  # microseconds; later than any time that can be written
+_Items = list[tuple[int, int, int | None, bool]]
+_Lengths = tuple[tuple[int, int, int], ...]
+_Part = tuple[int, int, int | None, int]
+_Use = tuple[int, int, int, int, int]
+_Other = tuple[int, _Lengths, list[_Part]]
+
+
+class Exposure(NamedTuple):
+    """What budgets count of a machine at their prices, whenever they look.
+
+    `settled` is what its ended uses have cost at most, in exact parts, those without a price left out. It costs each
+    of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
+    or None: as far as anybody looks, and whether since `sent` already). `today` are they at today's spot price, None
+    where that makes no difference. `late`: it may run when that is over; `only_passes`: nothing else ends it.
+
+    `uses` are billed still, each at one price: (nano-dollars, begin, unit, granule, least length). `others` are, too:
+    (begin, lengths, parts). One is billed to the latest of its lengths (since when it runs, the granule, the least) as
+    of now, and costs the parts (nano-dollars, from when, to when or None, unit) up to then.
+    """
+
+    id: str
+    name: str
+    provider: str
+    account: str
+    project: str
+    owner: str
+    thing: bool
+    settled: int
+    renew_until: int | None
+    late: bool
+    only_passes: bool
+    sent: int | None
+    items: _Items
+    today: _Items | None
+    uses: list[_Use]
+    others: list[_Other]
+
+    def until(self, now: int, *, passes: bool) -> int | None:
+        """Return when what its lease ends is over at the latest, as `commitments.promised` says; None: never."""
+        if self.renew_until is None or (self.only_passes and not passes):
+            return None
+        return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
+
+    def flows(self, now: int) -> list[tuple[int, int, int, int]]:
+        """Return what its uses cost at most up to now, as (nano-dollars, begin, end, unit)."""
+        found = []
+        for nanos, begin, unit, granule, least in self.uses:
+            run = -((begin - now) // granule) * granule
+            found.append((nanos, begin, begin + max(run, least), unit))
+        for begin, lengths, parts in self.others:
+            at = max(now, begin)
+            end = max([since + max(least, -((since - at) // granule) * granule) for since, granule, least in lengths])
+            found += [
+                (nanos, first, end if last is None else min(end, last), unit) for nanos, first, last, unit in parts
+            ]
+        return found
+
+
+class _NotStored(Exception):
+    """What budgets count of this machine depends on more than the machine."""
+
+
+class _Volumes:
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        raise _NotStored
+
+
+def _no_compute(_row: BudgetSubject) -> NoReturn:
+    raise _NotStored
+
+
+def _no_other(_provider: str, _region: str, _kind: str, _resource: str) -> Counted:
+    raise _NotStored
+
+
+_COUNTED = Prices(_no_compute, _no_other)
+_TODAY = Prices(_no_compute, _no_other, today=True)
+
+
+def exposure_of(row: Machine) -> Exposure | None:
+    """Return what budgets count of a machine; None where it has to be judged whole."""
+    if row["thing"] and row["ended"] is None:
+        return None
+    try:
+        uses, others = _uses(row)
+        items = _items(row, _COUNTED)
+        today = _items(row, _TODAY) if row["market"] == "spot" else items
+    except _NotStored:
+        return None
+    guards = guards_of(row)
+    return Exposure(
+        id=row["id"],
+        name=row["name"],
+        provider=row["provider"],
+        account=row["account"],
+        project=row["project"],
+        owner=row["owner"],
+        thing=row["thing"],
+        settled=sum(one[2] for one in row["totals"].values()),
+        renew_until=None if row["renew_until"] is None else stamp(row["renew_until"]),
+        late=bool(row["billed"] or row["state"] == "unknown"),
+        only_passes=guards is not None and guards.only_passes,
+        sent=stamp(row["intended_at"]) if row["attempt"] == "open" and row["intended_at"] else None,
+        items=items,
+        today=None if today == items else today,
+        uses=uses,
+        others=others,
+    )
+
+
+def _items(row: Machine, prices: Prices) -> _Items:
+    """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
+    end = None if row["renew_until"] is None else stamp(row["renew_until"])
+    sums: dict[tuple[int, int | None, bool], int] = {}
+    for one in promised(row, _LONG_AGO, prices, _Volumes()).items:
+        key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
+        sums[key] = sums.get(key, 0) + one.nanos
+    return [(nanos, *key) for key, nanos in sums.items()]
+
+
+def _behind(one: Promise, renew_until: int | None) -> int | None:
+    return None if one.until is None or renew_until is None else one.until - renew_until
+
+
+def _uses(row: Machine) -> tuple[list[_Use], list[_Other]]:
+    """Return the uses that are billed still, what begins and ends together in one; raise _NotStored without a price."""
+    plain: dict[tuple[int, int, int, int], int] = {}
+    others = []
+    for use in row["uses"]:
+        if use["end"] is not None or not use["segments"] or use["maybe_until"] or use["resource"] == "traffic":
+            raise _NotStored
+        begin, lengths, parts = _of_use(use)
+        nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
+        if last is None and len(lengths) == 1 and lengths[0][0] == begin == first:
+            key = begin, unit, *lengths[0][1:]
+            plain[key] = plain.get(key, 0) + nanos
+        else:
+            others.append((begin, lengths, parts))
+    return [(nanos, *key) for key, nanos in plain.items()], others
+
+
+def _of_use(use: UsageRecord) -> tuple[int, _Lengths, list[_Part]]:
+    """Return an open use as `Exposure.uses` has it: `billing.rated` of it, whenever one looks."""
+    whose = use["provider"], use["market"], use["resource"], use.get("licence", "")
+    (unit, at_most), begin = _terms(*whose, use["per"]), stamp(use["begin"])
+    if is_plain(use) and not use.get("maybe_since"):
+        nanos = use["quantity"] * use["segments"][0]["nanos"]
+        return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
+    rule, first = rule_of(*whose), begin
+    lengths = [(begin, *one) for one in at_most]
+    if use.get("continues"):
+        origin = stamp(use["continues"] or "")
+        first = origin + rule.length(begin - origin, taken=False)
+        lengths = [(origin, *one) for one in at_most]
+    elif use.get("maybe_since"):
+        first = min(begin, stamp(use["maybe_since"] or ""))
+        lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
+    found = [one for one in pieces(use_from_json(use), first, _EVER, 1) if one[0] < one[1]]
+    parts = [(use["quantity"] * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
+    return begin, tuple(lengths), parts
+
+
+@cache
+def _terms(provider: str, market: str, resource: str, licence: str, per: str) -> tuple[int, list[tuple[int, int]]]:
+    """Return the unit of a price, and by which granules and least lengths it is billed: `Rule.longest` is the longest.
+
+    That of what the provider does not take, which nothing is that is billed still.
+    """
+    rule = rule_of(provider, market, resource, licence)
+    least = max(rule.minimum_us, rule.maybe_minimum_us)
+    granules = {rule.granularity_us, max(rule.granularity_us, rule.maybe_granularity_us)}
+    return unit_of(per, rule), [(granule, least) for granule in sorted(granules)]
