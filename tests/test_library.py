@@ -308,7 +308,7 @@ def test_a_pass_is_what_the_command_line_prints(gpu, program, clock):
     ours = gpu.reap(dry_run=True)
     assert ours.keys() == printed.keys()
     assert [one["name"] for one in ours["decisions"]] == [one["name"] for one in printed["decisions"]] == ["fox"]
-    assert (gpu.reap()["exit_code"], gpu.ls()["last_pass"]) == (0, f"{clock.now:%Y-%m-%dT%H:%M:%S.%fZ}")
+    assert (gpu.reap()["exit_code"], gpu.ls()["last_run"]) == (0, f"{clock.now:%Y-%m-%dT%H:%M:%S.%fZ}")
     assert refused(lambda: gpu.reap(policy="nosuch")).field == "policy"
 
 

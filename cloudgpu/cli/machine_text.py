@@ -126,7 +126,7 @@ def _whose(value: MachineDocument) -> str | None:
         return None
     unknown = f"cloudgpu show {value['name']} --refresh says whether it is reachable from here"
     how = {True: "reachable from here", False: "not reachable from here", None: unknown}
-    return f"{value['identity']['words']}: {value['absent'] or how[value['reachable']]}"
+    return f"{value['identity']['text']}: {value['absent'] or how[value['reachable']]}"
 
 
 def _shared(value: MachineDocument) -> str | None:

@@ -57,12 +57,12 @@ def why_value(
         "machine": row["id"],
         "name": row["name"],
         "activity": found.activity,
-        "because": found.why,
+        "why": found.why,
         "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
-        "known": {
+        "source": {
             "how": how,
             "at": None if at is None else iso(at),
-            "fault": seen.judged_fault,
+            "error": seen.judged_fault,
             "signals_at": None if at is None else iso(at),
         },
         "signals": signal_values(judged or seen.judged),
@@ -97,7 +97,7 @@ def _signal(one: Signal) -> ActivitySignal:
         "names": list(names),
         "limit": one.limit,
         "ago_s": None if one.ago < 0 else round(one.ago),
-        "counts": one.counts,
+        "active": one.counts,
     }
 
 

@@ -62,17 +62,17 @@ def backtest_value(test: Test, machines: Sequence[Tested]) -> BacktestDocument:
         "hours": _hours(seconds),
         "blind_share": round(blind / seconds, 4) if seconds else None,
         "cost": _amount(cost),
-        "saved": _amount(saved),
+        "savings": _amount(saved),
         "would_have_cost": _amount(cost - saved),
         "ends": len(ends),
         "off_hours": _hours(off_seconds(machines)),
-        "starts_again": len(again),
-        "starts_usd": _usd(added(each.start for each in again)),
+        "restarts": len(again),
+        "restarts_usd": _usd(added(each.start for each in again)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(one) for one in machines],
         "stops": [_stop(one, each) for one, each in sorted(ends, key=lambda pair: pair[1].end.at)],
-        "remarks": [*test.cuts, LEFT_OUT, *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else [])],
+        "notes": [*test.cuts, LEFT_OUT, *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else [])],
     }
 
 
@@ -83,9 +83,9 @@ def _machine(one: Tested) -> ReplayedMachine:
         "hours": _hours(one.seconds),
         "blind_share": round(one.blind_s / one.seconds, 4) if one.seconds else None,
         "cost": _amount(one.cost),
-        "saved": _amount(one.saved),
+        "savings": _amount(one.saved),
         "ends": len(one.ended),
-        "really": [{"at": iso(at), "why": why} for at, why in one.past.ends],
+        "actual_ends": [{"at": iso(at), "why": why} for at, why in one.past.ends],
     }
 
 
@@ -101,8 +101,8 @@ def _stop(one: Tested, each: Ended) -> ReplayedStop:
         "until": iso(end.until),
         "off_s": round((end.until - end.at).total_seconds()),
         "blind_s": round(each.blind_s),
-        "saved": _amount(each.saved),
-        "start_usd": None if work is None else _usd(each.start),
+        "savings": _amount(each.saved),
+        "restart_usd": None if work is None else _usd(each.start),
         "work": None if work is None else _work(work),
     }
 

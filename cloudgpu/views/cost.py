@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import Projection as ProjectionValue
 
 COLUMNS = (
-    "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "saved_usd", "without_price", "marks",
+    "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd", "without_price", "marks",
     "amount", "currency", "per_usd", "rate_as_of", "since", "until", "as_of", "tz",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
@@ -89,7 +89,7 @@ def _sums(tally: Tally, sums: Sequence[Money], by: By, currency: Currency | None
         "high_usd": None if nothing_known else usd(_bound(tally.high, tally.amount, amount)),
         "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
         "on_demand_usd": usd(on_demand) if known else None,
-        "saved_usd": usd(saved) if known else None,
+        "savings_usd": usd(saved) if known else None,
         "without_on_demand": tally.uncompared,
         "without_price": tally.without_price,
         "marks": tally.marks,
@@ -121,7 +121,7 @@ def burn_value(found: Burn) -> BurnRate:
         "usd_per_hour": usd(money(found.total)),
         "machines_usd_per_hour": parts[Part.MACHINES],
         "stopped_usd_per_hour": parts[Part.STOPPED],
-        "kept_usd_per_hour": parts[Part.KEPT],
+        "retained_usd_per_hour": parts[Part.KEPT],
         "without_price": found.without_price,
     }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
-    from cloudgpu.core.model.records import AcceleratorRecord, PriceRecord, Retained
+    from cloudgpu.core.model.records import AcceleratorRecord, IdentityRecord, PriceRecord, Retained
     from cloudgpu.core.model.records import AttachedCost as AttachedRecord
     from cloudgpu.views.documents.machines.machines import (
         AttachedCost,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds
     from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
     from cloudgpu.views.documents.machines.plans import Setup as SetupPart
-    from cloudgpu.views.documents.parts import Gpu
+    from cloudgpu.views.documents.parts import Gpu, Identity
     from cloudgpu.views.documents.parts import Price as PriceValue
 
 FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine takes a while to be stopped
@@ -164,11 +164,17 @@ def machine_value(
         "attached_costs": None if row["beside"] is None else [_attached(entry) for entry in row["beside"]],
         "stopped_usd_per_month": _while_stopped(row),
         "guards": guards_value(row),
-        "identity": row["identity"],
+        "identity": _identity(row["identity"]),
         "reachable": reachable,
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(row),
     }
+
+
+def _identity(identity: IdentityRecord | None) -> Identity | None:
+    if identity is None:
+        return None
+    return {"kind": identity["kind"], "id": identity["id"], "text": identity["words"]}
 
 
 def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
@@ -302,7 +308,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "attached_costs": [extra_value(extra) for extra in plan.extras],
-        "remarks": list(plan.remarks),
+        "notes": list(plan.remarks),
         "budgets": list(budgets),
     }
 

@@ -33,7 +33,7 @@ def orphans_value(
     return {
         "orphans": [orphan_value(one, images.get(one.id)) for one in found],
         "usd_per_month": _sum(found),
-        "goes_usd_per_month": _sum([one for one in found if one.do is not Do.STAY]),
+        "removable_usd_per_month": _sum([one for one in found if one.do is not Do.STAY]),
         "unpriced": sum(one.cost.per_month is None for one in found),
         "removed": [],
         "failed": [],
@@ -47,7 +47,7 @@ def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> OrphanVa
     made: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
     origin = one.origin
     return {
-        "what": one.what,
+        "kind": one.what,
         "id": one.id,
         "name": one.name or None,
         "provider": one.provider,
@@ -64,8 +64,8 @@ def orphan_value(one: Orphan, image: tuple[str, Cost] | None = None) -> OrphanVa
         "since": None if one.since is None else iso(one.since),
         "why": one.why,
         "do": str(one.do),
-        "stays": one.stays or None,
-        "way": one.way or None,
+        "stay_reason": one.stays or None,
+        "next": one.way or None,
         "image": made,
     }
 

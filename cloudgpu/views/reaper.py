@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
     """Return a pass; with `explain` also, for each machine, why it counts as what it does."""
     return {
-        "begun_at": iso(found.begun_at),
+        "started_at": iso(found.begun_at),
         "took_s": round(found.took.total_seconds(), 3),
         "dry_run": found.dry_run,
         "busy": found.busy or None,
@@ -35,11 +35,11 @@ def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
         "ended": [_done(one) for one in found.ended],
         "renewed": [_renewed(one) for one in found.renewed],
         "warned": [_told(one) for one in found.warned],
-        "spared": [_left(one) for one in found.spared],
-        "unproved": [_left(one) for one in found.unproved],
+        "skipped": [_left(one) for one in found.spared],
+        "unconfirmed": [_left(one) for one in found.unproved],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered],
-        "faults": list(found.faults),
-        "sentences": list(found.sentences),
+        "errors": list(found.faults),
+        "notes": list(found.sentences),
         "undelivered": list(found.undelivered),
         **asked_value(found.asked, found.closed),
         "explained": explained(found) if explain else [],

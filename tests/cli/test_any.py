@@ -94,14 +94,14 @@ def test_a_cloud_that_is_down_and_one_without_credentials_are_named_and_passed_o
     said = clouds(UP)
     assert (said.code, said.json["machine"]["account"]) == (0, "gcp")
     for account in ("aws", "azure"):
-        assert sum(one.startswith(f"passed over: account {account}: ") for one in said.json["plan"]["remarks"]) == 1
+        assert sum(one.startswith(f"passed over: account {account}: ") for one in said.json["plan"]["notes"]) == 1
     assert clouds.launches() == {"gcp"}
 
 
 def test_a_place_and_a_limit_pass_over_the_clouds_that_are_not_meant(clouds):
     plan = clouds(f"{UP} --dry-run --region us-central1").json["plan"]
     assert (plan["account"], len(plan["by_account"])) == ("gcp", 1)
-    assert not [one for one in plan["remarks"] if "passed over" in one]
+    assert not [one for one in plan["notes"] if "passed over" in one]
     refused = clouds(f"{UP} --dry-run --max-price 0.10")
     assert (refused.code, refused.json["error"]["field"]) == (4, "--max-price")
     assert clouds.launches() == set()

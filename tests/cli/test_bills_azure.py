@@ -175,7 +175,7 @@ def test_the_plan_of_a_prepared_account_names_every_layer(guarded):
     plan = guarded(f"{UP.replace('--yes', '--dry-run')} -o json").json["plan"]
     text = " ".join(plan["guards"] if isinstance(plan["guards"], list) else [str(plan["guards"])])
     assert "timer" in text.lower()
-    assert not any("does not end what it costs" in remark for remark in plan["remarks"])
+    assert not any("does not end what it costs" in remark for remark in plan["notes"])
 
 
 def test_a_size_that_was_changed_while_it_ran_costs_either_price_since_the_last_look(line):

@@ -82,7 +82,7 @@ def test_what_others_left_of_a_machine_is_shown_with_what_it_costs_and_removed(l
     Plain(gcp)("Instances", "delete_unary", instance=id_.split("/")[1])
     later(gcp, hours=1)
     said, made = line.calls("orphans -o json")
-    found = {one["what"]: one for one in said.json["orphans"]}
+    found = {one["kind"]: one for one in said.json["orphans"]}
     assert set(found) == {"disk", "security_group"}
     assert found["security_group"]["why"] == "its machine is gone"
     assert {action: made.count(action) for action in SURVEY} == SURVEY
@@ -123,6 +123,6 @@ def test_a_preempted_machine_is_shown_as_interrupted_and_its_rule_is_not_left_ov
     assert line("ls --refresh").code == 0
     (row,) = line("ls -o json").json["machines"]
     assert (row["state"], row["reason"]) == ("stopped", "interrupted")
-    assert {one["what"] for one in line("orphans -o json").json["orphans"]} == {"stopped_machine"}
+    assert {one["kind"] for one in line("orphans -o json").json["orphans"]} == {"stopped_machine"}
     assert line("down otter --yes").code == 0
     assert gcp.billable() == []

@@ -63,7 +63,7 @@ def cron_show(lab: QuickProgram) -> None:
     assert "When the last pass was is not known." in said.out
     assert "No pass has been made yet" not in said.out
     found = lab("cron", "show", "-o", "json")
-    assert (found.code, found.json["last"]) == (8, None)
+    assert (found.code, found.json["last_run"]) == (8, None)
     assert found.json["unanswered"][0]["scope"] == "ledger"
 
 
@@ -106,7 +106,7 @@ def test_watch_starts_without_the_ledger_says_so_once_and_goes_on_when_it_is_bac
         until(lambda: "tried again" in log.read_text())
         assert log.read_text().count("cannot be reached") == 1, log.read_text()
         postgres.start()
-        assert until(lambda: lab("cron", "show", "-o", "json").json["last"], within_s=40), log.read_text()
+        assert until(lambda: lab("cron", "show", "-o", "json").json["last_run"], within_s=40), log.read_text()
     finally:
         watch.send_signal(signal.SIGTERM)
         watch.wait(30)

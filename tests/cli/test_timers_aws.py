@@ -165,8 +165,8 @@ def test_doctor_says_which_layers_guard_each_machine(line):
     checks = {one["name"]: one for one in line("doctor --provider aws -o json").json["checks"]}
     found = checks["guards fox"]
     assert found["verdict"] == "ok"
-    assert f"the timer in the cloud at {made['renew_until'][:16].replace('T', ' ')} UTC" in found["said"]
-    assert "no pass has ever succeeded" in found["said"]
+    assert f"the timer in the cloud at {made['renew_until'][:16].replace('T', ' ')} UTC" in found["message"]
+    assert "no pass has ever succeeded" in found["message"]
 
 
 def test_doctor_notes_a_machine_that_nothing_but_its_agent_would_end(bare):

@@ -58,7 +58,7 @@ def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_i
     assert bob("exec", "amber-fox", "--", "true").code == 255
     assert bob("tunnel", "amber-fox", "-o", "json").code == 10
     shown = bob("show", "amber-fox", "-o", "json").json
-    assert (shown["identity"]["words"], shown["reachable"]) == (place, False)
+    assert (shown["identity"]["text"], shown["reachable"]) == (place, False)
     assert "not reachable from here" in " ".join(bob("show", "amber-fox").out.split())  # a long path wraps it
     assert [one["reachable"] for one in bob.machines()] == [False]
     assert [one["reachable"] for one in ada.machines()] == [True]

@@ -12,7 +12,7 @@ def asked(cloudgpu):
     deadline = time.monotonic() + 60
     while True:
         value = cloudgpu("show", "box", "--why", "--refresh", "-o", "json").json["why"]
-        if value["known"]["at"] or time.monotonic() > deadline:
+        if value["source"]["at"] or time.monotonic() > deadline:
             return value
         time.sleep(0.2)
 
@@ -23,7 +23,7 @@ def test_a_real_machine_says_what_it_does_and_a_replay_knows_that_nothing_is_kno
     assert (unasked.code, unasked.err) == (0, "")
     assert "cloudgpu show box --why --refresh" in " ".join(unasked.out.split())
     value = asked(cloudgpu)
-    assert value["known"]["fault"] == ""
+    assert value["source"]["error"] == ""
     assert {one["what"] for one in value["signals"]} >= SIGNALS
     assert value["decision"]["do"] == "keep"
     replayed = cloudgpu("policy", "backtest", "default", "-o", "json").json

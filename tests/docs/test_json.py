@@ -262,7 +262,7 @@ def test_what_is_left_over_is_printed_as_the_page_says(own_home, capsys, aws, mo
         said = line(words, "-o", "json")
         assert said.code == 0, said.out
         assert not faults_under(heading, said.json)
-    assert {one["what"] for one in said.json["removed"]} == {"disk", "key_pair", "security_group"}
+    assert {one["kind"] for one in said.json["removed"]} == {"disk", "key_pair", "security_group"}
 
 
 RETAINED = (

@@ -166,7 +166,7 @@ class Life:
         assert [self.machine_of(one) for one in self.directories()] == [again["id"]]
         assert [one["id"] for one in self.done("ls")["machines"]] == [again["id"]]
         assert seen == [] or seen[0]["id"] == again["id"]
-        assert self.done("cost", "--verify")["faults"] == []  # only now is there a ledger, whenever the first one died
+        assert self.done("cost", "--verify")["errors"] == []  # only now is there a ledger, whenever the first one died
         # Two for good are two machines; for a moment, a machine being started shows itself and its parent.
         self.wait(lambda: len(machine_processes(self.home)) <= 1)
         self.check_down_leaves_nothing()

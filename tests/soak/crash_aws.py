@@ -84,7 +84,7 @@ class AwsLife(CloudLife):
         assert len(self.living()) <= 1
         owners = {*self.ids(), *self.kept().values()}
         assert owners <= {one["id"] for one in seen}, "AWS has something that the ledger does not know"
-        assert self.done("cost", "--verify")["faults"] == []
+        assert self.done("cost", "--verify")["errors"] == []
         return seen
 
     def check_one(self, up: tuple[str, ...] = HEADLINE) -> None:

@@ -70,7 +70,7 @@ class AzureLife(CloudLife):
         seen: list[dict[str, Any]] = self.done("ls", "--refresh")["machines"]
         assert len(self.living()) <= 1
         assert set(self.ids()) <= {one["id"] for one in seen}, "Azure has a machine that the ledger does not know"
-        assert self.done("cost", "--verify")["faults"] == []
+        assert self.done("cost", "--verify")["errors"] == []
         return seen
 
     def check_one(self, up: tuple[str, ...] = HEADLINE) -> None:

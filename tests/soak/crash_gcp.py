@@ -69,7 +69,7 @@ class GcpLife(CloudLife):
         assert self.owners() <= {one["id"] for one in seen}, "Google has something that the ledger does not know"
         for machine in self.server.instances():
             assert not self.server.allows(machine, "198.51.100.1"), "a machine was open to everybody"
-        assert self.done("cost", "--verify")["faults"] == []
+        assert self.done("cost", "--verify")["errors"] == []
         return seen
 
     def check_one(self) -> None:

@@ -91,8 +91,8 @@ def test_a_cleaning_killed_anywhere_is_finished_by_the_next(life):
         died = one.killed(*CLEAN, at=point)
         clean_twice(one)
         assert left() == CLEANED
-        assert one.done("orphans")["orphans"][0]["stays"] == "it belongs to another ledger (another)"
-        assert one.done("cost", "--verify")["faults"] == []
+        assert one.done("orphans")["orphans"][0]["stay_reason"] == "it belongs to another ledger (another)"
+        assert one.done("cost", "--verify")["errors"] == []
         return died
 
     assert check_each(points, case) >= 0.8 * len(points)

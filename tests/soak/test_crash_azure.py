@@ -75,7 +75,7 @@ def test_a_launch_that_finds_no_capacity_killed_at_every_change_leaves_nothing_t
         died = one.killed(*HEADLINE, at=point, codes=(4,))
         one.done("down", "--all", "--yes")
         assert one.server.billable() == []
-        assert one.done("cost", "--verify")["faults"] == []
+        assert one.done("cost", "--verify")["errors"] == []
         return died
 
     assert check_each(points, case) >= 0.8 * len(points)

@@ -49,7 +49,7 @@ class House:
 
         def found():
             why = self.why(name)
-            said[:] = [why["activity"], why["because"], *counting(why)]
+            said[:] = [why["activity"], why["why"], *counting(why)]
             return activity == said[0] and any(what in one for one in said[1:]) and why
 
         return until(found, within_s=LONG, pause=1, said=said)
@@ -60,7 +60,7 @@ class House:
 
 
 def counting(why):
-    return [one["what"] for one in why["signals"] if one["counts"]]
+    return [one["what"] for one in why["signals"] if one["active"]]
 
 
 class Jupyter:
@@ -140,7 +140,7 @@ def test_each_real_machine_is_judged_rightly_and_the_idle_one_is_warned_stopped_
     house.judged("desk", "IDLE", "terminal")
     found = house.judged("lab", "IDLE", " ago")  # its last sign: the kernel, or the disk that JupyterLab wrote after it
     kernel = next(one for one in found["signals"] if one["what"] == "kernel")
-    assert (kernel["ago_s"] > 0, kernel["counts"]) == (True, False)
+    assert (kernel["ago_s"] > 0, kernel["active"]) == (True, False)
     assert [one["execution_state"] for one in jupyter.kernels()] == ["idle", "idle"]
     assert any(one["connections"] for one in jupyter.kernels()), "no browser is connected"
 
@@ -149,7 +149,7 @@ def test_each_real_machine_is_judged_rightly_and_the_idle_one_is_warned_stopped_
 
     def passed():
         found = house.reap()
-        assert (found["code"], found["err"], found["unproved"]) == (0, "", [])
+        assert (found["code"], found["err"], found["unconfirmed"]) == (0, "", [])
         warned.update({one["name"]: one["how"] for one in found["warned"]})
         ended.update({one["name"]: (one["rule"], one["state"]) for one in found["ended"]})
 

@@ -180,9 +180,9 @@ def test_every_figure_of_the_report_is_what_happened(months, gcp, tmp_path):
     # fox 15.2 h x 3.06, owl 0.5 h x 1.92802, yak 77 h x 3.06; at the most elk's 45.8 h x 0.526, too.
     idle = Decimal("46.512") + Decimal("0.96401") + Decimal("235.62")
     assert (Decimal(found["idle"]["usd"]), Decimal(found["idle"]["high_usd"])) == (idle, idle + Decimal("24.0908"))
-    assert Decimal(found["saved"]["stops"]["usd"]) == Decimal("42.84")  # fox's lease: 14 h x 3.06
+    assert Decimal(found["savings"]["stops"]["usd"]) == Decimal("42.84")  # fox's lease: 14 h x 3.06
     # owl: 86,399 s x 3.67339 / 3600, less what it was: 41.888395175.
-    spot = {name: Decimal(found["saved"]["spot"][name]) for name in ("usd", "on_demand_usd")}
+    spot = {name: Decimal(found["savings"]["spot"][name]) for name in ("usd", "on_demand_usd")}
     assert spot == {"usd": Decimal("41.888395175"), "on_demand_usd": Decimal("88.160339614")}
     assert found["burn"]["usd_per_hour"] == "3.085"
     (lab,) = found["budgets"]

@@ -21,7 +21,7 @@ HOSTILE = (
 
 
 def total(usd, low=None, high=None, **more):
-    known = {"on_demand_usd": None, "saved_usd": None, "without_on_demand": 0, "without_price": 0, "marks": ""}
+    known = {"on_demand_usd": None, "savings_usd": None, "without_on_demand": 0, "without_price": 0, "marks": ""}
     sums = {"hours": "0", "usd": usd, "low_usd": low or usd, "high_usd": high or usd, "amount": None}
     return sums | known | {"reasons": []} | more
 
@@ -44,7 +44,7 @@ def burn(machines="0", stopped="0", kept="0", without_price=0):
     whole = f"{sum(map(Decimal, (machines, stopped, kept))):f}"
     return {
         "usd_per_hour": whole, "machines_usd_per_hour": machines, "stopped_usd_per_hour": stopped,
-        "kept_usd_per_hour": kept, "without_price": without_price,
+        "retained_usd_per_hour": kept, "without_price": without_price,
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def empty(**more):
         "until": None,
         "currency": None,
         "step": "day",
-        "about": {"machines": 0, "begin": None, "view_as_of": None, "doubt": None},
+        "about": {"machines": 0, "since": None, "view_as_of": None, "integrity_problem": None},
         "summary": ["Nothing has been launched yet, so nothing was spent."],
         "comparison": {"sentence": "There is nothing to compare yet: this ledger has no machine."},
         "days": [],
@@ -80,12 +80,12 @@ def empty(**more):
         "machines_left_out": 0,
         "idle": {"low_usd": "0", "usd": "0", "high_usd": "0", "hours": "0", "unknown_hours": "0"},
         "machines_rest": rest(0, "0"),
-        "kept_by_name": {"number": 0, "usd": "0", "low_usd": "0", "high_usd": "0"},
-        "saved": {
+        "named_resources": {"number": 0, "usd": "0", "low_usd": "0", "high_usd": "0"},
+        "savings": {
             "stops": stopped(0, "0") | {"by_rule": [], "rule": "From each end to the next start."},
             "spot": {"usd": None, "on_demand_usd": None, "without_on_demand": 0},
         },
-        "leftovers": [],
+        "idle_resources": [],
         "prices": [],
         "uncounted": [],
         "unpriced": [],
@@ -111,7 +111,12 @@ def one_hour(**more):
     """A report an hour after the first launch."""
     return (
         empty(
-            about={"machines": 1, "begin": "2026-11-22T08:00:00.000000Z", "view_as_of": AS_OF, "doubt": None},
+            about={
+                "machines": 1,
+                "since": "2026-11-22T08:00:00.000000Z",
+                "view_as_of": AS_OF,
+                "integrity_problem": None,
+            },
             summary=["In its first hour one machine has cost $1.10."],
             comparison={"sentence": "An hour is too short to say when the two meet."},
             days=[day("2026-11-22", vision="1.1")],
@@ -163,14 +168,14 @@ def comparison(curve, *, past=None, meets=None):
                   zip(three, ("71.2", "63.5", "55.1"), ("690", "590", "530"), strict=True)},
         "break_even": {
             "past": dict.fromkeys(three, past),
-            "dearer_since": dict.fromkeys(three, past),
+            "cloud_costs_more_since": dict.fromkeys(three, past),
             "projected": dict.fromkeys(three, meets),
             "utilization_percent": {"low": "31.2", "expected": "24.9", "high": None},
             "price_usd_per_hour": "1.53",
             "paid_usd_per_hour": "2.0925",
         },
         "pace": {case: {"usd_per_day": "13.7", "hours_per_day": "6.5"} for case in three},
-        "still_worth": {"usd": "2091.5", "by": "straight-line"},
+        "resale_value": {"usd": "2091.5", "by": "straight-line"},
         "own_machines": [
             {"id": "i-desk", "name": "desk", "gpu": "RTX 3090", "gpus": 1, "hours": "81.25", "kwh": "29.1",
              "assumed": True, "electricity_usd": "3.49", "cloud_usd": "97.5", "offer": None},
@@ -227,7 +232,7 @@ def three_months(**more):
     return empty(
         since="2026-08-24T00:00:00.000000Z",
         tz="Asia/Seoul",
-        about={"machines": 9, "begin": "2026-08-24T01:00:00.000000Z", "view_as_of": AS_OF, "doubt": None},
+        about={"machines": 9, "since": "2026-08-24T01:00:00.000000Z", "view_as_of": AS_OF, "integrity_problem": None},
         summary=[
             f"From 24 August to 22 November the cloud has cost ${Decimal(whole):,.2f}, for 9 machines.",
             "$151.50 of it went to machines that nobody used; of 30 hours it is not known.",
@@ -315,7 +320,7 @@ def hostile():
                 each["projects"][names[number]] = each["projects"].pop(renamed)
     for number, one in enumerate(found["owners"]):
         one["name"] = names[number]
-    for number, one in enumerate(found["leftovers"]):
+    for number, one in enumerate(found["idle_resources"]):
         one |= {
             key: names[(number + place) % len(names)] for place, key in enumerate(["name", "kind", "region", "why"])
         }
@@ -324,7 +329,7 @@ def hostile():
     found["uncounted"][0]["name"] = names[0]
     found["unpriced"] = list(names)
     found["summary"] = list(names)
-    found["about"]["doubt"] = names[1]
+    found["about"]["integrity_problem"] = names[1]
     found["comparison"] |= {"sentence": names[5], "assumptions": list(names)}
     found["currency"] = {"code": "KRW", "per_usd": "1468.2", "as_of": "2026-11-20", "source": names[1]}
     return found

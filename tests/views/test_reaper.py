@@ -16,7 +16,7 @@ from tests.views.a_pass import NOW, a_pass
 def test_a_pass_is_plain_values_with_one_entry_for_each_thing_that_happened():
     value = pass_value(a_pass(), explain=True)
     assert json.loads(json.dumps(value)) == value
-    lists = ("decisions", "ended", "renewed", "warned", "spared", "unproved", "unanswered", "faults", "explained")
+    lists = ("decisions", "ended", "renewed", "warned", "skipped", "unconfirmed", "unanswered", "errors", "explained")
     assert {key: len(value[key]) for key in lists} == dict.fromkeys(lists, 1)
     assert (value["exit_code"], value["decided"], value["ended"][0]["state"]) == (9, {"warn": 1}, "stopped")
 

@@ -49,7 +49,7 @@ def text(value: BacktestDocument) -> str:
         parts.append(_stops(value))
     killed = [one for one in value["stops"] if one["work"] and one["work"]["under_way"]]
     parts += [paragraph(_kill(one, one["work"])) for one in killed if one["work"]]
-    parts += [paragraph(remark) for remark in value["remarks"]] if value["hours"] else []
+    parts += [paragraph(remark) for remark in value["notes"]] if value["hours"] else []
     return "\n\n".join(parts)
 
 
@@ -78,7 +78,7 @@ def _blind(value: BacktestDocument) -> str:
 def _sums(value: BacktestDocument) -> str:
     from cloudgpu.cli.render import facts
 
-    saved, cost = value["saved"], value["cost"]
+    saved, cost = value["savings"], value["cost"]
     return facts(
         [
             ("recorded", _money(cost)),
@@ -92,17 +92,17 @@ def _sums(value: BacktestDocument) -> str:
 
 
 def _really(value: BacktestDocument) -> int:
-    return sum(len(one["really"]) for one in value["machines"])
+    return sum(len(one["actual_ends"]) for one in value["machines"])
 
 
 def _starts(value: BacktestDocument) -> str | None:
-    if not value["starts_again"]:
+    if not value["restarts"]:
         return None
     from cloudgpu.cli.render import dollars
 
     return (
-        f"{_count(value['starts_again'], 'time')} somebody came back and would have had to start it again: that takes "
-        f"minutes, and is billed at least {dollars(value['starts_usd'], 4)} in all (in the sums above)"
+        f"{_count(value['restarts'], 'time')} somebody came back and would have had to start it again: that takes "
+        f"minutes, and is billed at least {dollars(value['restarts_usd'], 4)} in all (in the sums above)"
     )
 
 
@@ -121,7 +121,7 @@ def _stops(value: BacktestDocument) -> str:
             f"{one['at'][:16].replace('T', ' ')}",
             f"{one['do']} ({one['rule']})",
             _span(one["off_s"]),
-            dollars(one["saved"]["usd"]),
+            dollars(one["savings"]["usd"]),
             _then(one),
         ]
         for one in value["stops"]

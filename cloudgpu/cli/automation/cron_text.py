@@ -22,7 +22,7 @@ def show_text(value: CronDocument, now: datetime) -> str:
         found += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
     if value["unanswered"]:
         return "\n".join([*found, f"When the last pass was is not known. {value['unanswered'][0]['why']}"])
-    return "\n".join([*found, last_text(value["last"], now)])
+    return "\n".join([*found, last_text(value["last_run"], now)])
 
 
 def last_text(last: LastRun | None, now: datetime) -> str:
@@ -31,10 +31,10 @@ def last_text(last: LastRun | None, now: datetime) -> str:
         return "No pass has been made yet."
     where = f" on {last['host']}" if last["host"] else ""
     if last["ok"]:
-        return (
-            f"The last pass succeeded {ago(last['at'], now)}{where}; the last full sweep: {ago(last['sweep_at'], now)}."
-        )
-    return f"The last pass failed {ago(last['at'], now)}{where}; the last that succeeded: {ago(last['ok_at'], now)}."
+        swept = ago(last["full_run_at"], now)
+        return f"The last pass succeeded {ago(last['at'], now)}{where}; the last full sweep: {swept}."
+    succeeded = ago(last["succeeded_at"], now)
+    return f"The last pass failed {ago(last['at'], now)}{where}; the last that succeeded: {succeeded}."
 
 
 def trial_text(value: CronTestDocument, now: datetime) -> str:

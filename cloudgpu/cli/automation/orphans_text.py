@@ -22,7 +22,7 @@ def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
         return "\n".join([_nothing(document), *asked_lines(document)])
     goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
-    if goes and document["goes_usd_per_month"] == "0":
+    if goes and document["removable_usd_per_month"] == "0":
         parts.append("Remove what is left over: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
@@ -38,7 +38,7 @@ def going(document: OrphansDocument, now: datetime) -> str:
     found = document["orphans"]
     goes = [one for one in found if one["do"] != "stay"]
     stays = [one for one in found if one["do"] == "stay"]
-    saving = f"To be removed, {dollars(document['goes_usd_per_month'])} a month where a price is known:"
+    saving = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
     return "\n\n".join(part for part in (_things(saving, goes, now), _images(goes), _staying(stays, now)) if part)
 
 
@@ -77,13 +77,13 @@ def _staying(found: Sequence[Orphan], now: datetime) -> str:
 
 def _reasons(found: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
     for one in found:
-        reason = "" if one["stays"] is None else f": {one['stays']}"
+        reason = "" if one["stay_reason"] is None else f": {one['stay_reason']}"
         yield one["name"] or _id(one), f"{one['why']}{reason}{_way(one)}"
 
 
 def _way(one: Orphan) -> str:
     """Return the command that ends it, or takes it up again."""
-    return "" if one["way"] is None else f" ({one['way']})"
+    return "" if one["next"] is None else f" ({one['next']})"
 
 
 def _images(goes: Sequence[Orphan]) -> str:
@@ -99,13 +99,13 @@ def _images(goes: Sequence[Orphan]) -> str:
 def _total(document: OrphansDocument) -> str:
     unpriced = document["unpriced"]
     more = f", and {unpriced} without a known price" if unpriced else ""
-    goes = document["goes_usd_per_month"]
+    goes = document["removable_usd_per_month"]
     total = f"All of it costs {dollars(document['usd_per_month'])} a month{more}"
     return f"{total}; the same with --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
 
 
 def _word(one: Orphan) -> str:
-    return str(one["what"]).replace("_", " ")
+    return str(one["kind"]).replace("_", " ")
 
 
 def _id(one: Orphan) -> str:

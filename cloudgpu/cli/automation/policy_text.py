@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import facts, paragraph, table, when, wrapped
 from cloudgpu.core.values.times import duration_text
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.automation.policies import (
+        PoliciesDocument,
+        PolicyDocument,
+        PolicyLimits,
+        PolicyOfMachineDocument,
+        PolicySummary,
+    )
 
 
-def list_text(value: Value) -> str:
+def list_text(value: PoliciesDocument) -> str:
     """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
     rows = [
         [one["name"], _span(one["lease_s"]), _span(one["renew_until_s"]), _idle(one), _offs(one)]
@@ -23,41 +30,41 @@ def list_text(value: Value) -> str:
     return "\n".join([heading, *below, *_limits(value["limits"])])
 
 
-def show_text(value: Value, now: datetime) -> str:
+def show_text(value: PolicyDocument, now: datetime) -> str:
     """Return what one policy says, rule by rule."""
     chosen = "; ".join(_chosen(value["chosen_by"]))
-    head = [("policy", value["name"]), ("for", value["description"]), ("from", value["place"]), ("", chosen)]
+    head = [("policy", value["name"]), ("for", value["description"]), ("from", value["source"]), ("", chosen)]
     refused = None if value["allowed"] else "the limits allow no launch under it"
-    notes = [("note", refused), ("note", _unused(value)), *(("note", one) for one in value["cuts"])]
+    notes = [("note", refused), ("note", _unused(value)), *(("note", one) for one in value["limited_by"])]
     return facts([*head, *notes, *_rules(value, now)])
 
 
-def explain_text(value: Value, now: datetime) -> str:
+def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
     """Return which policy holds for a machine, why, and each rule as it stands for it now."""
-    only_lease = f"{value['policy']} cannot be resolved: only the lease counts" if value["fault"] else value["policy"]
+    only_lease = f"{value['policy']} cannot be resolved: only the lease counts" if value["error"] else value["policy"]
     head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", only_lease), ("why", value["why"])]
-    place = [("from", value["place"])]
-    limits = value["limits"] and f"of {' and '.join(value['limits']['places'])}"
-    notes = [("limits", limits), *(("note", one) for one in value["cuts"])]
+    place = [("from", value["source"])]
+    limits = value["limits"] and f"of {' and '.join(value['limits']['sources'])}"
+    notes = [("limits", limits), *(("note", one) for one in value["limited_by"])]
     return facts([*head, *place, *notes, *_rules(value, now)])
 
 
-def _rules(value: Value, now: datetime) -> list[tuple[str, str | None]]:
+def _rules(value: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> list[tuple[str, str | None]]:
     return [
         (one["rule"], f"{when(one['at'], now)}: {one['text']}" if one["at"] else one["text"]) for one in value["rules"]
     ]
 
 
-def _unused(value: Value) -> str | None:
+def _unused(value: PolicyDocument | PolicySummary) -> str | None:
     """Return that a file of this home does not count, where the lab has published a policy of that name."""
     published = value["published"]
     return published and published["unused"] and f"{published['unused']} does not count: the published one does"
 
 
-def _below(one: Value) -> str:
-    said = [one["fault"] or one["description"]]
+def _below(one: PolicySummary) -> str:
+    said = [one["error"] or one["description"]]
     said += list(_chosen(one["chosen_by"]))
-    said += [] if one["place"] in (None, "shipped") else [f"from {one['place']}"]
+    said += [] if one["source"] in (None, "shipped") else [f"from {one['source']}"]
     unused = _unused(one)
     said += [unused] if unused else []
     said += [] if one["allowed"] else ["the limits allow no launch under it"]
@@ -73,23 +80,23 @@ def _span(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
 
 
-def _idle(one: Value) -> str:
+def _idle(one: PolicySummary) -> str:
     if one["idle_do"] in (None, "off"):
-        return "?" if one["fault"] else "never"
-    return f"{duration_text(one['idle_after_s'])}{', warns' if one['idle_do'] == 'warn' else ''}"
+        return "?" if one["error"] else "never"
+    return f"{_span(one['idle_after_s'])}{', warns' if one['idle_do'] == 'warn' else ''}"
 
 
-def _offs(one: Value) -> str:
+def _offs(one: PolicySummary) -> str:
     return ", ".join(f"{off['off']} {off['tz']}" for off in one["schedules"] or ()) or "-"
 
 
-def _limits(limits: Value | None) -> Iterable[str]:
+def _limits(limits: PolicyLimits | None) -> Iterable[str]:
     if limits is None:
         return
-    spans = (("lease", "lease_s"), ("renew-until", "renew_until_s"), ("idle", "idle_after_s"))
-    said = [f"{what} at most {duration_text(limits[key])}" for what, key in spans if limits[key] is not None]
+    spans = (("lease", limits["lease_s"]), ("renew-until", limits["renew_until_s"]), ("idle", limits["idle_after_s"]))
+    said = [f"{what} at most {duration_text(span)}" for what, span in spans if span is not None]
     said += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
     said += [f"stop: {limits['stop']}"] if limits["stop"] else []
     said += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []
     said += [f"payers: {', '.join(limits['payers'])}"] if limits["payers"] else []
-    yield paragraph(f"Limits of {' and '.join(limits['places'])}: {'; '.join(said)}.")
+    yield paragraph(f"Limits of {' and '.join(limits['sources'])}: {'; '.join(said)}.")

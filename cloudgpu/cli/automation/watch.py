@@ -119,8 +119,8 @@ def _status_text(value: WatchDocument, session: Session) -> str:
         + (f", metrics at {one['metrics']}." if one["metrics"] else ".")
         for one in value["watching"]
     ] or ["Nothing watches on this computer."]
-    lines += ["A pass is being made now."] if value["passing"] else []
-    lines.append(last_text(value["last"], now))
+    lines += ["A pass is being made now."] if value["running"] else []
+    lines.append(last_text(value["last_run"], now))
     lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
     return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
 

@@ -91,7 +91,7 @@ def _text(
 
             rented = facts((one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one))
             lines += ["\nAt the cloud", rented] if rented else []
-            lines += guard_lines(document["machines"], document["last_pass"], now)
+            lines += guard_lines(document["machines"], document["last_run"], now)
     else:
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
         lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))

@@ -40,7 +40,7 @@ def plan(value: Plan, now: datetime) -> str:
             ("ssh", _ssh(value["setup"]["network"])),
             ("template", _template(value)),
             ("owner", f"{value['owner']}, project {value['project']}"),
-            *(("note", remark) for remark in value["remarks"]),
+            *(("note", remark) for remark in value["notes"]),
         ]
     )
 

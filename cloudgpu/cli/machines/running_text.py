@@ -21,7 +21,7 @@ def running_lines(found: Sequence[BusyMachine]) -> list[str]:
 
 def _lines(one: BusyMachine) -> list[str]:
     if one["processes"] is None:
-        return [f"{one['name']}: it is not known what still runs there: {one['fault']}"]
+        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
     rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
     shown, more = rows[:SHOWN], len(rows) - SHOWN
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]

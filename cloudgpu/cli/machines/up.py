@@ -165,7 +165,8 @@ def _start_text(name: str, on_start: str | None) -> str:
 
 def _differs(one: RequestDifference) -> str:
     """Return in what a found machine is not as was asked, and how to have it so."""
-    return f"not changed: {one['option']} {one['asked']} was asked; it has {one['has']}. To change it: {one['change']}"
+    said = f"not changed: {one['option']} {one['requested']} was asked; it has {one['current']}"
+    return f"{said}. To change it: {one['next']}"
 
 
 def _at_cloud(machine: MachineDocument) -> str:

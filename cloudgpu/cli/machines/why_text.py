@@ -38,14 +38,14 @@ def text(value: WhyDocument, now: datetime) -> str:
 
 
 def _head(value: WhyDocument) -> str:
-    because, activity = value["because"], value["activity"]
+    because, activity = value["why"], value["activity"]
     said = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
     return wrapped(said, rest="  ")
 
 
 def _runs(value: WhyDocument) -> bool:
     """Say whether there is a use to be known."""
-    return not (value["activity"] == "UNKNOWN" and value["because"].startswith("it is "))
+    return not (value["activity"] == "UNKNOWN" and value["why"].startswith("it is "))
 
 
 def indented(shown: str) -> str:
@@ -63,7 +63,7 @@ def _signals(value: WhyDocument) -> str:
             _kernels(one["names"]) if one["unit"] == "kernels" else _reading(one["value"], one["unit"]),
             limits[one["what"]],
             "never" if one["ago_s"] is None else f"{rounded(one['ago_s'])} ago",
-            "yes" if one["counts"] else "",
+            "yes" if one["active"] else "",
         ]
         for one in value["signals"]
     ]
@@ -133,7 +133,7 @@ def _if(value: WhyDocument) -> str:
 
 
 def _known(value: WhyDocument, now: datetime) -> str:
-    known = value["known"]
+    known = value["source"]
     again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
     if known["how"] == "asked" and known["at"]:
         return f"asked over SSH, {ago(known['at'], now)}"

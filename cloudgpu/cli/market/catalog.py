@@ -90,8 +90,8 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
     now = datetime.now(UTC)
     if name is None:
-        value = overview(provider, now)
-        emit(output, value, overview_text(value))
+        document = overview(provider, now)
+        emit(output, document, overview_text(document))
     else:
         value = shown(name, provider, region, now, history=history)
         emit(output, value, shown_text(value))

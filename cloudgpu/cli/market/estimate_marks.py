@@ -40,12 +40,12 @@ class Amounts:
 
 def finite(document: EstimateDocument) -> bool:
     """Say whether the work ends, so that it costs something in all."""
-    return document["estimates"][0]["in_all"] is not None
+    return document["estimates"][0]["expected"] is not None
 
 
 def rests(one: Estimate) -> str:
     """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
-    return "" if one["times_as_fast"] is None else _STAND_INS.get(one["times_as_fast"]["rests"], "")
+    return "" if one["times_as_fast"] is None else _STAND_INS.get(one["times_as_fast"]["basis"], "")
 
 
 def short(one: Estimate) -> str:
@@ -59,7 +59,7 @@ def marks(one: Estimate) -> str:
         [
             "" if one["fits"] else "m",
             trust(one["price"]["basis"], one["old"]),
-            *(mark(thing) for thing in one["beside"]),
+            *(mark(thing) for thing in one["attached_costs"]),
         ]
     )
     return "".join(mark for mark in _MARKS if mark in every)

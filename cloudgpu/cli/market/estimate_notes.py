@@ -45,7 +45,7 @@ def _dates(document: EstimateDocument) -> str:
     found = document["estimates"]
     days = sorted(one["price"]["as_of"][:10] for one in found)
     span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
-    asked = document["asked"]
+    asked = document["request"]
     where = f"in {asked['region']}" if asked["region"] else "where each is cheapest"
     market = "Spot" if asked["market"] == "spot" else "On-demand"
     return f"{market} list prices {span}, {where}; -o json has the source of each. `up` shows what it will pay."
@@ -64,11 +64,11 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in every:
         yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
-    stand_ins = {rests(one): one["times_as_fast"]["rests"] for one in found if one["times_as_fast"] and rests(one)}
+    stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
         said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
         yield f"{said}: how fast it is at this work was not measured, and this stands in for it."
-    past = document["past"]
+    past = document["past_run"]
     if past is not None and any(not one["fits"] for one in found):
         yield (
             f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
@@ -95,7 +95,7 @@ def _unpriced(found: Sequence[Estimate]) -> str:
     kinds = {
         f"{thing['part']} {thing['kind']} at {one['provider']}": None
         for one in found
-        for thing in one["beside"]
+        for thing in one["attached_costs"]
         if thing["usd"] is None
     }
     return f"not priced, and in no sum: {', '.join(kinds)}."
@@ -117,7 +117,7 @@ def _some(names: list[str]) -> str:
 
 
 def _left_out(document: EstimateDocument) -> Iterator[str]:
-    asked, means = document["asked"], document["means"]
+    asked, means = document["request"], document["matching_gpus"]
     if len(means) > 1:
         yield f"{asked['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
     if document["withheld"]:
@@ -159,7 +159,7 @@ def nothing(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
     lines = ["Nothing in the catalogue fits."]
     for other in document["without"]:
-        what = "With --all" if other["wish"] == "legacy" else f"Without {_WISHES[other['wish']]}"
+        what = "With --all" if other["requirement"] == "legacy" else f"Without {_WISHES[other['requirement']]}"
         types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
         lines.append(f"{what}: {types}, from {dollars(other['usd_per_hour'], 4)} an hour.")
     lines += _left_out(document)

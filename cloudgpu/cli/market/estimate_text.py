@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
 
 Columns = list[tuple[str, list[str]]]
-SpanName = Literal["day", "month", "year", "low", "in_all", "high"]
+SpanName = Literal["day", "month", "year", "low", "expected", "high"]
 WIDTH = 80
 _CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
 MAIN = 1  # the column of numbers that stays to the last
@@ -37,7 +37,7 @@ def estimate_text(document: EstimateDocument, currency: Currency | None) -> str:
 
 def _costs(document: EstimateDocument, shown: Amounts) -> str:
     found = document["estimates"]
-    many = document["asked"]["number"]
+    many = document["request"]["number"]
     numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
     text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
@@ -53,8 +53,8 @@ def _of_time(found: Sequence[Estimate], shown: Amounts) -> Columns:
 
 def _of_work(found: Sequence[Estimate], shown: Amounts) -> Columns:
     columns = [
-        ("HOURS", _marked([_hours(fact(one["in_all"])["hours"]) for one in found], map(rests, found))),
-        (f"COST{shown.code}", _marked(_plain(found, "in_all", shown), map(marks, found))),
+        ("HOURS", _marked([_hours(fact(one["expected"])["hours"]) for one in found], map(rests, found))),
+        (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marks, found))),
     ]
     if any(one["low"] != one["high"] for one in found):
         ends = zip(_plain(found, "low", shown), _plain(found, "high", shown), strict=True)
@@ -93,7 +93,7 @@ def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
 def _parts(document: EstimateDocument, shown: Amounts) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     found = document["estimates"][:PARTS]
-    name: SpanName = "in_all" if finite(document) else "month"
+    name: SpanName = "expected" if finite(document) else "month"
     numbers = [
         (f"{shown.code.strip() or '$'}/H", _marked([_hourly(one, shown) for one in found], map(_price_marks, found))),
         ("MACHINE", [shown(fact(one[name])["machine_usd"]) for one in found]),
@@ -117,7 +117,9 @@ def _hourly(one: Estimate, shown: Amounts) -> str:
 def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Amounts) -> list[str]:
     spans = [fact(one[name]) for one in found]
     texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
-    each = ["".join(dict.fromkeys("".join(mark(it) for it in one["beside"] if it["part"] == part))) for one in found]
+    each = [
+        "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part))) for one in found
+    ]
     return _marked(["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in each))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import dollars, paragraph, table, wrapped
 
-Offer = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
+
 
 WIDTH = 80
 WHERE = 3  # the column that is cut when the table is too wide
@@ -26,19 +28,24 @@ WISHES = {
 }
 
 
-def offers_text(value: dict[str, Any], *, asked: str | None, region: str | None) -> str:
+def offers_text(value: GpusDocument, *, asked: str | None, region: str | None) -> str:
     """Return the table and its notes; `asked` is the GPU as it was typed, `region` the only one, if any."""
     offers = value["offers"]
     if not offers:
         return _nothing(value)
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = _fitted([_row(offer) for offer in offers], headings)
-    notes = [_means(value["means"], asked), _dates(value, region), *_price_marks(offers, value), *_speed_marks(offers)]
+    notes = [
+        _means(value["matching_gpus"], asked),
+        _dates(value, region),
+        *_price_marks(offers, value),
+        *_speed_marks(offers),
+    ]
     notes += [*_legacy(offers), *_withheld(value["withheld"]), *_left_out(value["left_out"])]
     return "\n".join([table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
 
 
-def _row(offer: Offer) -> list[str]:
+def _row(offer: GpuOffer) -> list[str]:
     basis = offer["price"]["basis"]
     marks = {"derived": "~", "recalled": "?"}.get(basis, "") + ("!" if offer["old"] else "")
     figure = offer["h100_hours_per_dollar"]
@@ -49,21 +56,21 @@ def _row(offer: Offer) -> list[str]:
         f"{offer['provider']} {offer['region']}",
         dollars(offer["price"]["usd_per_hour"], 2 if float(offer["price"]["usd_per_hour"]) >= DEAR else 4)[1:]
         + marks.ljust(2),
-        "?" if figure is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
+        "?" if figure is None or offer["speed"] is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
     ]
 
 
-def _count(offer: Offer) -> str:
+def _count(offer: GpuOffer) -> str:
     if offer["share"] < 1:
         return str(Fraction(offer["share"]).limit_denominator(8))
     return f"{offer['count']}x"
 
 
-def _short(offer: Offer) -> str:
+def _short(offer: GpuOffer) -> str:
     return str(offer["instance_type"]).removeprefix("Standard_")
 
 
-def _is_doubtful(offer: Offer) -> bool:
+def _is_doubtful(offer: GpuOffer) -> bool:
     return bool(offer["legacy"] or (offer["spot_only"] and offer["market"] != "spot"))
 
 
@@ -78,10 +85,10 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
 
 
-def _nothing(value: dict[str, Any]) -> str:
+def _nothing(value: GpusDocument) -> str:
     lines = ["Nothing in the catalogue fits."]
     for other in value["without"]:
-        what = "With --all" if other["wish"] == "legacy" else f"Without {WISHES[other['wish']]}"
+        what = "With --all" if other["requirement"] == "legacy" else f"Without {WISHES[other['requirement']]}"
         types = f"{other['types']} type" + ("s" if other["types"] > 1 else "")
         lines.append(f"{what}: {types}, from {dollars(other['from']['usd_per_hour'], 4)} an hour.")
     if not value["without"]:
@@ -96,7 +103,7 @@ def _means(means: list[str], asked: str | None) -> str:
     return paragraph(f"{model} means {', '.join(means[:-1])} or {means[-1]}; each row says which.")
 
 
-def _dates(value: dict[str, Any], region: str | None) -> str:
+def _dates(value: GpusDocument, region: str | None) -> str:
     days = sorted(offer["price"]["as_of"][:10] for offer in value["offers"])
     span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     where = f"in {region}" if region else "in each type's cheapest region"
@@ -104,7 +111,7 @@ def _dates(value: dict[str, Any], region: str | None) -> str:
     return paragraph(f"{market} list prices {span}, {where}, in USD; `up` shows what it will pay.")
 
 
-def _price_marks(offers: list[Offer], value: dict[str, Any]) -> Iterator[str]:
+def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
     bases = {offer["price"]["basis"] for offer in offers}
     if "derived" in bases:
         yield _note("~", _derived(offers))
@@ -116,7 +123,7 @@ def _price_marks(offers: list[Offer], value: dict[str, Any]) -> Iterator[str]:
         yield paragraph("Azure's spot prices have moved since: many later ones equal the list price.")
 
 
-def _derived(offers: list[Offer]) -> str:
+def _derived(offers: list[GpuOffer]) -> str:
     found = {offer["provider"] for offer in offers if offer["price"]["basis"] == "derived"}
     ways = []
     if "aws" in found:
@@ -126,7 +133,7 @@ def _derived(offers: list[Offer]) -> str:
     return f"derived: {'; '.join(ways)}."
 
 
-def _speed_marks(offers: list[Offer]) -> Iterator[str]:
+def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
     yield _note("WORK/$", "hours of one H100 SXM's training that a dollar buys; GPUs added up.")
     bases = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     for basis, mark in MARKS.items():
@@ -136,7 +143,7 @@ def _speed_marks(offers: list[Offer]) -> Iterator[str]:
         yield _note("?", "under WORK/$: nothing is known of this GPU's speed.")
 
 
-def _legacy(offers: list[Offer]) -> Iterator[str]:
+def _legacy(offers: list[GpuOffer]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for offer in filter(_is_doubtful, offers):
         reason = offer["legacy"] or "not sold on demand, only as spot (recalled)"

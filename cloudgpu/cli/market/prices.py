@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import dollars, paragraph, table, wrapped
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import (
+        CatalogDiffDocument,
+        CatalogDocument,
+        CatalogItemDocument,
+        CatalogPrice,
+        CatalogProvider,
+        CatalogRefreshDocument,
+        PriceChange,
+        RefreshedProvider,
+    )
+
 WIDTH = 80
 LONGEST = 18  # characters of a name beside others in a table
 LEAST = 12  # to which a region may be cut
@@ -22,31 +33,31 @@ UNITS = {
 }
 
 
-def overview_text(value: Value) -> str:
+def overview_text(value: CatalogDocument) -> str:
     """Return a line for each provider, and which parts were refreshed when."""
     rows = [_summary(one) for one in value["providers"]]
     headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "RECALLED", "NEWEST", "REFRESHED"]
     lines = [table(rows, headings, right=range(1, 6)), ""]
     for one in value["providers"]:
-        if one["fault"]:
-            lines.append(paragraph(one["fault"]))
+        if one["error"]:
+            lines.append(paragraph(one["error"]))
         if one["held"]:
             lines.append(f"{one['provider']}: {one['held']} prices held back: cloudgpu catalog diff")
     lines.append(paragraph(f"Embedded figures were compiled on {value['compiled']}. OLD: more than 180 days."))
     return "\n".join(lines)
 
 
-def _summary(one: Value) -> list[str]:
-    asked = sorted(part["asked_at"][:10] for part in one["refreshed"])
+def _summary(one: CatalogProvider) -> list[str]:
+    asked = sorted(part["refreshed_at"][:10] for part in one["refreshed"])
     return [
         one["provider"],
-        *(str(one[key]) for key in ("types", "prices", "old", "derived", "recalled")),
+        *(str(number) for number in (one["types"], one["prices"], one["old"], one["derived"], one["recalled"])),
         one["newest"][:10],
         asked[0] if asked else "never",
     ]
 
 
-def shown_text(value: Value) -> str:
+def shown_text(value: CatalogItemDocument) -> str:
     """Return every price of one thing with its date, its basis and the number of its source."""
     head = f"{value['item']} ({value['provider']})" + (f": legacy: {value['legacy']}" if value["legacy"] else "")
     if not value["prices"]:
@@ -61,14 +72,14 @@ def shown_text(value: Value) -> str:
         lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
     if value["recalled"]:
         lines.append(_note("?", f"recalled, in no source: {', '.join(value['recalled'])} of this type."))
-    return "\n".join([*lines, *([paragraph(value["fault"])] if value["fault"] else [])])
+    return "\n".join([*lines, *([paragraph(value["error"])] if value["error"] else [])])
 
 
-def _order(price: Value) -> tuple[str, str, str]:
+def _order(price: CatalogPrice) -> tuple[str, str, str]:
     return price["region"], price["market"] or "", price["as_of"] or ""
 
 
-def _price_row(price: Value, sources: list[str]) -> list[str]:
+def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
     return [
         price["region"],
         (price["market"] or "-").replace("_", "-"),
@@ -80,17 +91,17 @@ def _price_row(price: Value, sources: list[str]) -> list[str]:
     ]
 
 
-def _date(price: Value) -> str:
+def _date(price: CatalogPrice) -> str:
     """Return the date as the source gives it where that is short, else the earliest day that it can mean."""
     given = price["dated"] or "no date"
     return given if len(given) <= len("2026-11-20") else str(price["as_of"])[:10]
 
 
-def _source(price: Value) -> str:
+def _source(price: CatalogPrice) -> str:
     return f"{price['source']}; {price['check']}" if price["check"] else str(price["source"])
 
 
-def difference_text(value: Value) -> str:
+def difference_text(value: CatalogDiffDocument) -> str:
     """Return the changes, the largest first."""
     changes = sorted(value["changes"], key=lambda one: -max(one["factor"], 1 / one["factor"]))
     new = f"{value['new']} prices have no counterpart there."
@@ -105,17 +116,17 @@ def difference_text(value: Value) -> str:
     return "\n".join([*lines, *_held(changes)])
 
 
-def _moves(changes: Iterable[Value]) -> str:
+def _moves(changes: Iterable[PriceChange]) -> str:
     headings = ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"]
     rows = [
         [
             _cut(one["item"].removeprefix("Standard_"), LONGEST),
             one["region"],
-            {"on_demand": "od", "spot": "spot"}.get(one["market"], "-"),
+            {"on_demand": "od", "spot": "spot"}.get(one["market"] or "", "-"),
             _figure(one["was"]["usd"]),
             one["was"]["as_of"][:10],
             _figure(one["now"]["usd"]),
-            f"x{one['factor']:.3g}" + ("" if one["taken"] else "!"),
+            f"x{one['factor']:.3g}" + ("" if one["accepted"] else "!"),
         ]
         for one in changes
     ]
@@ -133,13 +144,13 @@ def _fitted(rows: list[list[str]], headings: list[str], where: int) -> list[list
     return [[*row[:where], _cut(row[where], room), *row[where + 1 :]] for row in rows]
 
 
-def _held(changes: Iterable[Value]) -> Iterator[str]:
-    if any(not one["taken"] for one in changes):
+def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
+    if any(not one["accepted"] for one in changes):
         says = "moved too far and was not taken: the old price stands. Take it: cloudgpu catalog refresh --accept"
         yield _note("!", says)
 
 
-def refresh_text(value: Value) -> str:
+def refresh_text(value: CatalogRefreshDocument) -> str:
     """Return a line for each provider, and what moved too far."""
     rows = [_refreshed(one) for one in value["providers"]]
     headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
@@ -153,9 +164,9 @@ def refresh_text(value: Value) -> str:
     return "\n".join(lines)
 
 
-def _refreshed(one: Value) -> list[str]:
-    counted = ("jumps", "refused", "unanswered", "unnamed")
-    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(one[key])) for key in counted)]
+def _refreshed(one: RefreshedProvider) -> list[str]:
+    counted = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
+    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(each)) for each in counted)]
 
 
 def _cut(text: str, room: int) -> str:

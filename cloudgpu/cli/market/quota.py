@@ -90,11 +90,11 @@ def _answer(document: QuotaRequestDocument) -> str:
 
 
 def _asked(value: RaiseValue) -> str:
-    now, place = value["now"], f"{value['code']} in {value['region']}"
+    now, place = value["current"], f"{value['code']} in {value['region']}"
     if now is None:
-        return f"limit {place}: to be {value['asked']:g}; what it is now is not known"
+        return f"limit {place}: to be {value['requested']:g}; what it is now is not known"
     used = f", {_figure(now['used'])} used"
-    return f"{now['name']} ({place}): {_figure(now['limit'])} {now['unit']} now{used}; to be {value['asked']:g}"
+    return f"{now['name']} ({place}): {_figure(now['limit'])} {now['unit']} now{used}; to be {value['requested']:g}"
 
 
 def _text(document: QuotaDocument) -> str:

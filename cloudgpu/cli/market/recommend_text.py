@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import PRICE_MARKS, dollars, paragraph, table, wrapped
 
-Value = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.recommend import (
+        DesktopBreakEven,
+        RecommendDocument,
+        RentableMachine,
+        Source,
+        Step,
+    )
+
 WIDTH = 80
 WHERE = 22  # characters of a place
 DEAR = 10  # dollars an hour; from here on two decimals
 SHORT = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 
 
-def text(value: Value) -> str:
+def text(value: RecommendDocument) -> str:
     """Return the document in 80 columns."""
     parts = [paragraph(value["sentence"])]
     if value["machines"]:
@@ -23,11 +31,11 @@ def text(value: Value) -> str:
     if value["desktops"]:
         parts.append(_desktops(value))
     parts += [_step(number, one) for number, one in enumerate(value["steps"], 1)]
-    parts += [paragraph(remark) for remark in value["remarks"]]
+    parts += [paragraph(remark) for remark in value["notes"]]
     return "\n\n".join(parts)
 
 
-def _machines(value: Value) -> str:
+def _machines(value: RecommendDocument) -> str:
     rows = [
         [
             f"{_count(one)} {one['gpu']}",
@@ -43,7 +51,7 @@ def _machines(value: Value) -> str:
     return f"{head}\n{_marks(value['machines'])}"
 
 
-def _count(one: Value) -> str:
+def _count(one: RentableMachine) -> str:
     return str(Fraction(one["share"]).limit_denominator(8)) if one["share"] < 1 else f"{one['count']}x"
 
 
@@ -51,19 +59,19 @@ def _cut(place: str) -> str:
     return place if len(place) <= WHERE else f"{place[: WHERE - 4]}..{place[-2:]}"
 
 
-def _price(one: Value) -> str:
+def _price(one: RentableMachine) -> str:
     usd = one["price"]["usd_per_hour"]
     shown = dollars(usd, 2 if float(usd) >= DEAR else 4)[1:]
     mark = PRICE_MARKS.get(one["price"]["basis"], "") + ("!" if one["old"] else "")
     return shown + mark.ljust(2)
 
 
-def _work(one: Value) -> str:
+def _work(one: RentableMachine) -> str:
     figure = one["h100_hours_per_dollar"]
-    return "?" if figure is None else f"{figure:.3f}{SHORT[one['speed']['basis']].ljust(2)}"
+    return "?" if figure is None or one["speed"] is None else f"{figure:.3f}{SHORT[one['speed']['basis']].ljust(2)}"
 
 
-def _marks(machines: list[Value]) -> str:
+def _marks(machines: list[RentableMachine]) -> str:
     said = ["WORK/$: hours of an H100's work that a dollar buys"]
     bases = {one["speed"]["basis"] for one in machines if one["speed"]}
     said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
@@ -78,7 +86,7 @@ def _marks(machines: list[Value]) -> str:
     return paragraph("; ".join(said) + ".")
 
 
-def _desktops(value: Value) -> str:
+def _desktops(value: RecommendDocument) -> str:
     rows = [
         [
             f"{one['cards']}x {one['gpu']}",
@@ -86,8 +94,8 @@ def _desktops(value: Value) -> str:
             dollars(one["card_usd"], 0),
             dollars(one["desktop_usd"], 0),
             f"{one['watts']:,.0f}",
-            _weekly(one["even"]),
-            _after(one["even"], value),
+            _weekly(one["break_even"]),
+            _after(one["break_even"], value),
         ]
         for one in value["desktops"]
     ]
@@ -98,13 +106,13 @@ def _desktops(value: Value) -> str:
     return f"{shown}\n{paragraph(says)}" if value["machines"] else shown
 
 
-def _weekly(even: Value | None) -> str:
+def _weekly(even: DesktopBreakEven | None) -> str:
     if even is None:
         return "?"
     return "never" if even["from_hours_per_week"] is None else f"{even['from_hours_per_week']:.1f}"
 
 
-def _after(even: Value | None, value: Value) -> str:
+def _after(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
     if value["hours_per_week"] is None:
         return ""
     if even is None:
@@ -113,12 +121,12 @@ def _after(even: Value | None, value: Value) -> str:
     return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
 
 
-def _step(number: int, step: Value) -> str:
-    said = [f"{number}. {step['title']}", _inner(step["says"])]
+def _step(number: int, step: Step) -> str:
+    said = [f"{number}. {step['title']}", _inner(step["text"])]
     return "\n".join([*said, *_sources(step["sources"])])
 
 
-def _sources(sources: list[Value]) -> Iterator[str]:
+def _sources(sources: list[Source]) -> Iterator[str]:
     for source in sources:
         yield _inner(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
 

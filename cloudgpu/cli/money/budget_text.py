@@ -36,7 +36,7 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
             _amount(one["limit_usd"]),
             _amount(one["spent_usd"]),
             f"{min(one['spent_percent'], 9999)}%",
-            _amount(one["promised_usd"]),
+            _amount(one["committed_usd"]),
             _hourly(one["burn_usd_per_hour"]),
             _lasts(one),
         ]

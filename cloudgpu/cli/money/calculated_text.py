@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import facts, paragraph, table, wrapped
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.rent_or_buy import (
+        CalculatedDocument,
+        CatalogOffer,
+        CurvePoint,
+        DesktopProfile,
+        DesktopsDocument,
+        Outcome,
+        Outcomes,
+        QuotedPrice,
+    )
 
-Document = dict[str, Any]
 MONTH = 365 / 12
 YEAR = 365
 DEAREST = 100_000  # dollars an hour; no machine is, and no price above it is a help
 
 
-def calculated_text(document: Document, currency: Currency | None) -> str:
+def calculated_text(document: CalculatedDocument, currency: Currency | None) -> str:
     """Return the sentence, what it rests on, and what either has cost after some times."""
     shown = _Amounts(currency)
     blocks = [paragraph(document["sentence"]), facts(list(_head(document, shown)))]
@@ -57,7 +66,7 @@ class _Amounts:
         return self.with_code(text, 0 if Decimal(text) >= 10 or text == "0" else 2)  # noqa: PLR2004  (dollars)
 
 
-def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
+def _head(document: CalculatedDocument, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
     yield "rented", f"{what} at {shown.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
@@ -65,10 +74,9 @@ def _head(document: Document, shown: _Amounts) -> Iterator[tuple[str, str | None
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
-def _why(document: Document) -> str | None:
+def _why(document: CalculatedDocument) -> str | None:
     """Return why the published example has another day: of other desktops, or other figures, nobody has read one."""
-    desktop: Document = document["desktop"]
-    why: str | None = document["why_they_differ"]
+    desktop, why = document["desktop"], document["why_they_differ"]
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
 
 
@@ -76,12 +84,12 @@ def _item(text: str) -> str:
     return wrapped(text, "- ", "  ")
 
 
-def _source(desktop: Document) -> str:
+def _source(desktop: DesktopProfile) -> str:
     but = " Except what was typed." if desktop["changed"] else ""
     return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{but}"
 
 
-def _offer(offer: Document | None) -> str:
+def _offer(offer: CatalogOffer | None) -> str:
     if offer is None:
         return ""
     market = offer["market"].replace("_", "-")
@@ -92,7 +100,7 @@ def _offer(offer: Document | None) -> str:
     return f", the cheapest {market} one listed: {where}, as of {offer['as_of'][:10]}{basis}{old}{legacy}"
 
 
-def _desktop(one: Document, shown: _Amounts) -> str:
+def _desktop(one: DesktopProfile, shown: _Amounts) -> str:
     quoted = one["quoted"]
     cards = one["gpu"] if one["gpus"] == 1 else f"{one['gpus']}x {one['gpu']}"
     power = f"{one['gpus']}x {one['gpu_watts']} W" if one["gpus"] > 1 else f"{one['gpu_watts']} W"
@@ -116,11 +124,11 @@ def _desktop(one: Document, shown: _Amounts) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _quoted(quoted: Document) -> str:
+def _quoted(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
-def _answer(answer: Document, life: float, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
+def _answer(answer: Outcomes, life: float, shown: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
     one, hours = answer["expected"], answer["hours_per_day"]
     if several:
         yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
@@ -133,7 +141,7 @@ def _answer(answer: Document, life: float, shown: _Amounts, *, several: bool) ->
     yield "by price", _by_price(one["break_even_usd_per_hour"], life, shown)
 
 
-def _by_use(one: Document, life: float) -> str:
+def _by_use(one: Outcome, life: float) -> str:
     percent, several = one["break_even_utilization_percent"], one["desktops"] > 1
     which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
@@ -154,13 +162,13 @@ def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:
     return f"over {_years(life)} the desktop is cheaper {above}"
 
 
-def _even(answer: Document) -> str:
+def _even(answer: Outcomes) -> str:
     one = answer["expected"]
     if one["break_even_days"] is None:
         return "never, within 30 years"
     if one["break_even_days"] < 0.05:  # noqa: PLR2004  (the hour from which both are looked at)
         return "from the first hour on"
-    bounds = [answer[case]["break_even_days"] for case in ("high", "low")]
+    bounds = [answer["high"]["break_even_days"], answer["low"]["break_even_days"]]
     texts = ["never" if each is None else f"{each:,.0f}" for each in bounds]
     between = "" if texts[0] == texts[1] else f" ({texts[0]} to {texts[1]})"
     return f"{_days(one['break_even_days'])}{between}"
@@ -175,7 +183,7 @@ def _years(number: float) -> str:
     return f"{number:g} year{'s' * (number != 1)}"
 
 
-def _curve(curve: list[Document], shown: _Amounts) -> str:
+def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
     rows = [
         [
             _after(one["days"]),
@@ -199,17 +207,17 @@ def _after(days: float) -> str:
     return f"{days:,.0f} day{'s' * (round(days) != 1)}"
 
 
-def _beside(document: Document) -> str:
-    beside = document["beside"]
+def _beside(document: CalculatedDocument) -> str:
+    beside = document["with_known_speeds"]
     if beside is None:
         return ""
     every, speed = beside["answers"], beside["speed"]
     parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
-    fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['rests']}"
+    fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {fast}: {'; '.join(parts)}."
 
 
-def _rate(document: Document) -> str:
+def _rate(document: CalculatedDocument) -> str:
     rate = document["currency"]
     if rate is None:
         return ""
@@ -217,7 +225,7 @@ def _rate(document: Document) -> str:
     return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
-def desktops_text(document: Document) -> str:
+def desktops_text(document: DesktopsDocument) -> str:
     """Return the table of desktops: what each is, costs and takes, and as of when."""
     rows = []
     for one in document["desktops"]:

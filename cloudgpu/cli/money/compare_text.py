@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.render import paragraph, table, wrapped
 from cloudgpu.core.values.money import Money
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.compare import CompareDocument, Counterpart, OwnedCases, OwnMachine, ScaledGpu
 
-Document = dict[str, Any]
-CASES = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
+CaseName = Literal["low", "expected", "high"]
+CASES: dict[CaseName, str] = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
 NAME = 16  # characters of a machine's name
 
 
-def compare_text(document: Document, currency: Currency | None, zone: tzinfo) -> str:
+def compare_text(document: CompareDocument, currency: Currency | None, zone: tzinfo) -> str:
     """Return the sentence, the three cases, and what they rest on."""
     shown = _Shown(currency)
     blocks = [paragraph(document["sentence"])]
     if document["owned"]:
-        blocks += [_cases(document, shown, zone), _hours(document, shown), _speeds(document)]
+        blocks += [_cases(document, document["owned"], shown, zone), _hours(document, shown), _speeds(document)]
     blocks += [_own(document, shown), _rests(document)]
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
@@ -52,19 +53,25 @@ class _Shown:
         return self(text) if self.currency is None else f"{self(text)} {self.currency.code}"
 
 
-def _cases(document: Document, shown: _Shown, zone: tzinfo) -> str:
-    rows = [[label, *(cell(case) for case in CASES)] for label, cell in _lines(document, shown, zone)]
+def _cases(document: CompareDocument, owned: OwnedCases, shown: _Shown, zone: tzinfo) -> str:
+    rows = [[label, *(cell(case) for case in CASES)] for label, cell in _lines(document, owned, shown, zone)]
     code = "" if shown.currency is None else shown.currency.code
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
     return table(rows, [code, *CASES.values()], right=[1, 2, 3])
 
 
-def _lines(document: Document, shown: _Shown, zone: tzinfo) -> Iterator[tuple[str, Callable[[str], str]]]:
-    cloud, owned, even = document["cloud"], document["owned"], document["break_even"]
-    usd = {"low": "low_usd", "expected": "usd", "high": "high_usd"}
+def _lines(
+    document: CompareDocument, owned: OwnedCases, shown: _Shown, zone: tzinfo
+) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
+    cloud, even = document["cloud"], document["break_even"]
+    usd: dict[CaseName, Literal["low_usd", "usd", "high_usd"]] = {
+        "low": "low_usd",
+        "expected": "usd",
+        "high": "high_usd",
+    }
     least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
-    yield "the cloud", lambda case: f"{shown(cloud[usd[case]])}{least}"
+    yield "the cloud", lambda case: f"{shown(usd[case])}{least}"
     yield "the desktop", lambda case: shown(owned[case]["total_usd"])
     yield "  bought", lambda case: shown(owned[case]["purchase_usd"])
     yield "  electricity", lambda case: shown(owned[case]["electricity_usd"])
@@ -84,24 +91,26 @@ def _use(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:g}%"
 
 
-def _met(document: Document, case: str, zone: tzinfo) -> str:
+def _met(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
     """Return the day on which they did or will; `-` where there is no pace that says it."""
-    since, later = (document["break_even"][name][case] for name in ("dearer_since", "projected"))
+    found, pace = document["break_even"], document["pace"]
+    since, later = (cases[case] for cases in (found["cloud_costs_more_since"], found["projected"]))
     if later is not None:
         return f"{from_iso(later).astimezone(zone):%Y-%m-%d}"
     if since is not None:
         return f"{(from_iso(since) - timedelta(microseconds=1)).astimezone(zone):%Y-%m-%d}"
-    return "-" if document["pace"][case] is None else "never"
+    return "-" if pace is None or pace[case] is None else "never"
 
 
-def _hours(document: Document, shown: _Shown) -> str:
+def _hours(document: CompareDocument, shown: _Shown) -> str:
     cloud, even = document["cloud"], document["break_even"]
-    parts = {"gpu": "with a busy GPU", "used": "otherwise in use", "idle": "idle", "unknown": "not known"}
-    each = [
-        f"{Decimal(cloud[f'{name}_hours']):,.1f} {what}"
-        for name, what in parts.items()
-        if Decimal(cloud[f"{name}_hours"])
-    ]
+    parts = (
+        (cloud["gpu_hours"], "with a busy GPU"),
+        (cloud["used_hours"], "otherwise in use"),
+        (cloud["idle_hours"], "idle"),
+        (cloud["unknown_hours"], "not known"),
+    )
+    each = [f"{Decimal(text):,.1f} {what}" for text, what in parts if Decimal(text)]
     said = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
     if even["paid_usd_per_hour"] is not None:
         said.append(
@@ -112,13 +121,13 @@ def _hours(document: Document, shown: _Shown) -> str:
     return "\n".join(paragraph(one) for one in said)
 
 
-def _speeds(document: Document) -> str:
+def _speeds(document: CompareDocument) -> str:
     rows = [
         [
             one["gpu"],
             f"{Decimal(one['hours']):,.1f}",
             _ratio(one),
-            one["rests"],
+            one["basis"],
             {True: "", False: "larger memory", None: ""}[one["fits"]],
         ]
         for one in document["speeds"]
@@ -126,14 +135,14 @@ def _speeds(document: Document) -> str:
     return table(rows, ["GPU", "HOURS", "DESKTOP'S SPEED", "BY", ""], right=[1, 2]) if rows else ""
 
 
-def _ratio(one: Document) -> str:
+def _ratio(one: ScaledGpu) -> str:
     """Return how many hours of it an hour of the desktop's GPU does."""
     if one["low"] == one["high"]:
         return f"{one['ratio']:.2f}x"
     return f"{one['ratio']:.2f}x ({one['low']:.2f}x-{one['high']:.2f}x)"
 
 
-def _own(document: Document, shown: _Shown) -> str:
+def _own(document: CompareDocument, shown: _Shown) -> str:
     if not document["own_machines"]:
         return ""
     rows = [
@@ -149,9 +158,10 @@ def _own(document: Document, shown: _Shown) -> str:
     ]
     heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
     said = [table(rows, heads, right=range(2, 6))]
-    said += [paragraph(_offer(one, shown)) for one in document["own_machines"] if one["offer"]]
-    if document["own_sentence"] != document["sentence"] and document["owned"]:
-        said.append(paragraph(document["own_sentence"]))
+    said += [paragraph(_offer(one, offer, shown)) for one in document["own_machines"] if (offer := one["offer"])]
+    sentence = document["own_sentence"]
+    if sentence is not None and sentence != document["sentence"] and document["owned"]:
+        said.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
         least = "at least " if document["cloud"]["unpriced"] else ""
         paid = f"{least}{shown.prose(document['paid_usd'])}"
@@ -159,8 +169,7 @@ def _own(document: Document, shown: _Shown) -> str:
     return "\n".join(said)
 
 
-def _offer(one: Document, shown: _Shown) -> str:
-    offer = one["offer"]
+def _offer(one: OwnMachine, offer: Counterpart, shown: _Shown) -> str:
     price = f"{shown.prose(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
@@ -172,5 +181,5 @@ def _offer(one: Document, shown: _Shown) -> str:
     return f"{one['name']} on a cloud: {price} ({where}; {dated}){ratio}."
 
 
-def _rests(document: Document) -> str:
+def _rests(document: CompareDocument) -> str:
     return "\n".join(wrapped(one, "- ", "  ") for one in document["assumptions"])

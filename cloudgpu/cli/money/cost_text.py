@@ -70,7 +70,7 @@ def _table(document: CostDocument, shown: _Amounts) -> str:
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
         columns.append(_known((one["on_demand_usd"] for one in every), shown))
-        columns.append(_known((one["saved_usd"] for one in every), shown))
+        columns.append(_known((one["savings_usd"] for one in every), shown))
     while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
@@ -220,7 +220,7 @@ def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
     parts = [
         ("machines that run", burn["machines_usd_per_hour"]),
         ("stopped machines", burn["stopped_usd_per_hour"]),
-        ("what is kept", burn["kept_usd_per_hour"]),
+        ("what is kept", burn["retained_usd_per_hour"]),
     ]
     return [(what, amount) for what, amount in parts if Decimal(amount)]
 
@@ -250,7 +250,7 @@ def _credits(document: CostDocument, shown: _Amounts) -> str:
         return ""
     uses = [
         f"{one['name']} {shown.with_code(one['used_usd'])}, {shown.with_code(one['left_usd'])} left"
-        for one in found["uses"]
+        for one in found["applied"]
     ]
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 

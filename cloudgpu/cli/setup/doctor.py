@@ -105,11 +105,11 @@ def _live_text(document: LiveCheck) -> str:
     for one in document["machines"]:
         lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
         for stage in one["stages"]:
-            said = stage["said"] + (f" -> {stage['next']}" if stage["next"] else "")
+            said = stage["message"] + (f" -> {stage['next']}" if stage["next"] else "")
             mark = MARKS["ok" if stage["ok"] else "fail"]
             lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", said)]))
         cost = "nothing was launched" if one["name"] is None else "its price is not known"
         lines.append(f"  cost: {cost if one['cost_usd'] is None else dollars(one['cost_usd'], 6)}")
-        lines += [f"  left: {left}" for left in one["left"]]
+        lines += [f"  left: {left}" for left in one["remaining"]]
     lines.append("All of it works here." if document["ok"] else "Not all of it works: see above.")
     return "\n".join(lines)

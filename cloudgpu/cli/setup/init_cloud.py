@@ -172,11 +172,11 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> InitC
         "where": made.where,
         "role": made.role.parts[0].name if made.role else None,
         "timer_role": made.timer.parts[0].name if made.timer else None,
-        "made": [] if removed else list(changes),
+        "created": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
         "budget": None if removed or made.budget is None else _budget_value(made.budget),
         "findings": [
-            {"what": one.what, "good": one.good, "says": one.says, "next": one.next, "needed": one.needed}
+            {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
             for one in made.findings
         ],
         "file": str(made.draft.found.home.config_file),
@@ -185,13 +185,13 @@ def _value(made: Preparation, changes: Sequence[str], *, removed: bool) -> InitC
 
 
 def _budget_value(budget: BudgetAlert) -> AccountBudget:
-    return {"per_month_usd": f"{budget.per_month.dollars:f}", "emails": list(budget.emails)}
+    return {"usd_per_month": f"{budget.per_month.dollars:f}", "emails": list(budget.emails)}
 
 
 def _text(value: InitCloudDocument) -> str:
     kind = value["cloud"]
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
-    if not value["made"] and not value["removed"]:
+    if not value["created"] and not value["removed"]:
         nothing = f"Nothing {'else ' * bool(wrote)}to change."
         return "\n".join([*wrote, nothing, *[f"Next: cloudgpu doctor --provider {kind}"] * bool(wrote)])
     if value["removed"]:

@@ -124,8 +124,9 @@ def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, out
 
 def _said(value: RestoreDocument) -> list[str]:
     said = [f"The ledger has {value['lines']} lines again, up to {value['recorded_at']}."]
-    if value["aside"]:
-        said.append(f"The one before is set aside: {value['aside']}")
-    if value["doubt"]:
-        said.append(f"Nothing is launched until it is settled: {value['doubt']}\n  Run: cloudgpu cost --verify --yes")
+    if value["previous_ledger"]:
+        said.append(f"The one before is set aside: {value['previous_ledger']}")
+    if value["integrity_problem"]:
+        why = value["integrity_problem"]
+        said.append(f"Nothing is launched until it is settled: {why}\n  Run: cloudgpu cost --verify --yes")
     return said

@@ -55,11 +55,11 @@ def command(
 
 def _lines(value: TeamLedgerDocument) -> list[str]:
     members, payers = value["members_role"], value["payers_role"]
-    stands = "is" if value["stands"] else "is not yet"
+    stands = "is" if value["ready"] else "is not yet"
     lines = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]
-    if value["stands"]:
+    if value["ready"]:
         lines.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
-    lines += value["remarks"]
+    lines += value["notes"]
     for by in dict.fromkeys(one["by"] for one in value["missing"]):
         lines += ["", f"Let {by} run in psql, connected to this database:"]
         lines += [f"  {one['statement']}" for one in value["missing"] if one["by"] == by]

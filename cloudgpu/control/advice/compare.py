@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.model.offers import Accelerator
     from cloudgpu.core.values.money import Money
+    from cloudgpu.views.documents.money.compare import CompareDocument
 
 
 LOOK_BACK = 3600.0  # seconds of samples in which the use of a GPU would stand, where it is read
@@ -67,7 +68,7 @@ def read(session: Session, since: datetime | None, until: datetime | None) -> Re
     return Read(rows, ended, worked(session, rows, ended, since, until))
 
 
-def compared(session: Session, asked: CompareWish, found: Read | None = None) -> dict[str, Any]:
+def compared(session: Session, asked: CompareWish, found: Read | None = None) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
     `found` is what was read already of the very period of `asked`.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.numbers import Rates
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
 FACTS = (
     "depreciation",
@@ -70,7 +71,7 @@ def all_desktops(session: Session) -> list[Desktop]:
     return [desktop_named(session, name) for name in desktop_names([session.home.root / "desktops"])]
 
 
-def desktops_listed(session: Session) -> dict[str, Any]:
+def desktops_listed(session: Session) -> DesktopsDocument:
     """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
     return {"desktops": [desktop_value(one) for one in all_desktops(session)]}
 

@@ -99,12 +99,12 @@ def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -
     named = wish.filters.gpu
     return {
         "as_of": iso(now),
-        "asked": _asked(wish),
-        "past": None if past is None else past_value(past),
+        "request": _asked(wish),
+        "past_run": None if past is None else past_value(past),
         "currency": None if wish.currency is None else wish.currency.value(),
         "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
-        "means": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
+        "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
         "without": [] if offers else without_value(without(wish)),
         "precisions": [] if whole or wish.flops is None else precisions(offers),
         "withheld": withheld(wish, offers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from cloudgpu.control.advice.recommend_request import AskedOfRecommend
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.views.documents.market.recommend import RecommendDocument
 
 SHOWN = 6  # machines, and desktops; more do not help to choose
 
 
-def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecommend]) -> dict[str, Any]:
+def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecommend]) -> RecommendDocument:
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
     wish, now = wish_of(rules, work, **given), session.clock()

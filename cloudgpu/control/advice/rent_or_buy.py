@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
@@ -19,12 +19,12 @@ from cloudgpu.views.advice.rent_or_buy import calculated_value
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareWish, Rented
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
-Document = dict[str, Any]
 MOST_DESKTOPS = 10_000
 
 
-def calculated(session: Session, wish: CompareWish, rented: Rented) -> Document:
+def calculated(session: Session, wish: CompareWish, rented: Rented) -> CalculatedDocument:
     """Return the comparison of a price and a use with a desktop; as `docs/compare.md` says. Reads no ledger.
 
     Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.

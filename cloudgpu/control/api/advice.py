@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from cloudgpu.control.cost.report import AskedOfReport
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.market.estimate import EstimateDocument
+    from cloudgpu.views.documents.market.recommend import RecommendDocument
+    from cloudgpu.views.documents.money.compare import CompareDocument
+    from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument, DesktopsDocument
     from cloudgpu.views.documents.money.report import SentReportDocument
 
-Document = dict[str, Any]
 
-
-def comparison(session: Session, **asked: Unpack[AskedOfCompare]) -> Document:
+def comparison(session: Session, **asked: Unpack[AskedOfCompare]) -> CompareDocument | CalculatedDocument:
     """Return the comparison that was asked for; raise InvalidRequest that names the option of what cannot be."""
     return compared_as(session, compare_wish(session, **asked))
 
 
-def compared_as(session: Session, wish: CompareWish) -> Document:
+def compared_as(session: Session, wish: CompareWish) -> CompareDocument | CalculatedDocument:
     """Return the comparison that a wish asks for: without a ledger where it says what is rented."""
     if wish.rented is not None:
         from cloudgpu.control.advice.rent_or_buy import calculated
@@ -46,7 +47,7 @@ class Advice:
     def _session(self) -> Session:
         raise NotImplementedError
 
-    def compare(self, **asked: Unpack[AskedOfCompare]) -> Document:
+    def compare(self, **asked: Unpack[AskedOfCompare]) -> CompareDocument | CalculatedDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
 
         With `price`, `utilization` or `hours_per_day` no ledger is read: `compare(gpu="v100", utilization="15%")`.
@@ -54,7 +55,7 @@ class Advice:
         """
         return comparison(self._session, **asked)
 
-    def desktops(self) -> Document:
+    def desktops(self) -> DesktopsDocument:
         """Return every desktop that `compare` can name, your own and the shipped ones, with source and date."""
         from cloudgpu.control.advice.desktop_choice import desktops_listed
 
@@ -71,7 +72,7 @@ class Advice:
 
         return estimated(self._session, estimate_wish(self._session.settings, self._session.clock(), **asked))
 
-    def recommend(self, work: str | None = None, **asked: Unpack[AskedOfRecommend]) -> Document:
+    def recommend(self, work: str | None = None, **asked: Unpack[AskedOfRecommend]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.
 
         Each word is as on the command line: `recommend("fine-tuning", parameters="7b", method="qlora")`; numbers may
@@ -81,7 +82,9 @@ class Advice:
 
         return recommended(self._session, work, **asked)
 
-    def report(self, to: Path | str | None = None, form: str = "html", **asked: Unpack[AskedOfReport]) -> Document:
+    def report(
+        self, to: Path | str | None = None, form: str = "html", **asked: Unpack[AskedOfReport]
+    ) -> dict[str, Any]:
         """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
 
         `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cloudgpu.control.inputs.periods import AskedOfCost, Moment
+    from cloudgpu.views.documents.market.catalog import (
+        CatalogDiffDocument,
+        CatalogDocument,
+        CatalogItemDocument,
+        CatalogRefreshDocument,
+        GpusDocument,
+    )
     from cloudgpu.views.documents.market.market import QuotaDocument, QuotaRequestDocument, RegionsDocument
     from cloudgpu.views.documents.money.budgets import (
         BudgetCheckDocument,
@@ -23,8 +30,6 @@ if TYPE_CHECKING:
     )
     from cloudgpu.views.documents.money.cost import CostDocument
     from cloudgpu.views.documents.money.reconcile import ExportDocument, ReconcileDocument
-
-Document = dict[str, Any]
 
 
 class Money(Advice):
@@ -43,7 +48,7 @@ class Money(Advice):
         spot: bool = False,
         sort: str = "price",
         all: bool = False,  # noqa: A002  (the option's name)
-    ) -> Document:
+    ) -> GpusDocument:
         """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
 
         Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
@@ -64,7 +69,7 @@ class Money(Advice):
         last: bool = False,
         factor: float | None = None,
         accept: bool = False,
-    ) -> Document:
+    ) -> CatalogDocument | CatalogItemDocument | CatalogDiffDocument | CatalogRefreshDocument:
         """Return what the catalogue says of `item` (of all, for None), what a refresh changed, or what one brings now.
 
         `action` is `show`, `diff` or `refresh`. What does not answer a refresh raises nothing: it is named.

@@ -273,7 +273,7 @@ def standing_value(one: Standing, every: timedelta = EVERY) -> BudgetStatus:
         "until": None if one.period is None else iso(one.period.end),
         "spent_usd": usd(one.spent),
         "spent_percent": one.percent(one.spent),
-        "promised_usd": usd(one.promised),
+        "committed_usd": usd(one.promised),
         "left_usd": usd(one.left),
         "forecast_usd": usd(one.forecast),
         "burn_usd_per_hour": usd(one.burn),

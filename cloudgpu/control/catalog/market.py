@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
@@ -30,6 +30,9 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.machines import price_value
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument, OfferObstacle
 
 
 class Order(StrEnum):
@@ -113,7 +116,7 @@ def order_of(word: str) -> Order:
     return Order(word)
 
 
-def market_value(filters: Filters, order: Order, now: datetime) -> dict[str, Any]:
+def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
     """Return the offers that pass, with what has to be said of them; an empty answer says what would help.
 
     One offer per type, that of its cheapest region. Raises InvalidRequest for an unknown GPU, provider or region.
@@ -123,7 +126,7 @@ def market_value(filters: Filters, order: Order, now: datetime) -> dict[str, Any
     meant = [] if filters.gpu is None else [spec.name for spec in meant_by(filters.gpu, catalog.gpus())]
     return {
         "offers": [offer_value(offer, now) for offer in in_order],
-        "means": meant,
+        "matching_gpus": meant,
         "without": [] if found else list(_without(filters)),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_AFTER.days,
@@ -162,7 +165,7 @@ def speed_of(offer: CatalogOffer) -> Speed | None:
     return None if spec is None else speed(spec)
 
 
-def offer_value(offer: CatalogOffer, now: datetime) -> dict[str, Any]:
+def offer_value(offer: CatalogOffer, now: datetime) -> GpuOffer:
     """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` that of one whole GPU."""
     shape, listed, one = offer.type, offer.listed, speed_of(offer)
     return {
@@ -186,7 +189,7 @@ def offer_value(offer: CatalogOffer, now: datetime) -> dict[str, Any]:
         "legacy": shape.legacy or None,
         "spot_only": shape.spot_only,
         "recalled": list(shape.recalled),
-        "speed": one and {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
+        "speed": None if one is None else {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
         "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, one)),
     }
 
@@ -195,7 +198,7 @@ def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 4)
 
 
-def _without(filters: Filters) -> Iterable[dict[str, Any]]:
+def _without(filters: Filters) -> Iterable[OfferObstacle]:
     """Yield every single wish that, left out, leaves something to buy, with how much and from what price."""
     for field, nothing in _WISHES.items():
         if getattr(filters, field) == nothing:
@@ -203,7 +206,7 @@ def _without(filters: Filters) -> Iterable[dict[str, Any]]:
         found = matching(replace(filters, **{field: nothing}))
         if found:
             cheapest = by_price(found)[0].listed.price
-            yield {"wish": field, "types": len(found), "from": price_value(cheapest)}
+            yield {"requirement": field, "types": len(found), "from": price_value(cheapest)}
 
 
 _WISHES: dict[str, Any] = {

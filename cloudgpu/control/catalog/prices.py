@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
@@ -14,17 +14,26 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
-from cloudgpu.control.catalog.refresh import factor_of, move_value, refresh
+from cloudgpu.control.catalog.refresh import factor_of, refresh
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice, is_old
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Move, PriceRow, RowKey, jumps
-from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
 from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.catalog import EARLIER, HISTORIC, NOW, machine_price, move_value, past_price, storage_price
 
-Document = dict[str, Any]
-NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import (
+        CatalogDiffDocument,
+        CatalogDocument,
+        CatalogItemDocument,
+        CatalogPrice,
+        CatalogProvider,
+        CatalogRefreshDocument,
+    )
+
+What = Literal["machine", "storage", "part"]
 
 
 def catalog_value(
@@ -38,7 +47,7 @@ def catalog_value(
     last: bool,
     factor: float | None,
     accept: bool,
-) -> Document:
+) -> CatalogDocument | CatalogItemDocument | CatalogDiffDocument | CatalogRefreshDocument:
     """Return the document of `catalog show`, `diff` or `refresh`; raise InvalidRequest for another action."""
     use(session.home.price_lists)
     most = factor_of(None if factor is None else str(factor))
@@ -53,7 +62,7 @@ def catalog_value(
     return overview(provider, now) if item is None else shown(item, provider, region, now, history=history)
 
 
-def overview(provider: str | None, now: datetime) -> Document:
+def overview(provider: str | None, now: datetime) -> CatalogDocument:
     """Return how much the catalogue knows of each provider, how old that is, and what of it was refreshed when."""
     kinds = catalog.storage_kinds
     chosen = PROVIDERS if provider is None else (_provider(provider),)
@@ -63,10 +72,10 @@ def overview(provider: str | None, now: datetime) -> Document:
     }
 
 
-def _summary(provider: str, kinds: int, now: datetime) -> Document:
+def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
     listed = catalog.offers(provider, legacy=True)
     dates = sorted(offer.listed.price.as_of for offer in listed)
-    fault, kept = _kept(provider)
+    error, kept = _kept(provider)
     return {
         "provider": provider,
         "types": len({offer.type.name for offer in listed}),
@@ -79,9 +88,9 @@ def _summary(provider: str, kinds: int, now: datetime) -> Document:
         "old": sum(is_old(date, now) for date in dates),
         "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
         "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
-        "refreshed": [{"scope": scope, "asked_at": iso(part.asked_at)} for scope, part in kept.parts.items()],
+        "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in kept.parts.items()],
         "held": len(kept.held),
-        "fault": fault,
+        "error": error,
     }
 
 
@@ -92,7 +101,7 @@ def _kept(provider: str) -> tuple[str | None, Stored]:
         return fault.message, Stored(provider)
 
 
-def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> Document:
+def shown(name: str, provider: str | None, region: str | None, now: datetime, *, history: bool) -> CatalogItemDocument:
     """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
 
     With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that
@@ -111,7 +120,7 @@ def shown(name: str, provider: str | None, region: str | None, now: datetime, *,
         "recalled": list(shape.recalled) if shape else [],
         "notes": shape.notes if shape else "",
         "prices": [value for value in prices if region is None or is_of(value["region"], region)],
-        "fault": _kept(owner)[0],
+        "error": _kept(owner)[0],
     }
 
 
@@ -121,7 +130,7 @@ def _provider(provider: str) -> str:
     return provider
 
 
-def _found(name: str, provider: str | None) -> tuple[str, str, str]:
+def _found(name: str, provider: str | None) -> tuple[str, What, str]:
     """Return whose a name is, what it names (`machine`, `storage` or `part`), and how the catalogue writes it.
 
     Azure's machines are found as `gpus` shows them, too, without `Standard_`; small and capital letters are the same.
@@ -149,69 +158,34 @@ def _plain(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _names(provider: str) -> Iterator[tuple[str, str]]:
+def _names(provider: str) -> Iterator[tuple[str, What]]:
     yield from ((one.item, "part") for one in (*catalog.parts(provider), *catalog.history(provider)))
     yield from ((kind, "storage") for kind in catalog.storage_kinds(provider))
     yield from ((name, "machine") for name in catalogue()["types"][provider])
 
 
-def _prices(provider: str, what: str, name: str, now: datetime) -> Iterator[Document]:
+def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[CatalogPrice]:
     if what == "machine":
         current = [offer.listed for offer in catalog.offers(provider, legacy=True) if offer.type.name == name]
         fresh = index(provider).machines.get(name, {})
         past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
-        yield from (_machine(one, NOW, now) for one in current)
-        yield from (_machine(one, EARLIER, now) for one in past)
+        yield from (machine_price(one, NOW, now) for one in current)
+        yield from (machine_price(one, EARLIER, now) for one in past)
     elif what == "storage":
         renewed = index(provider).storage.get(name, {})
-        yield from (_storage(one, NOW, now) for one in storage_prices(provider, name))
-        yield from (_storage(one, EARLIER, now) for one in embedded_storage(provider, name) if one.region in renewed)
+        yield from (storage_price(one, NOW, now) for one in storage_prices(provider, name))
+        yield from (
+            storage_price(one, EARLIER, now) for one in embedded_storage(provider, name) if one.region in renewed
+        )
     else:
-        yield from (_past(one, NOW, now) for one in catalog.parts(provider, name))
-    yield from (_past(one, HISTORIC, now) for one in catalog.history(provider, name))
+        yield from (past_price(one, NOW, now) for one in catalog.parts(provider, name))
+    yield from (past_price(one, HISTORIC, now) for one in catalog.history(provider, name))
 
 
-def _value(state: str, price: Money, as_of: datetime | None, now: datetime, **more: Any) -> Document:
-    return {
-        **more,
-        "usd": usd(price),
-        "as_of": as_of and iso(as_of),
-        "old": as_of is None or is_old(as_of, now),
-        "state": state,
-    }
-
-
-def _machine(one: ListedPrice, state: str, now: datetime) -> Document:
-    price = one.price
-    return _value(
-        state,
-        price.per_hour,
-        price.as_of,
-        now,
-        region=one.region,
-        market=str(one.market),
-        unit=PER_HOUR,
-        dated=one.dated,
-        basis=str(price.basis),
-        source=price.source,
-        check=one.check,
-    )
-
-
-def _storage(one: DiskPrice, state: str, now: datetime) -> Document:
-    more = {"region": one.region, "market": None, "unit": one.unit, "dated": one.as_of and f"{one.as_of:%Y-%m-%d}"}
-    return _value(state, one.price, one.as_of, now, **more, basis=str(one.basis), source=one.source, check=one.note)
-
-
-def _past(one: PastPrice, state: str, now: datetime) -> Document:
-    more = {"region": one.region, "market": str(one.market), "unit": one.unit, "dated": one.dated}
-    return _value(state, one.price, one.as_of, now, **more, basis=str(one.basis), source=one.source, check=one.check)
-
-
-def difference(provider: str | None, factor: float, *, last: bool) -> Document:
+def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
     """Return what refreshed prices changed: against the embedded ones, or with `last` against the refresh before.
 
-    `jumps` counts the changes by more than `factor`; what was held back stands under the changes with `taken` false.
+    `jumps` counts the changes by more than `factor`; what was held back stands under the changes with `accepted` false.
     """
     chosen = PROVIDERS if provider is None else (_provider(provider),)
     moves = [(one, move) for one in chosen for move in _moves(one, last=last)]

@@ -192,8 +192,8 @@ class Raise:
             "account": self.provider.account,
             "region": self.region,
             "code": self.code,
-            "asked": self.limit,
-            "now": None if self.quota is None else quota_value(self.quota),
+            "requested": self.limit,
+            "current": None if self.quota is None else quota_value(self.quota),
         }
 
 

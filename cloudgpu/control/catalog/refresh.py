@@ -5,24 +5,26 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.refreshed import Stored, stored, write
 from cloudgpu.catalog.takeover import Taken, taken
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.pricelist import Move, PriceList, jumps
+from cloudgpu.core.catalog.pricelist import PriceList, jumps
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
+from cloudgpu.views.catalog import move_value
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
 
 FACTOR = 2.0  # a price that moved further is reported and held back
 MOST_FACTOR = 1000.0
-Document = dict[str, Any]
 
 
 def factor_of(text: str | None) -> float:
@@ -43,7 +45,7 @@ def factor_of(text: str | None) -> float:
 
 def refresh(
     session: Session, providers: Sequence[str] = (), account: str | None = None, *, factor: float, accept: bool
-) -> Document:
+) -> CatalogRefreshDocument:
     """Ask the price lists of these providers (none: the account's, else all), side by side, and keep what answered.
 
     Returns the document of `catalog refresh`. What did not answer stays as it was, with its date. Raises InvalidRequest
@@ -54,7 +56,7 @@ def refresh(
     with Pool(len(kinds)) as pool:
         answers = dict(zip(kinds, pool.map(lambda kind: _answer(kind, settings[kind]), kinds), strict=True))
     values = [_kept(session, answers[kind], factor, accept=accept) for kind in kinds]
-    return {"asked_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}
+    return {"refreshed_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}
 
 
 def _kinds(session: Session, account: str | None) -> list[str]:
@@ -66,7 +68,7 @@ def _kinds(session: Session, account: str | None) -> list[str]:
     return [found.provider]
 
 
-def is_whole(document: Document) -> bool:
+def is_whole(document: CatalogRefreshDocument) -> bool:
     """Say whether every part answered and no row of it was refused."""
     return not any(one["unanswered"] or one["refused"] for one in document["providers"])
 
@@ -94,7 +96,7 @@ def _answer(kind: str, settings: ProviderSettings) -> PriceList:
         return PriceList(kind, (), (Unanswered(kind, f"{fault.message}{way}"),))
 
 
-def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -> Document:
+def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
     """Take an answer over and write it, unless nothing answered: then the file, too, is as it was."""
     with _alone(session, answer.provider):
         before = _before(session, answer.provider)
@@ -121,12 +123,12 @@ def _before(session: Session, provider: str) -> Stored:
         return Stored(provider)
 
 
-def _value(found: Taken, factor: float) -> Document:
+def _value(found: Taken, factor: float) -> RefreshedProvider:
     far = jumps(found.moves, factor)
     return {
         "provider": found.kept.provider,
         "prices": found.prices,
-        "parts": [{"scope": scope, "asked_at": iso(part.asked_at)} for scope, part in found.kept.parts.items()],
+        "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in found.kept.parts.items()],
         "changed": sum(one.taken for one in found.moves),
         "jumps": [move_value(found.kept.provider, one) for one in far],
         "refused": [{"row": one.row, "why": one.why} for one in found.refused],
@@ -134,22 +136,3 @@ def _value(found: Taken, factor: float) -> Document:
         "unknown": list(found.unknown),
         "unnamed": list(found.unnamed),
     }
-
-
-def move_value(provider: str, one: Move) -> Document:
-    """Return a price that is another one now; `taken` says whether the new one is in use."""
-    return {
-        "provider": provider,
-        "item": one.key.item,
-        "region": one.key.region,
-        "market": one.key.market and str(one.key.market),
-        "unit": one.unit,
-        "was": _price(one.was.price, one.was),
-        "now": _price(one.now.price, one.now),
-        "factor": round(one.factor, 4),
-        "taken": one.taken,
-    }
-
-
-def _price(price: Money, row: Any) -> Document:
-    return {"usd": usd(price), "source": row.source, "as_of": iso(row.as_of), "basis": str(row.basis)}

@@ -94,7 +94,7 @@ def _credits(found: AfterCredits) -> CreditsValue:
     uses: list[Credit] = [
         {"name": one.credit.name, "used_usd": usd(one.used), "left_usd": usd(one.left)} for one in found.uses
     ]
-    return {"before_usd": usd(found.before), "after_usd": usd(found.after), "uses": uses}
+    return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
 
 
 def lasting(session: Session, now: datetime) -> list[BudgetForecast]:

@@ -157,13 +157,13 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
         **to_come(read.rows, by_machine.total, period, now),
         **values.machines_value(machines, _things(read.rows, by_machine)),
         "idle": values.idle_value(machines),
-        "saved": {
+        "savings": {
             "stops": values.stops_value(
                 stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
             ),
             "spot": values.spot_value(machines),
         },
-        "leftovers": [values.left_value(one) for one in left_over(read.rows, now)],
+        "idle_resources": [values.left_value(one) for one in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
         "uncounted": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
@@ -198,9 +198,9 @@ def _about(session: Session, read: Read, by_machine: Costs) -> Document:
         "machines": sum(
             bool(by_machine.groups[row["id"]].micros) for row in machines if row["id"] in by_machine.groups
         ),
-        "begin": min(begins, default=None),
+        "since": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),
-        "doubt": session.doubt(),
+        "integrity_problem": session.doubt(),
     }
 
 

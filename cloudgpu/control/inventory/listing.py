@@ -79,9 +79,9 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     return {
         "machines": valued(session, shown, look.gpus_now if look else {}, reached=reached),
         "view_as_of": _oldest(rows, reached),
-        "last_pass": None if last.ok_at is None else iso(last.ok_at),
+        "last_run": None if last.ok_at is None else iso(last.ok_at),
         "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
-        "doubt": doubt,
+        "integrity_problem": doubt,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
         **asked,
     }

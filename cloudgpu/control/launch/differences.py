@@ -64,7 +64,7 @@ def _found(request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machin
 
 
 def _one(option: str, asked: str, has: str, change: str) -> RequestDifference:
-    return {"option": option, "asked": asked, "has": has, "change": change}
+    return {"option": option, "requested": asked, "current": has, "next": change}
 
 
 def _whole(span: timedelta) -> timedelta:

@@ -88,12 +88,12 @@ def _is_to_ask(session: Session, row: Machine) -> bool:
 
 
 def _said(session: Session, row: Machine) -> BusyMachine:
-    found: BusyMachine = {"name": row["name"], "id": row["id"], "processes": None, "fault": None}
+    found: BusyMachine = {"name": row["name"], "id": row["id"], "processes": None, "error": None}
     try:
         provider = session.provider_of(row)
         said = provider.processes(fact(row["provider_id"])) if isinstance(provider, TellsProcesses) else ()
     except CloudgpuError as fault:
-        return found | {"fault": fault.message}
+        return found | {"error": fault.message}
     if said is None:
-        return found | {"fault": "its computer does not tell its processes."}
+        return found | {"error": "its computer does not tell its processes."}
     return found | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in said]}

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import policy_paths
-from cloudgpu.config.policies.kinds import DAYS
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
 from cloudgpu.control.team.published import published
-from cloudgpu.core.policies.description import Says, holding, rules_of
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut
-from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.policies.schedule import Schedule
-from cloudgpu.core.values.money import usd
+from cloudgpu.core.policies.description import holding, rules_of
+from cloudgpu.core.policies.limits import Limits, cut
 from cloudgpu.core.values.naming import near
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.policies import (
+        PoliciesDocument,
+        PolicyCheckDocument,
+        PolicyDocument,
+        PolicyOfMachineDocument,
+        PolicySummary,
+        Publication,
+    )
 
-Document = dict[str, Any]
 SHIPPED = "shipped"
 
 
-def listed(session: Session) -> Document:
+def listed(session: Session) -> PoliciesDocument:
     """Return every policy there is, and the limits; one that cannot be read has its fault instead of what it says."""
     limits = limits_of(session)
     return {
@@ -39,26 +41,26 @@ def listed(session: Session) -> Document:
     }
 
 
-def shown(session: Session, name: str) -> Document:
+def shown(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
     found = policy_named(session, name)
     limits = limits_of(session)
     within, now = cut(found.policy, limits), session.clock()
-    return {
-        **policy_value(within.policy),
-        "place": _place(found.path, found.origin),
-        "published": _published(session, name),
-        "chosen_by": _chosen_by(session, name),
-        "allowed": limits.allows(name),
-        "cuts": list(within.cuts),
-        "rules": [_rule(one) for one in rules_of(within.policy, now)],
-    }
+    return policy_value(
+        within.policy,
+        rules_of(within.policy, now),
+        source=_source(found.path, found.origin),
+        published=_published(session, name),
+        chosen_by=_chosen_by(session, name),
+        allowed=limits.allows(name),
+        limited_by=within.cuts,
+    )
 
 
-def explained(session: Session, name: str | None) -> Document:
+def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
     """Return which policy holds for a machine, why that one, and what each of its rules means for it now.
 
-    Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `fault` says it.
+    Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
     """
     row, now = session.find(name, ended=True), session.clock()
     held = policy_of(session, row)
@@ -67,16 +69,16 @@ def explained(session: Session, name: str | None) -> Document:
         "id": row["id"],
         "state": row["state"],
         "policy": held.name,
-        "place": None if held.place is None else _place(held.place, held.origin),
+        "source": None if held.place is None else _source(held.place, held.origin),
         "why": held.why,
-        "fault": held.fault or None,
-        "cuts": list(held.cuts),
+        "error": held.fault or None,
+        "limited_by": list(held.cuts),
         "limits": limits_value(held.limits),
-        "rules": [_rule(one) for one in holding(held.policy, row, now)],
+        "rules": rule_values(holding(held.policy, row, now)),
     }
 
 
-def checked(session: Session, files: Sequence[str]) -> Document:
+def checked(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
     """Return what was read: these files, or without any all that are not shipped, and the names that settings use.
 
     Raises InvalidRequest for a fault, the first of several; the others are told.
@@ -91,82 +93,14 @@ def checked(session: Session, files: Sequence[str]) -> Document:
     return {"checked": [str(place) for place in places]}
 
 
-def policy_value(policy: Policy) -> Document:
-    """Return a policy as one plain value: spans in seconds, rates in bytes a second, money in US dollars as text."""
-    idle = asdict(policy.idle)
-    spans = {f"{name}_s": value.total_seconds() for name, value in idle.items() if hasattr(value, "total_seconds")}
-    rest = {name: value for name, value in idle.items() if not hasattr(value, "total_seconds")}
-    return {
-        "name": policy.name,
-        "description": policy.description,
-        "lease_s": policy.lease.total_seconds(),
-        "renew_until_s": policy.renew_until.total_seconds(),
-        "unknown": str(policy.unknown),
-        "unpausable": str(policy.unpausable),
-        "idle": spans | {name: str(value) if isinstance(value, str) else value for name, value in rest.items()},
-        "schedules": [_schedule(one) for one in policy.schedules],
-        "budget": policy.budget and {"amount_usd": usd(policy.budget.limit), "do": str(policy.budget.do)},
-        "unlabelled": policy.unlabelled
-        and {
-            "require": list(policy.unlabelled.require),
-            "after_s": policy.unlabelled.after.total_seconds(),
-            "do": str(policy.unlabelled.do),
-        },
-        "stopped": _kept(policy.stopped),
-        "images": _kept(policy.images),
-    }
-
-
-def limits_value(limits: Limits) -> Document | None:
-    """Return the limits as one plain value, None where there are none."""
-    if limits == NO_LIMITS:
-        return None
-    spans = {"lease_s": limits.lease, "renew_until_s": limits.renew_until, "idle_after_s": limits.idle_after}
-    return {name: None if span is None else span.total_seconds() for name, span in spans.items()} | {
-        "policies": None if limits.policies is None else list(limits.policies),
-        "payers": list(limits.payers),
-        "stop": limits.stop and str(limits.stop),
-        "price_jump": None if limits.price_jump is None else float(limits.price_jump),
-        "places": list(limits.places),
-    }
-
-
-def _kept(rule: Any) -> Document | None:
-    return rule and {"after_s": rule.after.total_seconds(), "do": str(rule.do)}
-
-
-def _schedule(one: Schedule) -> Document:
-    excepts = [day.isoformat() for day in sorted(one.excepts)]
-    found = {"off": f"{one.off:%H:%M}", "tz": one.tz, "days": sorted(one.days), "except": excepts}
-    return found | {"until": one.until and f"{DAYS[one.until[0]]} {one.until[1]:%H:%M}"}
-
-
-def _rule(one: Says) -> Document:
-    return {"rule": str(one.rule), "text": one.text, "at": one.at and iso(one.at)}
-
-
-def _line(session: Session, name: str, limits: Limits) -> Document:
-    line = {"name": name, "allowed": limits.allows(name), "chosen_by": _chosen_by(session, name)}
-    line["published"] = _published(session, name)
+def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
+    allowed, chosen_by, by = limits.allows(name), _chosen_by(session, name), _published(session, name)
     try:
         found = policy_named(session, name)
-    except InvalidRequest as fault:
-        return {**line, "place": None, "fault": fault.message, "description": ""} | dict.fromkeys(_SPANS)
-    policy = cut(found.policy, limits).policy
-    return {
-        **line,
-        "place": _place(found.path, found.origin),
-        "fault": None,
-        "description": policy.description,
-        "lease_s": policy.lease.total_seconds(),
-        "renew_until_s": policy.renew_until.total_seconds(),
-        "idle_after_s": policy.idle.after.total_seconds() if policy.idle.do != "off" else None,
-        "idle_do": str(policy.idle.do),
-        "schedules": [_schedule(one) for one in policy.schedules],
-    }
-
-
-_SPANS = ("lease_s", "renew_until_s", "idle_after_s", "idle_do", "schedules")
+    except InvalidRequest as error:
+        return unreadable_value(name, error.message, published=by, chosen_by=chosen_by, allowed=allowed)
+    policy, source = cut(found.policy, limits).policy, _source(found.path, found.origin)
+    return summary_value(policy, source=source, published=by, chosen_by=chosen_by, allowed=allowed)
 
 
 def _chosen_by(session: Session, name: str) -> list[str]:
@@ -183,7 +117,7 @@ def _uses(session: Session) -> Iterator[tuple[str, str]]:
         yield from ((f'policies.tags."{tag}"', name) for tag, name in choices.tags.items())
 
 
-def _published(session: Session, name: str) -> Document | None:
+def _published(session: Session, name: str) -> Publication | None:
     """Return who has published this for the lab, and when, and which file of this home does not count for that."""
     one = published(session).get(name)
     if one is None:
@@ -192,7 +126,7 @@ def _published(session: Session, name: str) -> Document | None:
     return {"by": one.by, "at": one.at, "unused": None if unused is None else str(unused)}
 
 
-def _place(path: Path, origin: str = "") -> str:
+def _source(path: Path, origin: str = "") -> str:
     if origin:
         return origin
     return SHIPPED if path.parent == data_dir("policies") else str(path)

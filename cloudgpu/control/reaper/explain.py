@@ -64,7 +64,7 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
     older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
     over = None if runs_on(row) else _why_over(session, row)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
-    found["known"]["signals_at"] = iso(older.at) if older.at is not None else None
+    found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
     return found
 
 

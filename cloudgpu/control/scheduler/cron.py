@@ -122,7 +122,7 @@ def shown(session: Session, environ: Mapping[str, str]) -> CronDocument:
         "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
         "stale": stale(session, environ),
         "program": " ".join(program()),
-        "last": last,
+        "last_run": last,
         "unanswered": unanswered,
     }
 
@@ -137,8 +137,8 @@ def passes(session: Session) -> LastRun | None:
         "ok": bool(last.ok),
         "host": last.latest.body.get("host"),
         "verb": last.latest.body.get("verb"),
-        "ok_at": None if last.ok_at is None else iso(last.ok_at),
-        "sweep_at": None if last.sweep_at is None else iso(last.sweep_at),
+        "succeeded_at": None if last.ok_at is None else iso(last.ok_at),
+        "full_run_at": None if last.sweep_at is None else iso(last.sweep_at),
     }
 
 

@@ -73,8 +73,8 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
         "watching": [
             {"pid": one.pid, "since": one.since, "every_s": one.every_s, "metrics": one.metrics} for one in here
         ],
-        "passing": session.held(LOCK),
-        "last": passes(session),
+        "running": session.held(LOCK),
+        "last_run": passes(session),
         "next_at": iso(_next(session, rows, often, now)) if here else None,
         "overdue": overdue(session, rows),
     }

@@ -311,7 +311,7 @@ def examined(checks: Sequence[Check]) -> DoctorDocument:
         {
             "name": one.name,
             "verdict": str(one.verdict),
-            "said": one.said,
+            "message": one.said,
             "next": one.next,
             "exit_code": one.exit_code,
         }

@@ -55,9 +55,9 @@ def restored(session: Session, file: str, *, even_if_older: bool = False) -> Res
         "ledger": done.copy.ledger,
         "lines": done.copy.lines,
         "recorded_at": done.copy.recorded_at,
-        "lacks": done.lacks,
-        "aside": done.aside,
-        "doubt": session.doubt(),
+        "missing_lines": done.lacks,
+        "previous_ledger": done.aside,
+        "integrity_problem": session.doubt(),
     }
 
 
@@ -98,7 +98,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
         return {
             "lines": lines,
             "head_hash": head_hash,
-            "faults": list(faults),
+            "errors": list(faults),
             "settled": False,
             "asked": [],
             "not_asked": [],
@@ -120,9 +120,9 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     return {
         "lines": lines,
         "head_hash": head_hash,
-        "faults": list(faults),
+        "errors": list(faults),
         "settled": True,
-        "doubt": doubt,
+        "integrity_problem": doubt,
         "asked": who["asked"],
         "not_asked": who["not_asked"],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown],

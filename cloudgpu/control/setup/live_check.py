@@ -256,7 +256,7 @@ def _value(trial: Trial) -> LiveTrial:
         "zone": item.zone,
         "stages": [_stage(stage) for stage in trial.stages],
         "cost_usd": None if trial.cost is None else usd(trial.cost),
-        "left": list(trial.left),
+        "remaining": list(trial.left),
         "ok": trial.ok,
     }
 
@@ -264,7 +264,7 @@ def _value(trial: Trial) -> LiveTrial:
 def _stage(stage: Stage) -> LiveStage:
     return {
         "name": stage.name,
-        "said": stage.said,
+        "message": stage.said,
         "seconds": stage.seconds,
         "ok": stage.ok,
         "next": stage.next,

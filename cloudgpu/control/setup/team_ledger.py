@@ -38,14 +38,14 @@ def document(found: Sharing) -> TeamLedgerDocument:
     return {
         "ledger": found.place,
         "owner": found.owner,
-        "person": found.person,
+        "user": found.person,
         "members_role": None if found.team is None else found.team.members,
         "payers_role": None if found.team is None else found.team.payers,
-        "stands": found.stands,
+        "ready": found.stands,
         "members": list(found.members),
         "payers": list(found.payers),
-        "missing": [{"said": one.said, "statement": one.statement, "by": one.by} for one in found.missing],
-        "remarks": list(found.remarks),
+        "missing": [{"message": one.said, "statement": one.statement, "by": one.by} for one in found.missing],
+        "notes": list(found.remarks),
     }
 
 

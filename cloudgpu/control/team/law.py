@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.resources import Leftover
     from cloudgpu.ledger.log.base import View
+    from cloudgpu.views.documents.setup.ledger import OwnersDocument
 
 STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
 
@@ -159,13 +160,13 @@ def claim_owner(session: Session, owner: str) -> None:
     session.ledger.decide(decision)
 
 
-def owners(session: Session) -> dict[str, list[dict[str, str]]]:
+def owners(session: Session) -> OwnersDocument:
     """Return each owner's name that is recorded, with the person whose it is."""
     people = people_of(session.ledger.events(SUBJECT), session.ledger.members())
     return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
 
 
-def assign_owner(session: Session, owner: str, person: str) -> dict[str, list[dict[str, str]]]:
+def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
     """Record whose an owner's name is, as a payer says; return all that is recorded.
 
     Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, for what is no line of text, or for

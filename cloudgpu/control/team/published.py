@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import read_text
 from cloudgpu.config.files.yaml import parse_yaml
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import View
+    from cloudgpu.views.documents.automation.policies import PublishedDocument, WithdrawnDocument
 
-Document = dict[str, Any]
 _PLACE = Path("ledger")  # where errors say that a published text stands
 
 
@@ -44,7 +44,7 @@ def published_policy(session: Session, name: str) -> Found | None:
     return None if one is None or name == LIMITS else _policy(one)
 
 
-def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> Document:
+def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> PublishedDocument:
     """Put a policy, or `limits`, into the ledger; return what was published. `places` are where a name is looked for.
 
     Raises RoleNeeded, and InvalidRequest for a file that is not there or has a fault: nothing is written then.
@@ -68,7 +68,7 @@ def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> Docu
     return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(before and written)}
 
 
-def withdraw(session: Session, name: str) -> Document:
+def withdraw(session: Session, name: str) -> WithdrawnDocument:
     """Take what is published under this name back; raise RoleNeeded, and InvalidRequest where nothing is."""
     payers_only(session, f"Withdrawing {name} from the lab")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.advice.break_even import MICRO
 from cloudgpu.core.advice.compare import Case, Compared, Own, Side, work
@@ -21,13 +21,30 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.advice.compare_sentences import Story
+    from cloudgpu.views.documents.money.compare import (
+        Again,
+        AgainCases,
+        BreakEven,
+        CloudCost,
+        ComparedDay,
+        CompareDocument,
+        Counterpart,
+        DailyPace,
+        NumberCases,
+        OwnedCases,
+        OwnedCost,
+        OwnMachine,
+        Paces,
+        ScaledGpu,
+        TimeCases,
+    )
 
-Document = dict[str, Any]
+T = TypeVar("T")
 MOST_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met
 _MICROS = 1_000_000
 
 
-def compare_value(story: Story, tz: str, currency: Currency | None, changed: Sequence[str]) -> Document:
+def compare_value(story: Story, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
     """Return the whole document: amounts as decimal text in USD, hours as decimal text; a time that is never is null.
 
     Of the cases `low` is for the cloud, `high` for the desktop. `changed` are the options that changed the desktop.
@@ -39,15 +56,15 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "since": _time(story.since or (story.history.begin if story.history else None)),
         "until": _time(story.until),
         "tz": tz,
-        "currency": currency and currency.value(),
+        "currency": None if currency is None else currency.value(),
         "desktop": desktop_value(story.desktop, changed),
         "work": str(story.work),
         "speeds": _speeds(story),
         "cloud": _cloud(story),
-        "owned": {str(case): _owned(story, side) for case, side in story.sides.items()} or None,
+        "owned": _owned_cases(story) if story.sides else None,
         "break_even": _break_even(story),
-        "pace": _cases(story, lambda side: None if story.has_no_price else _pace(side)) if story.sides else None,
-        "still_worth": {"usd": usd(story.worth), "by": str(story.worth_by)},
+        "pace": _paces(story) if story.sides else None,
+        "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(one) for one in story.own],
         "own_sentence": own_sentence(story.own, shown) if story.own else None,
         "paid_usd": _paid(story),
@@ -66,7 +83,7 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def _speeds(story: Story) -> list[Document]:
+def _speeds(story: Story) -> list[ScaledGpu]:
     """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
     kinds: dict[tuple[str, float | None, Faster], list[Compared]] = {}
     for one in [] if story.history is None else story.history.machines:
@@ -79,34 +96,44 @@ def _named(kind: tuple[tuple[str, float | None, Faster], list[Compared]]) -> tup
     return kind[0][0], kind[0][1] or 0.0
 
 
-def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Compared], desktop: float | None) -> Document:
+def _speed(kind: tuple[str, float | None, Faster], machines: Sequence[Compared], desktop: float | None) -> ScaledGpu:
     gpu, memory, speed = kind
-    ratios = {"ratio": speed.ratio, "low": speed.low, "high": speed.high}
     return {
         "gpu": gpu,
         "memory_gib": memory,
         "hours": hours(sum(one.gpus * sum(work(one, Case.EXPECTED).values()) for one in machines)),
-        **{name: round(float(ratio), 4) for name, ratio in ratios.items()},
-        "rests": str(speed.rests),
+        "ratio": round(float(speed.ratio), 4),
+        "low": round(float(speed.low), 4),
+        "high": round(float(speed.high), 4),
+        "basis": str(speed.rests),
         "fits": None if memory is None or desktop is None else memory <= desktop,
     }
 
 
-def _cloud(story: Story) -> Document:
+def _cloud(story: Story) -> CloudCost:
     machines = [] if story.history is None else story.history.machines
-    names = {"low_usd": Case.LOW, "usd": Case.EXPECTED, "high_usd": Case.HIGH}
-    sums = {name: story.sides[case].cloud if story.sides else ZERO for name, case in names.items()}
+    sums = [story.sides[case].cloud if story.sides else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
+    low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
     every = [one.all for one in machines]
-    parts = {name: hours(sum(getattr(one, name) for one in every)) for name in ("gpu", "used", "idle", "unknown")}
     return {
-        **{name: None if story.has_no_price else usd(amount) for name, amount in sums.items()},
+        "low_usd": low,
+        "usd": expected,
+        "high_usd": high,
         "billed_hours": hours(sum(map(sum, every))),
-        **{f"{name}_hours": text for name, text in parts.items()},
+        "gpu_hours": hours(sum(one.gpu for one in every)),
+        "used_hours": hours(sum(one.used for one in every)),
+        "idle_hours": hours(sum(one.idle for one in every)),
+        "unknown_hours": hours(sum(one.unknown for one in every)),
         "unpriced": list(story.unpriced),
     }
 
 
-def _owned(story: Story, side: Side) -> Document:
+def _owned_cases(story: Story) -> OwnedCases:
+    low, expected, high = (_owned(story, story.sides[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+    return {"low": low, "expected": expected, "high": high}
+
+
+def _owned(story: Story, side: Side) -> OwnedCost:
     cost, history = side.owned, story.history
     elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
     share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
@@ -119,47 +146,76 @@ def _owned(story: Story, side: Side) -> Document:
         "maintenance_usd": usd(cost.maintenance),
         "worth_usd": usd(cost.worth),
         "total_usd": usd(cost.total),
-        "utilization_percent": percent(share),
+        "utilization_percent": _percent(share),
     }
 
 
 def percent(share: Fraction | None) -> float | None:
     """Return a share in percent, to a hundredth."""
-    return None if share is None else round(float(share) * 100, 2)
+    return None if share is None else _percent(share)
 
 
-def _break_even(story: Story) -> Document:
+def _percent(share: Fraction) -> float:
+    return round(float(share) * 100, 2)
+
+
+def _break_even(story: Story) -> BreakEven:
     usual = story.sides.get(Case.EXPECTED)
     price, paid = None if usual is None else usual.price, None
     if usual is not None and usual.worked and not story.has_no_price:
         paid = usd(usual.cloud.scaled(Fraction(HOUR, usual.worked // MICRO)))
     return {
-        "past": _cases(story, lambda side: _time(side.past)),
-        "dearer_since": _cases(story, lambda side: _time(side.since)),
-        "projected": _cases(story, lambda side: _time(side.meets)),
-        "dearer_again": _cases(
-            story, lambda side: side.again and {"from": iso(side.again[0]), "until": _time(side.again[1])}
-        ),
-        "utilization_percent": _cases(story, lambda side: percent(side.use if side.cloud else None)),
+        "past": _times(story, lambda side: side.past),
+        "cloud_costs_more_since": _times(story, lambda side: side.since),
+        "projected": _times(story, lambda side: side.meets),
+        "desktop_costs_more_again": _again(story),
+        "utilization_percent": _uses(story),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
     }
 
 
-def _cases(story: Story, what: Callable[[Side], Any]) -> Document:
-    return {str(case): what(story.sides[case]) if story.sides else None for case in Case}
+def _cases(story: Story, what: Callable[[Side], T | None]) -> tuple[T | None, T | None, T | None]:
+    """Return something of each case: the one for the cloud, what is expected, the one for the desktop."""
+    if not story.sides:
+        return None, None, None
+    low, expected, high = (what(story.sides[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+    return low, expected, high
 
 
-def _pace(side: Side) -> Document | None:
+def _times(story: Story, when: Callable[[Side], datetime | None]) -> TimeCases:
+    low, expected, high = _cases(story, when)
+    return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
+
+
+def _again(story: Story) -> AgainCases:
+    def again(side: Side) -> Again | None:
+        return None if side.again is None else {"from": iso(side.again[0]), "until": _time(side.again[1])}
+
+    low, expected, high = _cases(story, again)
+    return {"low": low, "expected": expected, "high": high}
+
+
+def _uses(story: Story) -> NumberCases:
+    low, expected, high = _cases(story, lambda side: percent(side.use if side.cloud else None))
+    return {"low": low, "expected": expected, "high": high}
+
+
+def _paces(story: Story) -> Paces:
+    low, expected, high = _cases(story, lambda side: None if story.has_no_price else _pace(side))
+    return {"low": low, "expected": expected, "high": high}
+
+
+def _pace(side: Side) -> DailyPace | None:
     if side.pace is None:
         return None
     return {"usd_per_day": usd(side.pace.cloud), "hours_per_day": hours(side.pace.worked.total_seconds())}
 
 
-def own_value(own: Own) -> Document:
+def own_value(own: Own) -> OwnMachine:
     """Return one of the user's own machines: what it took, and where the same could have been rented."""
     offer, price = own.offer, own.per_hour
-    rented = None
+    rented: Counterpart | None = None
     if offer is not None and price is not None:
         rented = {
             "provider": offer.type.provider,
@@ -195,12 +251,12 @@ def _paid(story: Story) -> str | None:
     return usd(Money(cloud + own))
 
 
-def curve(story: Story) -> list[Document]:
+def curve(story: Story) -> list[ComparedDay]:
     """Return what both cost by the end of each day, as expected; the last entry has all there is."""
     return [] if story.history is None else list(_curve(story))
 
 
-def _curve(story: Story) -> Iterator[Document]:
+def _curve(story: Story) -> Iterator[ComparedDay]:
     history, side = story.history, story.usual
     if history is None:
         return

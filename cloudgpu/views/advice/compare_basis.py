@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, work
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import Compared
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.views.advice.compare_sentences import Shown, Story
+    from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
 
 _BY = {
     Depreciation.NONE: "nothing",
@@ -163,10 +164,7 @@ def _of_own(story: Story) -> Iterator[str]:
         yield f"The power of their GPUs was not measured: {few(unread)}."
 
 
-Document = dict[str, Any]
-
-
-def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> Document:
+def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:
     """Return a desktop's facts with their source and date; `changed` are the options that gave it other figures."""
     quoted = desktop.quoted
     return {
@@ -174,7 +172,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> Document:
         "gpu": desktop.gpu,
         "gpus": desktop.gpus,
         "purchase_usd": usd(desktop.purchase),
-        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
+        "quoted": None if quoted is None else {**quoted.currency.value(), "amount": f"{quoted.value:f}"},
         "life_years": number(Fraction(desktop.life / YEAR)),
         "gpu_watts": number(desktop.gpu_power.watts),
         "rest_watts": number(desktop.rest_power.watts),

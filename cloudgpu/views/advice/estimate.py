@@ -75,7 +75,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "recalled": list(shape.recalled),
         "committed": buy.committed,
         "paid_usd_per_hour": usd(buy.per_hour),
-        "beside": [_beside(thing, shown) for thing in buy.beside],
+        "attached_costs": [_beside(thing, shown) for thing in buy.beside],
         "unpriced": sorted({thing.part for thing in buy.beside if thing.rate.price is None}),
         "fits": one.fits,
         "peak_tflops": speeds.peaks.get(shape.gpu.name),
@@ -85,7 +85,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "month": _split(one.splits.get("month"), shown),
         "year": _split(one.splits.get("year"), shown),
         "low": _split(one.splits.get("low"), shown),
-        "in_all": _split(one.splits.get("in_all"), shown),
+        "expected": _split(one.splits.get("in_all"), shown),
         "high": _split(one.splits.get("high"), shown),
         "with_fees_usd": None if shown.fees is None else usd(one.ranked.total.scaled(shown.fees)),
         "sustained_use_usd": _sustained(buy, one.splits.get("month")),
@@ -129,7 +129,7 @@ def _ratio(found: Faster) -> RelativeSpeed:
         "ratio": round(float(found.ratio), 4),
         "low": round(float(found.low), 4),
         "high": round(float(found.high), 4),
-        "rests": str(found.rests),
+        "basis": str(found.rests),
     }
 
 
@@ -150,4 +150,6 @@ def _number(hours: Fraction) -> str:
 
 def without_value(found: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
     """Return, for every wish that is in the way, how many types there are without it, and from what price on."""
-    return [{"wish": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()]
+    return [
+        {"requirement": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.desktop_build import Build, Even, Supply
 from cloudgpu.core.advice.model_memory import Part
@@ -13,6 +13,7 @@ from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
@@ -20,13 +21,24 @@ from cloudgpu.views.advice.recommend_steps import Step, remarks, steps
 from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
+    from cloudgpu.core.catalog.catalog import Speed
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.market.recommend import (
+        BuildableDesktop,
+        DesktopBreakEven,
+        MemoryPart,
+        PowerSupply,
+        RecommendDocument,
+        RentableMachine,
+    )
+    from cloudgpu.views.documents.market.recommend import Source as SourcePart
+    from cloudgpu.views.documents.market.recommend import Step as StepPart
+    from cloudgpu.views.documents.parts import Speed as SpeedPart
 
-Document = dict[str, Any]
 _DAY = timedelta(days=1)
 
 
-def recommendation(answer: Answer, now: datetime, currency: Currency | None = None) -> Document:
+def recommendation(answer: Answer, now: datetime, currency: Currency | None = None) -> RecommendDocument:
     """Return the document: the answer in one sentence first, then what it rests on, step by step.
 
     Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null. A remark has the amounts
@@ -36,7 +48,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
     return {
         "as_of": iso(now),
         "sentence": sentence(answer),
-        "verdict": str(answer.verdict),
+        "verdict": answer.verdict.value,
         "kind": answer.kind.name or None,
         "title": answer.kind.title,
         "parameters": None if model is None else model.parameters,
@@ -45,21 +57,21 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "speed_by": str(answer.need.work),
         "cards": answer.need.cards,
         "hours_per_week": _number(hours),
-        "memory_gib": _number(memory.total),
+        "memory_gib": _rounded(memory.total),
         "memory": [_part(one) for one in memory.parts],
         "other_ways": [
-            {"method": str(method), "precision": str(precision), "memory_gib": _number(one.total)}
+            {"method": str(method), "precision": str(precision), "memory_gib": _rounded(one.total)}
             for method, precision, one in answer.others
         ],
         "machines": [_machine(one, answer, now) for one in answer.machines],
         "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
         "desktops": [_build(one, even, now) for one, even in zip(answer.builds, answer.evens, strict=True)],
-        "supply": None if answer.supply is None else _supply(answer.supply),
+        "power_supply": None if answer.supply is None else _supply(answer.supply),
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(one) for one in steps(answer)],
-        "remarks": [*_in(answer, currency), *remarks(answer, now)],
-        "currency": currency and currency.value(),
+        "notes": [*_in(answer, currency), *remarks(answer, now)],
+        "currency": None if currency is None else currency.value(),
     }
 
 
@@ -76,20 +88,20 @@ def _in(answer: Answer, currency: Currency | None) -> Iterator[str]:
     yield f"In {currency.code}: {', '.join(filter(None, amounts)) or 'nothing to rent or buy'}. {currency}."
 
 
-def _part(part: Part) -> Document:
+def _part(part: Part) -> MemoryPart:
     return {
         "what": part.what,
-        "gib": _number(part.gib),
+        "gib": _rounded(part.gib),
         "bytes_per_parameter": _number(part.bytes_each, 6),
         "source": None if part.source is None else _source(part.source),
     }
 
 
-def _source(source: Source) -> Document:
+def _source(source: Source) -> SourcePart:
     return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.ground)}
 
 
-def _machine(machine: Machine, answer: Answer, now: datetime) -> Document:
+def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine:
     shape, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
     return {
         "provider": shape.provider,
@@ -99,9 +111,9 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> Document:
         "gpu": shape.gpu.name,
         "count": shape.gpu.count,
         "share": shape.gpu.share,
-        "gpu_memory_gib": shape.gpu.memory_gib,
+        "gpu_memory_gib": fact(shape.gpu.memory_gib),
         "gpus_needed": machine.gpus,
-        "gib_per_gpu": _number(answer.need.memory.on(machine.gpus)),
+        "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
         "price": price_value(listed.price),
         "old": is_old(listed.price.as_of, now),
         "usd_per_month": None if hours is None else usd(a_month(machine, hours)),
@@ -110,11 +122,11 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> Document:
     }
 
 
-def _speed(speed: Any) -> Document | None:
+def _speed(speed: Speed | None) -> SpeedPart | None:
     return None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)}
 
 
-def _build(build: Build, even: Even | None, now: datetime) -> Document:
+def _build(build: Build, even: Even | None, now: datetime) -> BuildableDesktop:
     card = build.spec.card
     return {
         "gpu": build.spec.name,
@@ -124,17 +136,17 @@ def _build(build: Build, even: Even | None, now: datetime) -> Document:
         "dated": build.dated,
         "old": card is not None and is_old(card.as_of, now),
         "desktop_usd": usd(build.desktop.purchase),
-        "watts": _number(build.desktop.busy_power.watts),
-        "life_years": _number(Fraction(build.desktop.life // _DAY, 365)),
+        "watts": _rounded(build.desktop.busy_power.watts),
+        "life_years": _rounded(Fraction(build.desktop.life // _DAY, 365)),
         "usd_per_kwh": usd(build.desktop.tariff.per_kwh),
-        "even": None if even is None else _even(even),
+        "break_even": None if even is None else _even(even),
     }
 
 
-def _even(even: Even) -> Document:
+def _even(even: Even) -> DesktopBreakEven:
     return {
-        "hours_replaced": _number(even.speed, 4),
-        "rests": str(even.faster.rests),
+        "hours_replaced": _rounded(even.speed, 4),
+        "basis": str(even.faster.rests),
         "from_hours_per_week": _number(even.weekly, 1),
         "after_days": _days(even.after),
         "soonest_days": _days(even.soonest),
@@ -143,20 +155,20 @@ def _even(even: Even) -> Document:
     }
 
 
-def _supply(supply: Supply) -> Document:
+def _supply(supply: Supply) -> PowerSupply:
     return {
         "cards": supply.cards,
-        "draw_watts": _number(supply.draw.watts),
-        "low_watts": _number(supply.low.watts),
-        "high_watts": _number(supply.high.watts),
-        "limited_watts": _number(supply.limited.watts),
-        "circuit_watts": _number(supply.continuous.watts),
+        "draw_watts": _rounded(supply.draw.watts),
+        "low_watts": _rounded(supply.low.watts),
+        "high_watts": _rounded(supply.high.watts),
+        "limited_watts": _rounded(supply.limited.watts),
+        "circuit_watts": _rounded(supply.continuous.watts),
         "circuit": str(supply.circuit),
     }
 
 
-def _step(step: Step) -> Document:
-    return {"title": step.title, "says": step.says, "sources": [_source(one) for one in _once(step.sources)]}
+def _step(step: Step) -> StepPart:
+    return {"title": step.title, "text": step.says, "sources": [_source(one) for one in _once(step.sources)]}
 
 
 def _once(sources: Iterable[Source]) -> list[Source]:
@@ -167,5 +179,9 @@ def _days(span: timedelta | None) -> float | None:
     return None if span is None else round(span / _DAY, 2)
 
 
+def _rounded(value: Fraction, places: int = 2) -> float:
+    return round(float(value), places)
+
+
 def _number(value: Fraction | None, places: int = 2) -> float | None:
-    return None if value is None else round(float(value), places)
+    return None if value is None else _rounded(value, places)

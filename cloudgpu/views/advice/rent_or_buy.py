@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import SOON
 from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from cloudgpu.core.advice.rent_or_buy import Rent
     from cloudgpu.core.catalog.gpus import Faster
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.money.rent_or_buy import (
+        CalculatedDocument,
+        CurvePoint,
+        DearerAgain,
+        Outcome,
+        Outcomes,
+        RentedMachine,
+        ScaledOutcomes,
+        SpeedRatio,
+    )
 
 ALIKE = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
 
@@ -53,38 +63,36 @@ def _after(answer: Answer, after: str = "") -> str:
     return f"{after}{days} day{'s' * (days != '1.0')}{several}"
 
 
-Document = dict[str, Any]
 DAY = timedelta(days=1)
-CASES = ("low", "expected", "high")  # low favours the cloud, high the desktop
 
 
 def calculated_value(
     found: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
-) -> Document:
+) -> CalculatedDocument:
     """Return what follows from a price and a use, with all it rests on."""
     expected = [answered(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
     return {
         "mode": "calculator",
         "as_of": iso(now),
-        "currency": currency and currency.value(),
+        "currency": None if currency is None else currency.value(),
         "desktop": desktop_value(found.desktop, changed),
         "cloud": _cloud(found.rent, now),
-        "use": {"asked": found.rent.use.asked, "bound": str(found.rent.use.bound)},
+        "usage": {"typed": found.rent.use.asked, "bound": str(found.rent.use.bound)},
         "work": found.work and str(found.work),
         "speed": _speed(found.main),
         "fits": _fits(found),
         "answers": [_answer(found, use, found.main) for use in found.rent.use.shares],
-        "beside": None if found.beside is None else _beside(found, found.beside),
+        "with_known_speeds": None if found.beside is None else _beside(found, found.beside),
         "why_they_differ": why(expected[0], currency),
         "assumptions": assumptions(found, currency),
         "sentence": sentence(found, expected, currency) + by_speed(found, expected),
     }
 
 
-def _cloud(rent: Rent, now: datetime) -> Document:
-    value: Document = {
-        "gpu": rent.spec and rent.spec.name,
-        "means": list(rent.means),
+def _cloud(rent: Rent, now: datetime) -> RentedMachine:
+    value: RentedMachine = {
+        "gpu": None if rent.spec is None else rent.spec.name,
+        "matching_gpus": list(rent.means),
         "gpus": rent.gpus,
         "usd_per_hour": usd(rent.per_hour),
         "offer": None,
@@ -105,12 +113,12 @@ def _cloud(rent: Rent, now: datetime) -> Document:
     return value
 
 
-def _speed(one: Faster) -> Document:
+def _speed(one: Faster) -> SpeedRatio:
     return {
         "ratio": number(one.ratio),
         "low": number(one.low),
         "high": number(one.high),
-        "rests": str(one.rests),
+        "basis": str(one.rests),
     }
 
 
@@ -121,21 +129,23 @@ def _fits(found: Calculation) -> bool | None:
     return found.own.memory_gib >= found.rent.spec.memory_gib
 
 
-def _beside(found: Calculation, speed: Faster) -> Document:
+def _beside(found: Calculation, speed: Faster) -> ScaledOutcomes:
     return {"speed": _speed(speed), "answers": [_answer(found, use, speed) for use in found.rent.use.shares]}
 
 
-def _answer(found: Calculation, use: Fraction, speed: Faster) -> Document:
-    ratios = dict(zip(CASES, (speed.low, speed.ratio, speed.high), strict=True))
-    cases = {ratio: _case(answered(found.question(use, ratio)), found.rent) for ratio in set(ratios.values())}
+def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
+    ratios = {speed.low, speed.ratio, speed.high}
+    cases = {ratio: _case(answered(found.question(use, ratio)), found.rent) for ratio in ratios}
     return {
         "utilization_percent": number(use * 100),
         "hours_per_day": number(use * 24),
-        **{case: cases[ratio] for case, ratio in ratios.items()},
+        "low": cases[speed.low],  # it favours the cloud
+        "expected": cases[speed.ratio],
+        "high": cases[speed.high],  # and this one the desktop
     }
 
 
-def _case(answer: Answer, rent: Rent) -> Document:
+def _case(answer: Answer, rent: Rent) -> Outcome:
     near = [] if answer.after is None else [answer.after]
     times = milestones(answer.question.desktop.life, rent.horizon, near)
     return {
@@ -145,18 +155,18 @@ def _case(answer: Answer, rent: Rent) -> Document:
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
-        "dearer_again": answer.again and _again(answer.again),
+        "desktop_costs_more_again": None if answer.again is None else _again(answer.again),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
         "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
         "curve": [_mark(mark(answer.question, one, answer.year)) for one in times],
     }
 
 
-def _again(one: Again) -> Document:
-    return {"from_days": _days(one.since), "until_days": _days(one.until)}
+def _again(one: Again) -> DearerAgain:
+    return {"from_days": number(hours(one.since) / 24), "until_days": _days(one.until)}
 
 
-def _mark(one: Mark) -> Document:
+def _mark(one: Mark) -> CurvePoint:
     return {
         "days": number(hours(one.elapsed) / 24),
         "cloud_usd": usd(one.cloud),

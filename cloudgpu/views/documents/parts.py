@@ -63,7 +63,7 @@ class Identity(TypedDict):
     """What it is compared by: the account's number, the project, the subscription; for a computer its machine id, the
     user's number and the place.
     """
-    words: str
+    text: str
     """The same for people."""
 
 

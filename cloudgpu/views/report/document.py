@@ -104,7 +104,7 @@ def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[
 def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> Document:
     """Return `machines`, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 
-    With `machines_rest` and `kept_by_name` they add up to the total.
+    With `machines_rest` and `named_resources` they add up to the total.
     """
     machines = sorted(found, key=lambda one: (-one.tally.amount, one.row["id"]))
     first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
@@ -115,7 +115,7 @@ def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> 
         "machines": [_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
         "machines_left_out": len(rest),
         "machines_rest": {"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
-        "kept_by_name": {"number": len(kept), **_cost(exact[-1], amounts[-1])},
+        "named_resources": {"number": len(kept), **_cost(exact[-1], amounts[-1])},
     }
 
 

@@ -59,14 +59,14 @@ def to_html(document: Document) -> str:
         charts=charts,
         svg={name: Markup(chart.svg) for name, chart in charts.items()},  # noqa: S704  (escaped as it was made)
         shares=page.shares(document["projects"]),
-        monthly=page.monthly(document["leftovers"]),
+        monthly=page.monthly(document["idle_resources"]),
         folded=len(document["machines"]) > DEAR,
     )
 
 
 def _first(document: Document, clock: Clock) -> str | None:
     """Return the first day of the report; None where nothing was ever launched."""
-    since = document["since"] or document["about"]["begin"]
+    since = document["since"] or document["about"]["since"]
     return None if since is None else clock.day(since)
 
 

@@ -42,7 +42,7 @@ def escaped(text: str) -> str:
 
 def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
     yield "# Cloud GPU report"
-    since = document["since"] or document["about"]["begin"]
+    since = document["since"] or document["about"]["since"]
     span = f"From {clock(since)}" if since else "Of all time"
     until = f" until {clock(document['until'])}" if document["until"] else ""
     yield (
@@ -83,7 +83,7 @@ def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]
 def _meeting(document: Document, case: str, clock: Clock) -> str:
     """Return the day on which both have cost the same, to come or over, as the page has it."""
     found = document["comparison"]
-    since, to_come = (found["break_even"][kind][case] for kind in ("dearer_since", "projected"))
+    since, to_come = (found["break_even"][kind][case] for kind in ("cloud_costs_more_since", "projected"))
     if to_come is not None:
         return clock.day(to_come)
     if since is not None:
@@ -155,8 +155,8 @@ def _machines(document: Document, shown: Amounts) -> Iterator[str]:
     yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right=6)
     if more > 0:
         yield f"And {more} more, each of which cost less."
-    if document["kept_by_name"]["number"]:
-        yield f"What is kept by its own name cost {shown.said(document['kept_by_name']['usd'])} in all."
+    if document["named_resources"]["number"]:
+        yield f"What is kept by its own name cost {shown.said(document['named_resources']['usd'])} in all."
 
 
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")
@@ -169,7 +169,7 @@ def _times(one: Document) -> list[str]:
 def _idle_and_saved(document: Document, shown: Amounts) -> Iterator[str]:
     if not document["machines"]:
         return
-    idle, stops, spot = document["idle"], document["saved"]["stops"], document["saved"]["spot"]
+    idle, stops, spot = document["idle"], document["savings"]["stops"], document["savings"]["spot"]
     yield "## Idle, and saved"
     rows = [
         ["went into idle time", shown(idle["usd"]), f"{number_text(idle['hours'])} hours"],
@@ -191,7 +191,7 @@ def _hours(text: str) -> str:
 
 
 def _left(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
-    if document["leftovers"]:
+    if document["idle_resources"]:
         yield "## What goes on costing without a machine that runs"
         rows = [
             [
@@ -202,7 +202,7 @@ def _left(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
                 clock.day(one["since"]),
                 one["why"],
             ]
-            for one in document["leftovers"]
+            for one in document["idle_resources"]
         ]
         yield _table(["of", "what", "where", "a month", "since", "why"], rows, right=0)
 

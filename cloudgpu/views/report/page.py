@@ -133,7 +133,7 @@ def curve_chart(found: Document, amounts: Amounts, clock: Clock) -> Chart:
 
 def _meeting(found: Document, clock: Clock) -> Meeting | None:
     """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
-    since, to_come = (found[kind].get("expected") for kind in ("dearer_since", "projected"))
+    since, to_come = (found[kind].get("expected") for kind in ("cloud_costs_more_since", "projected"))
     if to_come is not None:
         return Meeting(clock.date(to_come), projected=True)
     return None if since is None else Meeting(clock.ended(since), projected=False)

@@ -39,8 +39,8 @@ def summary(document: Document) -> list[str]:
 
 
 def _doubts(document: Document) -> Iterator[str]:
-    if document["about"]["doubt"]:
-        yield f"This may not be all, for the ledger is in doubt: {document['about']['doubt']}"
+    if document["about"]["integrity_problem"]:
+        yield f"This may not be all, for the ledger is in doubt: {document['about']['integrity_problem']}"
 
 
 def _late(document: Document, clock: Clock) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
         return (
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
-    begin = when or (f" since {clock.day(about['begin'])}" if about["begin"] else "")
+    begin = when or (f" since {clock.day(about['since'])}" if about["since"] else "")
     ran, cost = _ran(total["hours"], about["machines"], begin)
     if total["usd"] is None:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
@@ -97,7 +97,7 @@ def _missing(document: Document) -> Iterator[str]:
 
 def _going_on(document: Document, shown: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
-    stopped = sum(one["usd_per_month"] is None for one in document["leftovers"])
+    stopped = sum(one["usd_per_month"] is None for one in document["idle_resources"])
     if burn["without_price"] > stopped:
         yield "Of what runs now, something has no known price."
     if not Decimal(burn["usd_per_hour"]):
@@ -133,7 +133,7 @@ def _idle(document: Document, shown: Amounts) -> Iterator[str]:
 
 
 def _saved(document: Document, shown: Amounts) -> Iterator[str]:
-    stops, spot = document["saved"]["stops"], document["saved"]["spot"]
+    stops, spot = document["savings"]["stops"], document["savings"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
         saved = "what that saved is not known"
@@ -148,7 +148,7 @@ def _saved(document: Document, shown: Amounts) -> Iterator[str]:
 
 
 def _left(document: Document, shown: Amounts) -> Iterator[str]:
-    found = document["leftovers"]
+    found = document["idle_resources"]
     if not found:
         return
     known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]

@@ -104,12 +104,12 @@ def test_an_image_is_made_first_and_its_price_is_said_before(line):
     assert set(left()) == {"disk", "key_pair", "security_group"}
     done = line("orphans --clean --snapshot --yes -o json")
     assert (done.code, left()) == (0, {"image": 1, "snapshot": 1}), done.err
-    (image,) = [one["image"] for one in done.json["removed"] if one["what"] == "disk"]
+    (image,) = [one["image"] for one in done.json["removed"] if one["kind"] == "disk"]
     assert image["usd_per_month"] == "3.2"
     assert image["name"] in line("image ls").out
     line.later(days=30)
     stays = line("orphans --clean --yes -o json").json["orphans"]
-    assert [(one["name"], one["stays"]) for one in stays] == [(image["name"], "on purpose")]
+    assert [(one["name"], one["stay_reason"]) for one in stays] == [(image["name"], "on purpose")]
 
 
 def test_a_survey_costs_nine_calls_a_region_and_ls_no_more_than_it_did(line, aws):
@@ -157,7 +157,7 @@ def test_a_group_stays_while_an_interface_lingers_in_it_and_keeps_none_of_the_ot
     ec2.create_network_interface(**inside, TagSpecifications=tagged(line, "network-interface"))  # of ours, and unused
     for gone in ("interface", "security_group"):
         done = line("orphans --clean --yes -o json")
-        assert [one["what"] for one in done.json["removed"]] == [gone]
+        assert [one["kind"] for one in done.json["removed"]] == [gone]
     assert left() == {}
 
 
@@ -190,7 +190,7 @@ def test_a_timer_of_a_machine_that_others_ended_is_dropped(line, aws):
     line("ls --refresh")
     assert len(scheduler.list_schedules()["Schedules"]) == 1
     line.later(hours=1)
-    (timer,) = [one for one in line("orphans -o json").json["orphans"] if one["what"] == "timer"]
+    (timer,) = [one for one in line("orphans -o json").json["orphans"] if one["kind"] == "timer"]
     assert (timer["launch"]["name"], timer["usd_per_month"], timer["do"]) == ("otter", "0", "remove")
     assert line("orphans --clean --yes").code == 0
     assert scheduler.list_schedules()["Schedules"] == []
@@ -202,8 +202,8 @@ def test_a_stopped_machine_is_shown_with_what_a_month_of_its_disk_costs(line, aw
     assert line("stop heron --yes").code == 0
     line.later(days=2)
     (machine,) = line("orphans -o json").json["orphans"]
-    assert (machine["what"], machine["usd_per_month"], machine["do"]) == ("stopped_machine", "5.12", "stay")
-    assert machine["way"] == "cloudgpu down heron"
+    assert (machine["kind"], machine["usd_per_month"], machine["do"]) == ("stopped_machine", "5.12", "stay")
+    assert machine["next"] == "cloudgpu down heron"
     assert line("orphans --clean --yes").code == 0
     assert len(aws.instances(live=True)) == 1
     asked = line("orphans --clean --stopped-older-than 1d")

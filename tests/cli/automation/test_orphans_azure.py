@@ -23,7 +23,7 @@ def line(own_home, capsys, azure_arm, monkeypatch):
 
 def left(line):
     found = line("orphans -o json").json["orphans"]
-    return {one["what"]: one for one in found}
+    return {one["kind"]: one for one in found}
 
 
 def test_what_stays_when_somebody_deletes_the_machine_by_hand_is_told_with_its_price_and_removed(line):

@@ -22,7 +22,7 @@ def line(own_home, capsys, gcp, monkeypatch):
 
 
 def kinds(line):
-    return sorted(one["what"] for one in line("orphans -o json").json["orphans"])
+    return sorted(one["kind"] for one in line("orphans -o json").json["orphans"])
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def bereft(line, gcp):
 
 
 def test_a_disk_that_outlived_its_machine_is_told_with_its_price_and_removed_when_asked(line, gcp, bereft):
-    disk, rule = sorted(line("orphans -o json").json["orphans"], key=lambda one: one["what"])
-    assert (disk["what"], rule["what"], float(disk["usd_per_month"]) > 0) == ("disk", "security_group", True)
-    assert "cloudgpu start otter brings it back" in disk["stays"]
+    disk, rule = sorted(line("orphans -o json").json["orphans"], key=lambda one: one["kind"])
+    assert (disk["kind"], rule["kind"], float(disk["usd_per_month"]) > 0) == ("disk", "security_group", True)
+    assert "cloudgpu start otter brings it back" in disk["stay_reason"]
     cleaned = line("orphans --clean --yes --older-than 1h")
     assert cleaned.code == 0, cleaned.out + cleaned.err
     assert (gcp.billable(), kinds(line)) == ([], [])
@@ -79,7 +79,7 @@ def test_what_runs_what_is_stopped_and_what_another_ledger_owns_is_left_alone(li
     gcp.advance(30 * DAY)
     before = gcp.billable()
     found = line("orphans -o json").json["orphans"]
-    assert [one["stays"] for one in found if one["what"] == "disk"] == ["it belongs to another ledger (another)"]
+    assert [one["stay_reason"] for one in found if one["kind"] == "disk"] == ["it belongs to another ledger (another)"]
     assert line("orphans --clean --yes").code == 0
     assert gcp.billable() == before
 

@@ -92,7 +92,7 @@ def test_a_machine_says_which_policy_holds_and_why_and_when(line):
         done = line("policy explain one")
         assert (done.code, narrow(done.out)) == (0, True), done.out + done.err
         gone = line("policy explain one -o json").json
-        assert (gone["fault"], gone["place"]) == (None, "the ledger, as the home that launched it last read it")
+        assert (gone["error"], gone["source"]) == (None, "the ledger, as the home that launched it last read it")
         assert {"schedule", "budget"} <= {one["rule"] for one in gone["rules"]}
     finally:
         assert line("down one --yes").code == 0

@@ -116,7 +116,7 @@ def test_an_overdue_stop_is_made_at_once_after_a_crash_or_a_night_of_sleep(home)
     assert until(home.passes, within_s=LONG)
     status = home.cloudgpu("watch", "--status", "-o", "json").json
     (one,) = status["watching"]
-    assert (one["pid"], one["every_s"], status["last"]["ok"]) == (watch.pid, 600, True)
+    assert (one["pid"], one["every_s"], status["last_run"]["ok"]) == (watch.pid, 600, True)
     assert from_iso(status["next_at"]) > datetime.now(UTC)
     check_metrics(one["metrics"])
     code, log = said_of(watch)

@@ -158,7 +158,7 @@ def test_the_document_has_it_all():
             "basis": None,
         }
     ]
-    assert value["remarks"] == ["R."]
+    assert value["notes"] == ["R."]
     assert value["setup"]["volume"] == {"name": "data", "size_gb": 200}
     assert value["setup"]["network"]["ssh_from"] == ["10.0.0.0/8"]
 

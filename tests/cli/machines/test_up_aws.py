@@ -154,7 +154,7 @@ def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_
     words = f"up --gpu v100 --region us-east-1 --image {suse} --lease 61m --renew-until 61m {FROM}"
     plan = line(f"{words} --dry-run -o json").json["plan"]
     assert Decimal(plan["machine_to_lease_end_usd"]) == 2 * Decimal(plan["price"]["usd_per_hour"])
-    assert any("billed by the started hour" in remark for remark in plan["remarks"])
+    assert any("billed by the started hour" in remark for remark in plan["notes"])
     assert line(f"{words} --yes --no-wait --name green").code == 0
     (row,) = open_here().ledger.machines()
     assert row["licence"] == "suse"
@@ -188,18 +188,18 @@ def test_a_rule_that_somebody_opened_in_our_own_group_is_told_with_what_closes_i
     up = f"up --gpu t4 --region us-east-1 --yes --no-wait --new {FROM}"
     assert line(up).code == 0
     plan = f"{up} --dry-run -o json"
-    assert not [one for one in line(plan).json["plan"]["remarks"] if "RISK" in one]
+    assert not [one for one in line(plan).json["plan"]["notes"] if "RISK" in one]
     (group,) = (one.id for one in line.aws.instances(live=True)[0].security_groups)
     for rule, says, command in OPENED:
         opened = by_hand(group, **rule)
         client(region="us-east-1").authorize_security_group_ingress(**opened)
-        (risk,) = [one for one in line(plan).json["plan"]["remarks"] if one.startswith("RISK: ")]
+        (risk,) = [one for one in line(plan).json["plan"]["notes"] if one.startswith("RISK: ")]
         assert says in risk
         assert f"aws ec2 revoke-security-group-ingress --region us-east-1 --group-id {group} --ip-permissions" in risk
         assert command in risk
         found = line("doctor -o json").json["checks"]
         (check,) = [one for one in found if one["name"].startswith("rules made by hand")]
-        assert (check["verdict"], says in check["said"], command in check["next"]) == ("warn", True, True)
+        assert (check["verdict"], says in check["message"], command in check["next"]) == ("warn", True, True)
         assert "RISK" in line(f"{up} --dry-run").out
         client(region="us-east-1").revoke_security_group_ingress(**opened)
     assert "RISK" not in line(f"{up} --dry-run").out

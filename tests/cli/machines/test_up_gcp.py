@@ -234,7 +234,7 @@ def test_a_rule_ahead_of_ours_that_lets_everybody_in_is_told_with_the_command_th
     if more.get("target_tags") == ["machine"]:
         more = {"target_tags": [gcp.instances(live=True)[0].partition("/")[2]]}
     by_hand(gcp, **more)
-    risks = [one for one in line(f"{UP} --new --dry-run -o json").json["plan"]["remarks"] if one.startswith("RISK")]
+    risks = [one for one in line(f"{UP} --new --dry-run -o json").json["plan"]["notes"] if one.startswith("RISK")]
     (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
     if not says:
         assert (risks, check["verdict"]) == ([], "ok")

@@ -90,7 +90,7 @@ def test_a_refresh_asks_all_three_and_what_they_say_is_what_offers_answer(line, 
     assert offer.listed.price == catalog.listed_price(*T4)
     a2 = catalog.listed_price("gcp", "a2-highgpu-1g", "us-central1", Market.ON_DEMAND)
     assert (a2.source, a2.basis) == ("Google Cloud Billing Catalog (services.skus.list)", Basis.DERIVED)
-    assert first(said, "gcp")["parts"] == [{"scope": "all regions", "asked_at": iso(a2.as_of)}]
+    assert first(said, "gcp")["parts"] == [{"scope": "all regions", "refreshed_at": iso(a2.as_of)}]
     untouched = catalog.listed_price("aws", "g5.xlarge", "eu-west-1", Market.ON_DEMAND)
     assert untouched.as_of < a2.as_of
     assert json.loads(line("gpus --provider azure --region eastus -o json").out)["offers"]
@@ -147,7 +147,7 @@ def test_what_answered_is_taken_and_what_did_not_keeps_its_date(on_azure, azure_
     assert now["koreacentral"] == was["koreacentral"]
     assert now["eastus"].per_hour == now["westeurope"].per_hour == Money.usd("0.55")
     assert min(now["eastus"].as_of, now["westeurope"].as_of) > was["koreacentral"].as_of
-    asked = {part["scope"]: part["asked_at"] for part in first(said, "azure")["parts"]}
+    asked = {part["scope"]: part["refreshed_at"] for part in first(said, "azure")["parts"]}
     assert asked["koreacentral"] == iso(was["koreacentral"].as_of)
 
 
@@ -174,7 +174,7 @@ def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure_pr
     said = on_azure("catalog refresh --provider azure -o json")
     assert said.code == 0
     (jump,) = first(said, "azure")["jumps"]
-    assert (jump["item"], jump["region"], jump["taken"]) == (T4[1], "eastus", False)
+    assert (jump["item"], jump["region"], jump["accepted"]) == (T4[1], "eastus", False)
     assert jump["factor"] == pytest.approx(factor)
     assert catalog.listed_price(*T4) == was
     held = on_azure("catalog diff --provider azure")
@@ -292,7 +292,7 @@ def test_long_names_and_dear_machines_stay_in_eighty_columns():
     assert max(map(len, text.splitlines())) <= 80
     row = price | {"region": change["region"], "market": "on_demand", "unit": "usd_per_hour", "dated": "2026-11-21"}
     row |= {"state": "superseded", "check": "", "usd": "113.9312"}
-    thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "recalled": [], "fault": None}
+    thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "recalled": [], "error": None}
     text = shown_text(thing | {"prices": [row]})
     assert max(map(len, text.splitlines())) <= 80
     assert "superseded" in text
@@ -315,7 +315,7 @@ def test_a_damaged_file_is_named_and_the_embedded_prices_stand(on_azure, azure_p
     file.write_bytes(file.read_bytes()[:200])
     price = catalog.listed_price(*T4)
     assert price.source != "Azure Retail Prices API"
-    assert "cannot be read" in on_azure("catalog show --provider azure -o json").json["providers"][0]["fault"]
+    assert "cannot be read" in on_azure("catalog show --provider azure -o json").json["providers"][0]["error"]
     assert on_azure("catalog diff --provider azure").code == 2
     assert on_azure("catalog refresh --provider azure").code == 0
     assert catalog.listed_price(*T4).source == "Azure Retail Prices API"

@@ -56,8 +56,8 @@ def test_the_document_is_one_and_its_own(run):
     document = done.json
     assert document["estimates"]
     for one in document["estimates"]:
-        assert all(thing["source"] and thing["as_of"] for thing in one["beside"])
-    assert (document["asked"]["hours_per_day"], document["asked"]["disk_gb"]) == (8, 100)
+        assert all(thing["source"] and thing["as_of"] for thing in one["attached_costs"])
+    assert (document["request"]["hours_per_day"], document["request"]["disk_gb"]) == (8, 100)
 
 
 def test_a_fault_is_one_sentence_with_its_option_and_way_out(run):

@@ -97,7 +97,7 @@ def test_v100_means_two_gpus_and_the_answer_says_which(gpus):
     text = gpus("--gpu", "v100:8").out
     assert "v100 means V100-16GB or V100-32GB; each row says which." in text
     done = gpus("--gpu", "v100", "-o", "json")
-    assert done.json["means"] == ["V100-16GB", "V100-32GB"]
+    assert done.json["matching_gpus"] == ["V100-16GB", "V100-32GB"]
     assert {one["gpu"] for one in done.json["offers"]} == {"V100-16GB", "V100-32GB"}
     assert "means" not in gpus("--gpu", "t4").out
 
@@ -172,7 +172,7 @@ def test_nothing_that_fits_is_no_error_and_says_what_would_help(gpus):
     assert done.out.startswith("Nothing in the catalogue fits.\nWithout --max-price: ")
     document = gpus("--gpu", "t4", "--max-price", "0.001", "-o", "json").json
     assert document["offers"] == []
-    assert [other["wish"] for other in document["without"]] == ["max_price"]
+    assert [other["requirement"] for other in document["without"]] == ["max_price"]
     assert document["without"][0]["types"] > 5
 
 
@@ -196,7 +196,7 @@ def test_without_leaves_out_exactly_one_wish():
     found = value(gpu="t4", max_price=Money.usd("0.001"), min_memory_gib=8.0)
     assert found["offers"] == []
     (other,) = found["without"]
-    assert other["wish"] == "max_price"
+    assert other["requirement"] == "max_price"
     assert other["types"] == len(value(gpu="t4", min_memory_gib=8.0)["offers"])
 
 

@@ -70,14 +70,14 @@ def test_enough_for_a_gpu_is_what_is_used_and_what_it_needs(line):
     line.aws.model.quotas["us-east-1", P] = 8.0
     launch(client(), InstanceType="p3.2xlarge", Placement={"AvailabilityZone": "us-east-1b"})
     found = line("quota --region us-east-1 --request enough --gpu v100 --count 2 --yes -o json").json
-    assert (found["code"], found["asked"], found["now"]["limit"]) == (P, 24, 8)
+    assert (found["code"], found["requested"], found["current"]["limit"]) == (P, 24, 8)
     assert [one["DesiredValue"] for one in line.aws.model.quota_requests] == [24]
 
 
 def test_the_limit_of_the_other_market_is_another_one(line):
     line.aws.model.quotas["us-east-1", "L-7212CCBC"] = 0.0
     found = line("quota --region us-east-1 --request enough --gpu v100 --spot --yes -o json").json
-    assert (found["code"], found["asked"]) == ("L-7212CCBC", 8)
+    assert (found["code"], found["requested"]) == ("L-7212CCBC", 8)
 
 
 def test_the_command_that_a_too_small_quota_names_raises_it(line):
@@ -138,4 +138,4 @@ def test_the_library_says_the_same(line):
         by_price = [row["region"] for row in library.regions(gpu="v100", spot=True)["regions"]]
         assert by_price == [row["region"] for row in line("regions --gpu v100 --spot -o json").json["regions"]]
         asked = library.quota(request="enough", gpu="v100", count=20, region="us-east-1")
-    assert [asked["asked"]] == [one["DesiredValue"] for one in line.aws.model.quota_requests]
+    assert [asked["requested"]] == [one["DesiredValue"] for one in line.aws.model.quota_requests]

@@ -45,7 +45,7 @@ def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     one_line = " ".join(shown.split())
     assert all(" ".join(f"{step['title']} {step['says']}".split()) in one_line for step in value["steps"])
     assert all(f"{one['text']}; {one['as_of']}, {one['basis']}" in one_line for one in sources(value))
-    assert all(remark in one_line for remark in value["remarks"])
+    assert all(remark in one_line for remark in value["notes"])
 
 
 def sources(value):

@@ -32,7 +32,7 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys)
     assert [stage["name"] for stage in one["stages"] if stage["ok"]] == [
         "launch", "listed", "permitted", "ssh", "stop", "start", "ssh again", "down", "leftovers",
     ]  # fmt: skip
-    assert (one["instance_type"], one["left"], answer["live"]["ok"]) == ("t3.small", [], True)
+    assert (one["instance_type"], one["remaining"], answer["live"]["ok"]) == ("t3.small", [], True)
     assert 0 <= float(one["cost_usd"]) < float(answer["live"]["at_most_usd"]) < 0.05
     assert [machine.state for machine in model.instances()] == ["terminated"]
     assert "on demand, $0.0208 an hour" in document

@@ -36,7 +36,7 @@ def account(line):
 def test_a_prepared_account_is_tried_by_a_machine_s_whole_life_and_nothing_is_left(line, azure_arm):
     made, calls = line.calls("init azure --yes -o json")
     assert made.code == 0, made.err
-    assert made.json["made"] == ["custom role"]
+    assert made.json["created"] == ["custom role"]
     assert GRANTED[0] in calls
     assert "/roleDefinitions/" in account(line)["machine_role"]
     assert account(line)["timers"] is True
@@ -46,7 +46,7 @@ def test_a_prepared_account_is_tried_by_a_machine_s_whole_life_and_nothing_is_le
     assert [stage["name"] for stage in one["stages"] if stage["ok"]] == [
         "launch", "listed", "permitted", "timer", "ssh", "stop", "start", "ssh again", "down", "leftovers",
     ]  # fmt: skip
-    assert (one["instance_type"], one["left"], said.json["live"]["ok"]) == ("Standard_B1ms", [], True)
+    assert (one["instance_type"], one["remaining"], said.json["live"]["ok"]) == ("Standard_B1ms", [], True)
     assert 0 < float(one["cost_usd"]) < float(said.json["live"]["at_most_usd"]) < 0.06
     assert azure_arm.billable() == []
 

@@ -37,7 +37,7 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(line, gcp):
     assert [stage["name"] for stage in one["stages"] if stage["ok"]] == [
         "launch", "listed", "permitted", "timer", "ssh", "stop", "start", "ssh again", "down", "leftovers",
     ]  # fmt: skip
-    assert (one["instance_type"], one["left"], said.json["live"]["ok"]) == ("e2-small", [], True)
+    assert (one["instance_type"], one["remaining"], said.json["live"]["ok"]) == ("e2-small", [], True)
     assert 0 < float(one["cost_usd"]) < float(said.json["live"]["at_most_usd"]) < 0.05
     assert (gcp.billable(), gcp.instances(live=True)) == ([], [])
     assert "(Compute Engine pricing, from memory)" in said.err
@@ -81,7 +81,7 @@ def test_init_makes_nothing_there_says_what_is_not_right_and_writes_the_account_
     line.config("")
     said = line("init gcp --yes --account lab --project cloudgpu-test --region us-central1 -o json")
     assert said.code == 0, said.err
-    assert (said.json["role"], said.json["made"], said.json["written"]) == (None, [], True)
+    assert (said.json["role"], said.json["created"], said.json["written"]) == (None, [], True)
     assert "SSH from anywhere: default-allow-ssh" in said.err
     assert "gcp-launch.json" in said.err
     text = (line.home / "config.toml").read_text()

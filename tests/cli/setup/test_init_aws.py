@@ -174,7 +174,7 @@ def test_the_answer_as_a_document(aws, iam, config, capsys):  # noqa: F811
     assert run(["init", "aws", "--yes", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     timers = [f"IAM role {TIMERS}", f"policy of the role {TIMERS}"]
-    assert answer["made"] == ["IAM role", "policy of the role", "instance profile", *timers]
+    assert answer["created"] == ["IAM role", "policy of the role", "instance profile", *timers]
     assert (answer["role"], answer["timer_role"]) == (NAME, TIMERS)
     assert (answer["account"], answer["role"], answer["removed"], answer["written"]) == ("aws", NAME, [], True)
 
@@ -190,8 +190,8 @@ def budgets(aws):  # noqa: F811
 def test_it_makes_the_clouds_own_budget_with_its_three_mails(aws, budgets, config, capsys):  # noqa: F811
     assert run(["init", "aws", *BUDGET, "--yes", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["budget"] == {"per_month_usd": "300", "emails": ["ada@example.org"]}
-    assert answer["made"][-1] == "budget"
+    assert answer["budget"] == {"usd_per_month": "300", "emails": ["ada@example.org"]}
+    assert answer["created"][-1] == "budget"
     (budget,) = budgets.describe_budgets(AccountId="123456789012")["Budgets"]
     assert (budget["BudgetName"], budget["TimeUnit"], budget["BudgetType"]) == ("cloudgpu-backstop", "MONTHLY", "COST")
     assert budget["BudgetLimit"] == {"Amount": "300", "Unit": "USD"}

@@ -61,13 +61,13 @@ def test_a_lab_from_zero(admin: psycopg.Connection, home: Home, mark: str) -> No
     words = ["ledger", "init", "--team", "--member", f"{mark}bo", "--payer", f"{mark}eve"]
     words += ["--members-role", f"{mark}members", "--payers-role", f"{mark}payers"]
     first = home("lab")(*words, "-o", "json")
-    assert (first.code, first.json["stands"]) == (6, False)
+    assert (first.code, first.json["ready"]) == (6, False)
     assert f"  GRANT {mark}members TO {mark}bo;\n" in home("lab")(*words).out
     for one in first.json["missing"]:
         admin.execute(one["statement"].encode())
     admin.execute(f"ALTER ROLE {mark}bo PASSWORD 'secret'; ALTER ROLE {mark}eve PASSWORD 'secret'".encode())
     done = home("lab")(*words, "-o", "json")
-    assert (done.code, done.json["stands"], done.json["missing"]) == (0, True, [])
+    assert (done.code, done.json["ready"], done.json["missing"]) == (0, True, [])
     assert (done.json["members"], done.json["payers"]) == ([f"{mark}bo", f"{mark}eve"], [f"{mark}eve"])
 
     bo, eve = home("bo"), home("eve")
@@ -76,7 +76,7 @@ def test_a_lab_from_zero(admin: psycopg.Connection, home: Home, mark: str) -> No
     assert (refused.code, refused.json["error"]["kind"]) == (6, "role_needed")
     assert refused.json["error"]["next"] == f"Ask a payer: {mark}eve."
     checks = {check["name"]: check for check in bo("doctor", "-o", "json").json["checks"]}
-    assert checks["team"]["said"] == f"{mark}bo is a member; payers: {mark}eve"
+    assert checks["team"]["message"] == f"{mark}bo is a member; payers: {mark}eve"
     assert bo("cost", "--verify", "-o", "json").code == 0
 
 
@@ -111,7 +111,7 @@ def test_doctor_names_each_thing_that_is_missing(admin: psycopg.Connection, home
     admin.execute(f"REVOKE DELETE ON used FROM {mark}members; DROP ROLE {mark}payers".encode())
     admin.execute(f"ALTER TABLE line OWNER TO {mark}dan".encode())
     doctor = home("dan")("doctor", "-o", "json")
-    said = [check["said"] for check in doctor.json["checks"] if check["name"] == "team"]
+    said = [check["message"] for check in doctor.json["checks"] if check["name"] == "team"]
     assert (doctor.code, said) == (8, [
         f"The role {mark}payers does not exist.",
         f"The role {mark}payers lacks the role {mark}members.",

@@ -244,7 +244,7 @@ def test_what_the_desktop_is_worth_is_said_and_counted_when_asked(session, clock
     clock.advance(146 * 24 * HOUR)
     days = together(machine(use(0, 50 * HOUR), worked=hours(*["gpu"] * 50)))
     found = asked(session, days)
-    assert found["still_worth"] == {"usd": "900", "by": "straight-line"}
+    assert found["resale_value"] == {"usd": "900", "by": "straight-line"}
     assert "It could still be sold for about $900.00 now (by a straight line over 4 years)." in found["assumptions"][-1]
     counted = asked(session, days, depreciation="straight-line")
     assert counted["owned"]["expected"]["worth_usd"] == "900"

@@ -62,7 +62,7 @@ def test_a_month_on_google_by_hand():
     assert parts(one["month"]) == ["515.98736", "10", "3.65"]  # 730 x 0.706832; 100 x 0.10; 730 x 0.005
     assert (one["month"]["usd"], one["month"]["hours"]) == ("529.63736", "730")
     assert parts(one["year"]) == ["6191.84832", "120", "43.8"]
-    assert (one["in_all"], one["unpriced"], one["market"]) == (None, [], "on_demand")
+    assert (one["expected"], one["unpriced"], one["market"]) == (None, [], "on_demand")
 
 
 def test_a_month_on_googles_spot_market_by_hand():
@@ -73,7 +73,7 @@ def test_a_month_on_googles_spot_market_by_hand():
 def test_a_static_address_of_googles_costs_twice_as_much_while_it_waits():
     one = rows(type="g2-standard-4", region="us-central1", address="static", hours_per_day=12)["g2-standard-4"]
     assert one["month"]["address_usd"] == "5.475"  # 365 x 0.005 and 365 x 0.01
-    assert [(it["kind"], it["paid"]) for it in one["beside"][1:]] == [
+    assert [(it["kind"], it["paid"]) for it in one["attached_costs"][1:]] == [
         ("external_ip_on_standard_vm", "running"),
         ("static_ip_unused", "idle"),
     ]
@@ -92,7 +92,7 @@ def test_a_month_on_azure_by_hand():
     one = rows(type="NC4as_T4_v3", region="eastus", hours_per_day=8)["Standard_NC4as_T4_v3"]
     # 0.526 x 243.333...; 100 GB are billed as 128; a standard address is static: 730 x 0.005
     assert parts(one["month"]) == ["127.993333333", "19.71", "3.65"]
-    assert one["beside"][0]["kind"] == "P10 128 GiB"
+    assert one["attached_costs"][0]["kind"] == "P10 128 GiB"
     hdd = rows(type="nc4as_t4_v3", region="eastus", disk=["standard-hdd", "gp2"], disk_gb=20, address="none")
     assert parts(hdd["Standard_NC4as_T4_v3"]["month"]) == ["383.98", "1.54", "0"]  # S4 32 GiB
 
@@ -123,13 +123,13 @@ def test_what_sustained_use_takes_off_stands_beside_the_sum():
 def test_operations_by_hand():
     found = rows(type="g2-standard-4", region="us-central1", flops="3.1e20")["g2-standard-4"]
     # 3.1e20 / (121e12 x 0.3 x 3600) = 2372.2069... hours; 0.5 and 0.2 of the peak are the range
-    hours = [Decimal(found[name]["hours"]) for name in ("low", "in_all", "high")]
+    hours = [Decimal(found[name]["hours"]) for name in ("low", "expected", "high")]
     assert [round(one, 2) for one in hours] == [Decimal("1423.32"), Decimal("2372.21"), Decimal("3558.31")]
-    assert round(Decimal(found["in_all"]["machine_usd"]), 2) == Decimal("1676.75")  # by the started second
-    assert round(Decimal(found["in_all"]["disk_usd"]), 2) == Decimal("32.50")  # 2372.2 of 730 hours a month x 10
+    assert round(Decimal(found["expected"]["machine_usd"]), 2) == Decimal("1676.75")  # by the started second
+    assert round(Decimal(found["expected"]["disk_usd"]), 2) == Decimal("32.50")  # 2372.2 of 730 hours a month x 10
     assert found["peak_tflops"] == 121
     one = rows(type="g2-standard-4", flops=3.1e20, efficiency="30%")["g2-standard-4"]
-    assert one["low"] == one["in_all"] == one["high"]
+    assert one["low"] == one["expected"] == one["high"]
 
 
 def test_gpus_without_a_peak_are_left_out_and_named():
@@ -193,7 +193,7 @@ def test_a_disk_without_a_price_is_named_and_stands_last():
     assert [one["instance_type"] for one in lacking] == ["a3-ultragpu-8g"]
     assert document["estimates"][-1] == lacking[0]
     assert parts(lacking[0]["month"])[1] is None
-    assert lacking[0]["beside"][0]["usd"] is None
+    assert lacking[0]["attached_costs"][0]["usd"] is None
 
 
 def test_prices_that_were_refreshed_count():
@@ -206,7 +206,7 @@ def test_prices_that_were_refreshed_count():
 
 def test_a_price_of_elsewhere_is_at_most():
     one = rows(type="g6.xlarge", region="us-east-2")["g6.xlarge"]
-    assert "no price is known in us-east-2" in one["beside"][0]["at_most"]
+    assert "no price is known in us-east-2" in one["attached_costs"][0]["at_most"]
     assert one["month"]["disk_usd"] == "9.6"  # the dearest gp3 that is known
 
 
@@ -307,10 +307,10 @@ def test_a_word_that_no_option_has_is_a_mistake_of_the_program():
 def test_an_empty_answer_says_which_wish_is_in_the_way():
     document = estimated(type="p5.48xlarge", region="eu-west-3")
     assert document["estimates"] == []
-    found = {one["wish"]: (one["types"], one["usd_per_hour"]) for one in document["without"]}
+    found = {one["requirement"]: (one["types"], one["usd_per_hour"]) for one in document["without"]}
     assert found["region"] == (1, "55.04")
     assert found["type"][0] > 1
-    dear = {one["wish"] for one in estimated(gpu="k80:8", provider="azure", spot=True)["without"]}
+    dear = {one["requirement"] for one in estimated(gpu="k80:8", provider="azure", spot=True)["without"]}
     assert dear <= {"gpu", "gpu_count", "provider", "legacy", "market"}
     assert "gpu" in dear
 
@@ -336,13 +336,13 @@ def face(past):
 
 def test_the_work_of_a_past_run_is_its_hours_in_use(face):
     document = face.estimate(like="fox", type="n1-standard-4+v100:1")
-    past = document["past"]
+    past = document["past_run"]
     assert (past["gpu"], past["gpus"], past["gpu_hours"], past["idle_hours"]) == ("V100-16GB", 1, 3, 1)
     assert past["unknown_hours"] == pytest.approx(1, abs=0.05)
     (one,) = document["estimates"]
-    assert [one[name]["hours"] for name in ("low", "in_all")] == ["3", "3"]
+    assert [one[name]["hours"] for name in ("low", "expected")] == ["3", "3"]
     assert Decimal(one["high"]["hours"]) == pytest.approx(Decimal(4), abs=Decimal("0.05"))
-    assert one["in_all"]["machine_usd"] == "8.009997"  # 3 x 2.669999
+    assert one["expected"]["machine_usd"] == "8.009997"  # 3 x 2.669999
     assert one["times_as_fast"] == {"ratio": 1, "low": 1, "high": 1, "rests": "one GPU counted as fast as the other"}
 
 
@@ -350,10 +350,10 @@ def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
     (one,) = face.estimate(like="fox", type="a2-highgpu-1g")["estimates"]
     # 0.43 against 0.187 of an H100 in training, measured: 2.2995 times as fast
     assert one["times_as_fast"]["ratio"] == 2.2995
-    assert one["times_as_fast"]["rests"] == "measured training throughput"
-    assert round(Decimal(one["in_all"]["hours"]), 3) == Decimal("1.305")
+    assert one["times_as_fast"]["basis"] == "measured training throughput"
+    assert round(Decimal(one["expected"]["hours"]), 3) == Decimal("1.305")
     (four,) = face.estimate(like="fox", type="a2-highgpu-1g", number=4)["estimates"]
-    assert round(Decimal(four["in_all"]["hours"]), 3) == Decimal("0.326")
+    assert round(Decimal(four["expected"]["hours"]), 3) == Decimal("0.326")
     (decoding,) = face.estimate(like="fox", type="a2-highgpu-1g", work="inference")["estimates"]
     assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "rests": "memory bandwidth"}
 
@@ -368,7 +368,7 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
 
 def test_the_document_of_a_past_run_fits_its_schema(face):
     document = face.estimate(like="fox", type="a2-highgpu-1g")
-    assert document["past"]
+    assert document["past_run"]
     assert document["estimates"][0]["times_as_fast"]
     assert faults_under("estimate", document) == []
 
@@ -390,7 +390,7 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
     with pytest.raises(InstanceNotFound):
         face.estimate(like="wolf")
     face.down("fox")
-    assert face.estimate(like="fox", gpu="v100")["past"]["gpu_hours"] == 3
+    assert face.estimate(like="fox", gpu="v100")["past_run"]["gpu_hours"] == 3
     past.up(name="wolf")
     keep(past, (120, IDLE))
     with pytest.raises(InvalidRequest, match="did no work that could be repeated") as raised:
@@ -406,7 +406,7 @@ def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_sai
     document = estimate(settings, NOW, wish, past)
     (one,) = document["estimates"]
     # 24 hours of 8 H100, of which one A100-80GB does 0.544
-    assert abs(Fraction(one["in_all"]["hours"]) - day * 8 / Fraction("0.544")) < Fraction(1, 3600)
+    assert abs(Fraction(one["expected"]["hours"]) - day * 8 / Fraction("0.544")) < Fraction(1, 3600)
     assert "Fewer GPUs hold it only if each held all of it" in " ".join(document["assumptions"])
     alone = estimate(settings, NOW, wish, replace(past, gpus=Fraction(1)))
     assert "Fewer GPUs" not in " ".join(alone["assumptions"])

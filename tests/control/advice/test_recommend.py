@@ -87,7 +87,7 @@ def test_the_cheapest_by_the_hour_is_said_where_it_is_another_one(gpu):
     prices = [Decimal(one["price"]["usd_per_hour"]) for one in said["machines"]]
     assert Decimal(said["cheapest"]["price"]["usd_per_hour"]) < min(prices)
     assert said["cheapest"]["gpu"] == "L4"
-    assert "The cheapest by the hour is 1x L4" in said["steps"][2]["says"]
+    assert "The cheapest by the hour is 1x L4" in said["steps"][2]["text"]
 
 
 def test_amd_arm_and_old_gpus_are_left_out_with_the_reason(gpu):
@@ -155,7 +155,7 @@ def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
 
 def test_work_for_more_than_one_desktop_says_how_many(gpu):
     said = gpu.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168, provider="azure")
-    first = said["desktops"][0]["even"]
+    first = said["desktops"][0]["break_even"]
     assert first["desktops"] == 2  # an hour of one does about half an hour of the machine
     assert 0.5 <= first["hours_replaced"] < 1
     assert ", and 2 such desktops, as one does not do so much: at 168 hours a week they have cost" in said["sentence"]
@@ -175,11 +175,11 @@ def test_a_sixth_of_a_gpu_is_a_sixth_though_the_list_says_0_1667():
 
 def test_beyond_the_budget_nothing_is_to_be_bought_and_the_cheapest_is_named(gpu):
     said = gpu.recommend("video", budget=900)
-    assert (said["desktops"], said["supply"], said["verdict"]) == ([], None, "either")
+    assert (said["desktops"], said["power_supply"], said["verdict"]) == ([], None, "either")
     assert "the cheapest, with a used RTX3090, costs about $1,238" in said["sentence"]
     within = gpu.recommend("video", budget=1300)
     assert [one["desktop_usd"] for one in within["desktops"]] == ["1238"]
-    assert any("Beyond the budget: desktops with" in remark for remark in within["remarks"])
+    assert any("Beyond the budget: desktops with" in remark for remark in within["notes"])
 
 
 def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
@@ -187,7 +187,7 @@ def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
     assert (said["machines"], said["cheapest"]) == ([], None)
     assert said["sentence"].startswith("No machine within the bounds that you set holds it (24.0 GiB")
     assert "Buy a used RTX3090" in said["sentence"]
-    assert said["desktops"][0]["even"] is None
+    assert said["desktops"][0]["break_even"] is None
 
 
 def test_where_nothing_holds_it_at_all_that_is_said(gpu):
@@ -207,7 +207,7 @@ def test_cards_without_a_dated_price_are_named_and_not_counted(gpu):
 def test_several_gpus_are_said_with_what_they_cost(gpu):
     said = gpu.recommend("fine-tuning", parameters="7b")
     assert (said["machines"][0]["gpus_needed"], said["machines"][0]["count"]) == (2, 2)
-    assert "50% more communication" in said["steps"][1]["says"]
+    assert "50% more communication" in said["steps"][1]["text"]
     assert "Rajbhandari" in said["steps"][1]["sources"][0]["text"]
 
 
@@ -216,9 +216,9 @@ def test_every_step_has_its_source_or_is_the_catalogues(gpu):
     titles = [step["title"] for step in said["steps"]]
     assert titles == ["Memory", "What fits", "Speed per dollar", "Rent or buy", "Power, slots, cooling"]
     power = said["steps"][-1]
-    assert "4 x 350 W and 100 W for the rest are 1,500 W" in power["says"]
-    assert "1,650 to 1,725 W" in power["says"]
-    assert "does not carry it for hours" in power["says"]
+    assert "4 x 350 W and 100 W for the rest are 1,500 W" in power["text"]
+    assert "1,650 to 1,725 W" in power["text"]
+    assert "does not carry it for hours" in power["text"]
     assert {source["basis"] for source in power["sources"]} == {"recalled", "published"}
     assert {"Dettmers", "NFPA", "Kinghorn", "Puget"} <= {
         word for source in power["sources"] for word in source["text"].replace(",", " ").split()
@@ -254,13 +254,13 @@ def test_fewer_cards_that_hold_it_come_before_more():
 
 
 def test_a_rule_for_one_gpu_is_split_by_none(gpu):
-    says = gpu.recommend("transformers", cards=4)["steps"][1]["says"]
+    says = gpu.recommend("transformers", cards=4)["steps"][1]["text"]
     assert "each holds all of it" in says
     assert "ZeRO" not in says
 
 
 def test_a_machine_of_which_only_a_part_is_needed_says_so(gpu):
-    assert "on 7 of the 8 B200 it is 162.4 GiB on each" in gpu.recommend(None, parameters="70b")["steps"][1]["says"]
+    assert "on 7 of the 8 B200 it is 162.4 GiB on each" in gpu.recommend(None, parameters="70b")["steps"][1]["text"]
 
 
 def test_a_number_of_gpus_that_no_machine_has_is_said_and_not_blamed_on_the_memory(gpu):
@@ -269,7 +269,7 @@ def test_a_number_of_gpus_that_no_machine_has_is_said_and_not_blamed_on_the_memo
 
 def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
     said = gpu.recommend("kaggle", hours_per_week=5)
-    assert said["steps"][3]["says"].endswith("At 5 they never meet.")
+    assert said["steps"][3]["text"].endswith("At 5 they never meet.")
     assert "$11 a month at 5 hours a week, and its disk." in said["sentence"]
 
 
@@ -286,27 +286,27 @@ def test_the_answers_amounts_are_said_in_a_currency_too(gpu):
     said = gpu.recommend("kaggle", **asked)
     # 0.526 x 1385.2; x 5 x 365 / 7 / 12; (422 + 701) x 1385.2
     amounts = "In KRW: the machine 728.62 an hour, 15,830 a month, the desktop 1,555,580."
-    assert said["remarks"][0] == f"{amounts} 1 USD = 1385.2 KRW, rate of 2026-11-20."
+    assert said["notes"][0] == f"{amounts} 1 USD = 1385.2 KRW, rate of 2026-11-20."
     assert (said["currency"]["code"], said["currency"]["as_of"]) == ("KRW", "2026-11-20")
     dollars = gpu.recommend("kaggle", hours_per_week=5)
     assert dollars["currency"] is None
-    assert dollars["remarks"] == said["remarks"][1:]
+    assert dollars["notes"] == said["notes"][1:]
     with pytest.raises(InvalidRequest, match="no rate for EUR"):
         gpu.recommend("kaggle", currency="EUR")
 
 
 def test_a_spot_price_says_what_it_is_worth(gpu):
-    azure = gpu.recommend("research", spot=True, provider="azure")["remarks"]
+    azure = gpu.recommend("research", spot=True, provider="azure")["notes"]
     assert any("many later ones equal the list price" in remark for remark in azure)
-    aws = gpu.recommend("research", spot=True, provider="aws")["remarks"]
+    aws = gpu.recommend("research", spot=True, provider="aws")["notes"]
     assert any("off by -22% to +80%" in remark for remark in aws)
 
 
 def test_prices_that_are_old_or_derived_say_so(gpu):
     said = gpu.recommend("kaggle", provider="gcp")
     assert said["machines"][0]["price"]["basis"] == "derived"
-    assert any("derived, old" in remark for remark in said["remarks"])
-    assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["remarks"])
+    assert any("derived, old" in remark for remark in said["notes"])
+    assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["notes"])
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ def test_the_published_example_is_reproduced_exactly(gpu):
 
 
 def test_beside_it_stands_what_is_known_of_both_speeds(gpu):
-    beside = gpu.compare(**PUBLISHED)["beside"]
-    assert (beside["speed"]["ratio"], beside["speed"]["rests"]) == (1.224599, "measured training throughput")
+    beside = gpu.compare(**PUBLISHED)["with_known_speeds"]
+    assert (beside["speed"]["ratio"], beside["speed"]["basis"]) == (1.224599, "measured training throughput")
     scaled = gpu.compare(**PUBLISHED, work="training")
-    assert scaled["beside"] is None
+    assert scaled["with_known_speeds"] is None
     assert scaled["speed"] == beside["speed"]
     assert scaled["answers"] == beside["answers"]
     assert only(scaled)["break_even_days"] < only(gpu.compare(**PUBLISHED))["break_even_days"]
@@ -101,7 +101,7 @@ def test_numbers_may_be_numbers_and_mean_what_their_text_means(gpu):
 def test_common_uses_are_bounds_and_are_answered_as_bounds(gpu, name, bound, percents, says):
     """The bounds are those of T. Dettmers, "Which GPU(s) to Get for Deep Learning"."""
     document = gpu.compare(**PUBLISHED | {"utilization": name})
-    assert document["use"] == {"asked": name, "bound": bound}
+    assert document["usage"] == {"typed": name, "bound": bound}
     assert [answer["utilization_percent"] for answer in document["answers"]] == percents
     assert says in document["sentence"]
 
@@ -249,7 +249,7 @@ def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
     lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nrest_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
     own = tmp_path / "old.yaml"
     own.write_text(f"{lines}life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n")
-    assert gpu.compare(**PUBLISHED, desktop=own)["beside"] is None
+    assert gpu.compare(**PUBLISHED, desktop=own)["with_known_speeds"] is None
     assert any("Voodoo 9 are not known here" in one for one in gpu.compare(**PUBLISHED, desktop=own)["assumptions"])
     fault = refused(gpu, **PUBLISHED, desktop=own, work="training")
     assert (fault.field, "Voodoo 9" in fault.message, "Leave --work out" in fault.next) == ("--work", True, True)

@@ -53,7 +53,7 @@ def check_sums(lab, document, **asked):
     assert sum(dollars(one["usd"]) for one in document["projects"]) == dollars(total["usd"])
     for one in document["days"]:
         assert sum(map(dollars, one["projects"].values())) == dollars(one["usd"])
-    rows = [*document["machines"], document["machines_rest"], document["kept_by_name"]]
+    rows = [*document["machines"], document["machines_rest"], document["named_resources"]]
     assert sum(dollars(one["usd"]) for one in rows if one["usd"] is not None) == dollars(total["usd"])
     for one in document["machines"]:
         assert one["gpu_s"] + one["used_s"] + one["idle_s"] + one["unknown_s"] == one["billed_s"]
@@ -85,8 +85,8 @@ def test_a_day_by_hand(lab):
     assert document["idle"] == {"usd": "3", "low_usd": "3", "high_usd": "4.5", "hours": "1", "unknown_hours": "0.5"}
     assert document["projects"] == [{"name": "vision", "usd": "9", "low_usd": "9", "high_usd": "9"}]
     assert document["days"] == [{"day": "2026-11-20", "usd": "9", "projects": {"vision": "9"}}]
-    assert document["saved"]["stops"]["number"] == 0
-    assert [(one["kind"], one["usd_per_month"]) for one in document["leftovers"]] == [("disk", None)]
+    assert document["savings"]["stops"]["number"] == 0
+    assert [(one["kind"], one["usd_per_month"]) for one in document["idle_resources"]] == [("disk", None)]
     assert document["comparison"]["cloud"]["usd"] == "9"
     said = "Of what was spent, $3.00 (at most $4.50) went into 1.0 hours in which nobody used a machine."
     assert said in document["summary"]
@@ -102,7 +102,7 @@ def test_an_end_by_a_rule_is_counted_and_one_by_a_person_is_not(fleet):
     fleet.later(hours=1)
     stop(fleet.session, fleet.row("owl"), why="asked by the user")
     fleet.later(hours=1)
-    stops = report(fleet)["saved"]["stops"]
+    stops = report(fleet)["savings"]["stops"]
     assert (stops["number"], [one["rule"] for one in stops["by_rule"]]) == (1, ["idle"])
     assert stops["usd"] == "21"
     assert stops["hours"] == "7"
@@ -148,7 +148,7 @@ def test_a_clock_that_is_behind_the_ledger_is_said_first(lab):
     end(lab.session, lab.rows()[0], why="asked by the user")
     lab.clock.now -= timedelta(hours=2)
     document = report(lab)
-    assert document["about"]["doubt"]
+    assert document["about"]["integrity_problem"]
     assert document["summary"][0].startswith("This may not be all, for the ledger is in doubt: ")
     assert all(Decimal(one["usd"]) >= 0 for one in document["days"])
 

@@ -135,12 +135,12 @@ def test_money_that_went_into_idle_hours(document):
 
 
 def test_what_was_saved(document):
-    stops = document["saved"]["stops"]
+    stops = document["savings"]["stops"]
     # fox's lease ended it on 09-01 18:00; it would have run on until its renew-until, 09-02 08:00: 14 h x 3.06.
     assert (stops["number"], stops["hours"], Decimal(stops["usd"])) == (1, "14", Decimal("42.84"))
     # owl's 24 h: 86.40 on demand, 30.24 as they were.
     wanted = {"usd": Decimal("56.16"), "on_demand_usd": Decimal("86.40")}
-    assert figures(document["saved"]["spot"], *wanted) == wanted
+    assert figures(document["savings"]["spot"], *wanted) == wanted
 
 
 def test_what_runs_on(document):
@@ -149,7 +149,7 @@ def test_what_runs_on(document):
     month = document["projected"]["end_of_month"]
     assert (month["at"][:16], Decimal(month["more_usd"])) == ("2026-11-01T00:00", Decimal("37.02"))  # 12 h x 3.085
     assert Decimal(month["usd"]) == TOTAL + Decimal("37.02")
-    (left,) = document["leftovers"]
+    (left,) = document["idle_resources"]
     assert (left["name"], left["kind"], left["usd_per_month"]) == ("fox", "disk", "7.44")
     assert left["since"][:16] == "2026-09-01T18:00"
 
@@ -164,7 +164,7 @@ def test_a_month_of_it_has_what_that_month_cost(story):
     found = story.gpu.report(month="2026-09")
     # September: fox 10 h x 3.065 and its disk 7.44; elk.
     assert Decimal(found["total"]["usd"]) == Decimal("30.65") + Decimal("7.44") + ELK
-    assert Decimal(found["saved"]["stops"]["usd"]) == Decimal("42.84")
+    assert Decimal(found["savings"]["stops"]["usd"]) == Decimal("42.84")
     assert {one["name"] for one in found["machines"]} == {"fox", "elk"}
     said = "2 machines ran for 55.8 hours in Sep 2026, and all of it cost $179.50 (between $179.48 and $179.50)."
     assert found["summary"][0] == said

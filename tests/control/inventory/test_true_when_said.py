@@ -47,10 +47,10 @@ def test_the_same_request_with_other_terms_says_what_differs_and_how_to_change_i
     assert again["found"]
     said = {one["option"]: one for one in again["differs"]}
     assert set(said) == {"--lease", "--renew-until", "--max-price", "--policy"}
-    assert (said["--lease"]["asked"], said["--lease"]["change"]) == ("6h", "cloudgpu extend fox 2h")
-    assert said["--max-price"]["asked"] == "$8.0000 an hour"
-    assert "$9.0000 an hour, and costs $" in said["--max-price"]["has"]
-    assert "--new" in said["--max-price"]["change"]
+    assert (said["--lease"]["requested"], said["--lease"]["next"]) == ("6h", "cloudgpu extend fox 2h")
+    assert said["--max-price"]["requested"] == "$8.0000 an hour"
+    assert "$9.0000 an hour, and costs $" in said["--max-price"]["current"]
+    assert "--new" in said["--max-price"]["next"]
     assert here.plan(**{key: UP[key] for key in ("gpu", "name")}, lease="6h", renew_until="24h", max_price="9")[
         "differs"
     ] == [said["--lease"]]

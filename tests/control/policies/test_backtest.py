@@ -50,17 +50,17 @@ def test_what_a_shipped_policy_would_have_done(past):
     assert first["work"]["what"] == ["busy kernel"]
     assert (value["hours"], value["blind_share"]) == (6.17, 0.0)
     price = Decimal(past.session.ledger.machines()[0]["price"]["nanos_per_hour"]) / 10**9
-    assert Decimal(value["saved"]["usd"]) == round(price * 170 / 60, 9)
-    assert Decimal(value["would_have_cost"]["usd"]) == Decimal(value["cost"]["usd"]) - Decimal(value["saved"]["usd"])
-    assert value["machines"][0]["really"] == [
-        {"at": value["machines"][0]["really"][0]["at"], "why": "asked by the user"}
+    assert Decimal(value["savings"]["usd"]) == round(price * 170 / 60, 9)
+    assert Decimal(value["would_have_cost"]["usd"]) == Decimal(value["cost"]["usd"]) - Decimal(value["savings"]["usd"])
+    assert value["machines"][0]["actual_ends"] == [
+        {"at": value["machines"][0]["actual_ends"][0]["at"], "why": "asked by the user"}
     ]
-    assert (value["starts_again"], value["killed"]) == (1, 0)
+    assert (value["restarts"], value["killed"]) == (1, 0)
 
 
 def test_under_never_nothing_is_stopped_and_nothing_saved(past):
     value = backtested(past.session, "never")
-    assert (value["ends"], value["saved"]["usd"], value["off_hours"]) == (0, "0", 0)
+    assert (value["ends"], value["savings"]["usd"], value["off_hours"]) == (0, "0", 0)
 
 
 def test_a_file_is_tested_before_anybody_is_under_it(past, tmp_path):
@@ -68,7 +68,7 @@ def test_a_file_is_tested_before_anybody_is_under_it(past, tmp_path):
     file.write_text("lease: 8h\nrenew_until: 3d\nidle:\n  after: 20m\n  grace: 5m\n")
     strict, usual = (backtested(past.session, name) for name in (str(file), "default"))
     assert (strict["policy"], strict["file"]) == ("strict", str(file))
-    assert Decimal(strict["saved"]["usd"]) > Decimal(usual["saved"]["usd"])
+    assert Decimal(strict["savings"]["usd"]) > Decimal(usual["savings"]["usd"])
     assert strict["ends"] == 2
 
 
@@ -81,7 +81,7 @@ def test_work_that_it_would_have_killed_is_named_first_of_all_ends(lab, tmp_path
     assert value["killed"] == 2  # at 70 minutes; started again, and an hour and a warning later
     assert value["stops"][0]["work"]["under_way"]
     assert value["stops"][0]["work"]["what"] == ["GPU"]
-    assert value["saved"]["usd"] == "0"
+    assert value["savings"]["usd"] == "0"
     assert "KILLED work" in text(value)
     assert "GPU was under way at" in text(value)
 
@@ -130,7 +130,7 @@ def test_the_limits_of_the_lab_hold_in_a_test_too(past):
     (past.home / "policies" / "limits.yaml").write_text("idle_after: 1h\n")
     value = backtested(past.session, "never")
     assert value["ends"] == 1
-    assert any("limits" in remark for remark in value["remarks"])
+    assert any("limits" in remark for remark in value["notes"])
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_file_with_a_fault_is_named_with_its_line(lab, tmp_path):
 
 
 def test_a_period_older_than_the_samples_says_so(past):
-    assert any("90 days" in one for one in backtested(past.session, "default", since="100d")["remarks"])
+    assert any("90 days" in one for one in backtested(past.session, "default", since="100d")["notes"])
 
 
 def test_the_text_has_room_in_eighty_columns(past):

@@ -49,7 +49,7 @@ def running(lab):
 def test_a_quiet_machine_is_idle_and_each_signal_is_said(running):
     samples(running, 100)
     value = why(running)
-    assert (value["activity"], value["known"]["how"]) == ("IDLE", "samples")
+    assert (value["activity"], value["source"]["how"]) == ("IDLE", "samples")
     assert signal(value, "network") == {
         "what": "network", "unit": "bytes_per_s", "value": 800, "names": [], "limit": 100e3,
         "ago_s": None, "counts": False,
@@ -66,9 +66,9 @@ def test_what_shows_life_is_named_and_when_idleness_would_end_it(running):
     running.later(minutes=5)
     value = why(running)
     assert value["activity"] == "ACTIVE"
-    assert signal(value, "busy kernel")["counts"]
+    assert signal(value, "busy kernel")["active"]
     assert signal(value, "busy kernel")["ago_s"] == 300
-    assert value["because"].startswith("busy kernel")
+    assert value["why"].startswith("busy kernel")
     assert value["ends"]["idle"] == iso(running.clock() + 65 * MINUTE)
 
 
@@ -77,14 +77,14 @@ def test_use_whose_last_sign_is_too_long_ago_by_now_is_not_said_to_go_on(running
     running.later(minutes=1)
     samples(running, 1, last=58, busy=["kernel 1a2b"])
     samples(running, 57)
-    assert why(running)["because"] == "busy kernel, 58m ago"
+    assert why(running)["why"] == "busy kernel, 58m ago"
     running.later(minutes=3)
     assert (why(running)["activity"], why(running)["decision"]["do"]) == ("IDLE", "warn")  # as a pass would judge it
     running.later(minutes=4)
     value = why(running)
     assert (value["activity"], value["decision"]["do"]) == ("UNKNOWN", "keep")
-    assert value["because"] == "busy kernel, 1h 5m ago, and of the last 7m nothing is kept here"
-    assert not any(one["counts"] for one in value["signals"])
+    assert value["why"] == "busy kernel, 1h 5m ago, and of the last 7m nothing is kept here"
+    assert not any(one["active"] for one in value["signals"])
 
 
 def test_samples_that_are_old_are_shown_and_decide_nothing(running):
@@ -92,7 +92,7 @@ def test_samples_that_are_old_are_shown_and_decide_nothing(running):
     running.later(minutes=40)
     value = why(running)
     assert value["activity"] == "UNKNOWN"
-    assert value["because"] == "its samples were last read 40m ago"
+    assert value["why"] == "its samples were last read 40m ago"
     assert signal(value, "start")["ago_s"] == 160 * 60
     assert value["ends"]["idle"] is None
     assert value["decision"]["do"] == "keep"
@@ -100,22 +100,22 @@ def test_samples_that_are_old_are_shown_and_decide_nothing(running):
 
 def test_nothing_kept_is_unknown_and_says_how_to_ask(running):
     value = why(running)
-    assert (value["activity"], value["signals"], value["known"]["at"]) == ("UNKNOWN", [], None)
+    assert (value["activity"], value["signals"], value["source"]["at"]) == ("UNKNOWN", [], None)
     assert "cloudgpu show" in text(value, running.clock())
 
 
 def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
     samples(running, 100, last=130)
-    assert why(running)["because"] == "no samples of it since its latest start are kept here"
+    assert why(running)["why"] == "no samples of it since its latest start are kept here"
 
 
 def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(running):
     samples(running, 100)
     running.later(minutes=4)
     value = ask_why(running.session, running.rows()[0], ask=True)  # a fake machine has no address
-    assert (value["activity"], value["known"]["how"], value["known"]["at"]) == ("UNKNOWN", "asked", None)
-    assert "has no address" in value["known"]["fault"]
-    assert value["known"]["signals_at"] == iso(running.clock() - 4 * MINUTE)
+    assert (value["activity"], value["source"]["how"], value["source"]["at"]) == ("UNKNOWN", "asked", None)
+    assert "has no address" in value["source"]["error"]
+    assert value["source"]["signals_at"] == iso(running.clock() - 4 * MINUTE)
     assert signal(value, "network")["value"] == 800
     assert "the signals are of 4m ago" in " ".join(text(value, running.clock()).split())
 
@@ -206,7 +206,7 @@ def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(runnin
     assert "it was last in use 17m ago" in said
     start(running.session, running.rows()[0], new_lease(running.session, running.rows()[0], None))
     running.cloud.stop(running.rows()[0]["provider_id"])
-    assert why(running, refresh=True)["because"] == "it is stopped"
+    assert why(running, refresh=True)["why"] == "it is stopped"
 
 
 @pytest.mark.parametrize(("reason", "words"), [("idle", "idle time ended it"), ("died", "died")])
@@ -216,7 +216,7 @@ def test_one_that_stopped_of_itself_says_why(running, reason, words):
         row | {"state": "stopped", "billed": False, "reason": reason}, running.clock(), running.clock()
     )
     running.session.ledger.append([line])
-    assert why(running)["because"] == f"it is stopped: {words}"
+    assert why(running)["why"] == f"it is stopped: {words}"
 
 
 def test_a_look_that_finds_a_machine_as_it_was_says_when_that_was(running):
@@ -231,8 +231,8 @@ def test_a_look_that_finds_a_machine_as_it_was_says_when_that_was(running):
 
 def test_its_own_fresh_word_says_more_than_older_samples_that_show_use(running):
     samples(running, 100, last=18, busy=["k"])
-    assert why(running)["because"].startswith("busy kernel, 18m")
+    assert why(running)["why"].startswith("busy kernel, 18m")
     row = running.rows()[0]
     running.session.ledger.append([instance_observed_by_itself(row, running.clock() - MINUTE, running.clock())])
     value = why(running)
-    assert (value["activity"], value["because"]) == ("ACTIVE", "it wrote 1m ago that it is in use")
+    assert (value["activity"], value["why"]) == ("ACTIVE", "it wrote 1m ago that it is in use")

@@ -71,8 +71,8 @@ def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
     interrupted(lab)
     lab.later(hours=2)
     document = surveyed(survey(lab.session, Wish()))
-    (disk,) = [one for one in document["orphans"] if one["what"] == "disk"]
-    (key,) = [one for one in document["orphans"] if one["what"] == "key_pair"]
+    (disk,) = [one for one in document["orphans"] if one["kind"] == "disk"]
+    (key,) = [one for one in document["orphans"] if one["kind"] == "key_pair"]
     assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
     assert (document["unpriced"], document["usd_per_month"]) == (1, "0")
 
@@ -97,7 +97,7 @@ def test_a_clean_leaves_nothing_and_the_ledger_has_a_line_for_each(lab):
 
 
 def kinds_of(document, key="removed"):
-    return sorted(one["what"] for one in document[key])
+    return sorted(one["kind"] for one in document[key])
 
 
 def test_what_is_kept_by_name_is_shown_and_stays(lab):
@@ -209,7 +209,7 @@ def test_a_spot_request_without_a_machine_is_cancelled_first(lab):
     assert kinds(found(lab)) == ["disk", "key_pair", "spot_request"]
     lab.later(hours=1)
     document, _ = cleans(lab)
-    assert [one["what"] for one in document["removed"]] == ["spot_request", "disk", "key_pair"]
+    assert [one["kind"] for one in document["removed"]] == ["spot_request", "disk", "key_pair"]
 
 
 def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
@@ -264,7 +264,7 @@ def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
     interrupted(lab, name="otter")
     lab.later(hours=2)
     document, fault = cleans(lab, snapshot=True)
-    (disk,) = [one for one in document["removed"] if one["what"] == "disk"]
+    (disk,) = [one for one in document["removed"] if one["kind"] == "disk"]
     (image,) = lab.cloud.leftovers().items
     assert (fault, image.kind, disk["image"]["name"]) == (None, Kind.IMAGE, image.tags[TAG_IMAGE])
     lab.later(days=30)

@@ -235,7 +235,7 @@ def test_a_published_policy_wins_over_a_file_of_that_name_and_that_is_said(team)
     assert value["published"]["by"] == "pia"
     assert value["published"]["unused"] == str(file)
     (line,) = [one for one in listed(bo.session)["policies"] if one["name"] == "nights"]
-    assert (line["lease_s"], line["place"]) == (7200, value["place"])
+    assert (line["lease_s"], line["source"]) == (7200, value["source"])
 
 
 def test_a_file_with_a_fault_is_not_published(team):

@@ -95,7 +95,7 @@ def test_a_file_that_is_gone_leaves_what_it_said(team):
     assert (idle(ada), idle(bo)) == (540 * MIN, 540 * MIN)
     assert ada.pass_().faults == ()
     value = explained(bo.session, "work")
-    assert (value["fault"], value["place"]) == (None, "the ledger, as the home that launched it last read it")
+    assert (value["error"], value["source"]) == (None, "the ledger, as the home that launched it last read it")
     lease = new_lease(ada.session, ada.row("work"), None)
     assert lease.expires - ada.clock() == timedelta(hours=20)
 

@@ -47,7 +47,7 @@ def test_an_own_machine_is_launched_used_and_left_as_it_was(cloudgpu, host):
     before = everything(host.home)
     up = cloudgpu("up", "--yes", "--name", "amber-fox", "-o", "json", timeout=90)
     assert up.code == 0, up.err
-    said = " ".join(up.json["plan"]["remarks"])
+    said = " ".join(up.json["plan"]["notes"])
     assert all(place in said for place in ("~/.cloudgpu", "~/.ssh/authorized_keys", "~/cloudgpu-amber-fox"))
     done = cloudgpu("exec", "amber-fox", "--", "sh", "-c", "echo $((6*7)); pwd")
     assert (done.code, done.out.split()) == (0, ["42", str(host.home)])
@@ -209,7 +209,7 @@ def test_down_names_what_still_runs_there_and_ends_it(cloudgpu, host):
             assert cloudgpu(after, "amber-fox", "--yes", timeout=90).code == 0
     (said,) = ended.json["running"]
     (process,) = said["processes"]
-    assert (said["name"], said["fault"], process["pid"], process["command"]) == ("amber-fox", None, pid, "sleep 1000")
+    assert (said["name"], said["error"], process["pid"], process["command"]) == ("amber-fox", None, pid, "sleep 1000")
 
 
 def test_where_the_host_does_not_answer_down_says_that_it_is_not_known(cloudgpu, host):

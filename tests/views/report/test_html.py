@@ -174,7 +174,7 @@ def test_what_is_not_known_is_said_and_is_no_zero():
         days=[],
         projects=[{"name": "", "usd": None, "low_usd": None, "high_usd": None}],
         total=pages.total(None) | {"low_usd": None, "high_usd": None, "without_price": 1},
-        saved=pages.empty()["saved"] | {"spot": {"usd": None, "on_demand_usd": None, "without_on_demand": 2}},
+        savings=pages.empty()["savings"] | {"spot": {"usd": None, "on_demand_usd": None, "without_on_demand": 2}},
         burn=pages.burn(without_price=2),
         projected=None,
         unpriced=["fox (machine)"],
@@ -201,7 +201,7 @@ def test_marks_of_prices_are_said_in_words():
 )
 def test_spot_that_was_dearer_has_saved_nothing(saved, said):
     spot = {"usd": saved, "on_demand_usd": "86.4", "without_on_demand": 0}
-    text = Page(to_html(pages.one_hour(saved=pages.empty()["saved"] | {"spot": spot}))).text
+    text = Page(to_html(pages.one_hour(savings=pages.empty()["savings"] | {"spot": spot}))).text
     assert f"On demand it would have cost $86.40: {said}" in text
 
 
@@ -262,7 +262,9 @@ def test_months_are_drawn_where_the_document_has_months():
 
 
 def test_the_doubt_about_a_ledger_is_said_first():
-    text = Page(to_html(pages.empty(about=pages.empty()["about"] | {"doubt": "It was restored from a backup."}))).text
+    text = Page(
+        to_html(pages.empty(about=pages.empty()["about"] | {"integrity_problem": "It was restored from a backup."}))
+    ).text
     assert text.index("The ledger is in doubt. It was restored from a backup.") < text.index("Summary Nothing")
 
 
@@ -271,7 +273,7 @@ def test_a_break_even_is_to_come_or_was_or_never_is_or_nobody_knows():
 
     def said(since, projected, pace, **more):
         document = pages.three_months(tz="UTC", **more)
-        document["comparison"]["break_even"] |= {"dearer_since": dict.fromkeys(three, since)}
+        document["comparison"]["break_even"] |= {"cloud_costs_more_since": dict.fromkeys(three, since)}
         document["comparison"]["break_even"] |= {"projected": dict.fromkeys(three, projected)}
         document["comparison"]["pace"] = dict.fromkeys(three, pace)
         text = Page(to_html(document)).text
@@ -370,11 +372,11 @@ def test_the_report_of_a_real_ledger_is_a_page(tmp_path, monkeypatch):
 
 def test_what_ends_without_a_price_have_saved_is_not_known():
     document = pages.three_months()
-    document["saved"]["stops"] |= {"number": 1, "usd": None, "without_price": 1}
+    document["savings"]["stops"] |= {"number": 1, "usd": None, "without_price": 1}
     text = Page(to_html(document)).text
     assert "Rules ended machines once, and what that has saved is not known, for " in text
     assert "at most not known" not in text
     assert "Rules ended machines once, what that saved is not known." in summary(document)
-    document["saved"]["stops"] |= {"number": 3, "usd": "12.5"}
+    document["savings"]["stops"] |= {"number": 3, "usd": "12.5"}
     said = "Rules ended machines 3 times, which saved $12.50 at most (1 without a known price)."
     assert said in summary(document)

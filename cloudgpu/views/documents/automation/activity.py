@@ -12,7 +12,7 @@ class ActivitySource(TypedDict):
     """`asked`: over SSH; `samples`: from those that are kept here; `unasked`."""
     at: Time | None
     """As of when; null: nothing is known."""
-    fault: str
+    error: str
     """Why nothing is known; empty where something is."""
     signals_at: Time | None
     """As of when the signals are: older ones where it was asked and did not answer."""
@@ -35,7 +35,7 @@ class ActivitySignal(TypedDict):
     """
     ago_s: float | None
     """Seconds since it last showed life; null: never."""
-    counts: bool
+    active: bool
     """It makes the machine ACTIVE."""
 
 
@@ -124,11 +124,11 @@ class WhyDocument(TypedDict):
     """Its name."""
     activity: Annotated[str, Literal["ACTIVE", "IDLE", "UNKNOWN"]]
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
-    because: str
+    why: str
     """Why, in a few words."""
     quiet_s: float | None
     """Seconds since the last sign of life; null: none was seen."""
-    known: ActivitySource
+    source: ActivitySource
     """How and when that came to be known."""
     signals: list[ActivitySignal]
     """Each thing that was looked at; empty when nothing is known."""

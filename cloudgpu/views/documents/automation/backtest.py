@@ -40,11 +40,11 @@ class ReplayedMachine(TypedDict):
     """How much of that has no samples."""
     cost: Amount
     """What it cost."""
-    saved: Amount
+    savings: Amount
     """What the policy would have saved."""
     ends: int
     """How often it would have ended it."""
-    really: list[TrueEnd]
+    actual_ends: list[TrueEnd]
     """Its true ends: `at`, `why`."""
 
 
@@ -84,9 +84,9 @@ class ReplayedStop(TypedDict):
     """The seconds between."""
     blind_s: float
     """How many of them have no samples."""
-    saved: Amount
+    savings: Amount
     """What that would have saved."""
-    start_usd: Usd | None
+    restart_usd: Usd | None
     """What the next start is billed at least; null: nobody came back."""
     work: ReplayedWork | None
     """The use that followed; null: none was seen."""
@@ -111,7 +111,7 @@ class BacktestDocument(TypedDict):
     """How much of that has no samples, 0 to 1: nothing is known of it; null when nothing ran."""
     cost: Amount
     """What the machines cost while they ran, and what is paid only then."""
-    saved: Amount
+    savings: Amount
     """What of it the policy would have saved."""
     would_have_cost: Amount
     """The difference."""
@@ -119,9 +119,9 @@ class BacktestDocument(TypedDict):
     """How often it would have ended a machine."""
     off_hours: float
     """How long machines would have been off that ran."""
-    starts_again: int
+    restarts: int
     """How often somebody used a machine afterwards, and would have had to start it."""
-    starts_usd: Usd | None
+    restarts_usd: Usd | None
     """What these starts are billed at least, in all; in the sums above."""
     killed: int
     """How often work was under way when it would have ended the machine."""
@@ -131,5 +131,5 @@ class BacktestDocument(TypedDict):
     """Each machine that ran in that time."""
     stops: list[ReplayedStop]
     """Each end that it would have made, by time."""
-    remarks: list[str]
+    notes: list[str]
     """What the lab's limits changed of the policy, and what is not replayed."""

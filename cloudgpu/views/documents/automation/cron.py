@@ -53,9 +53,9 @@ class LastRun(TypedDict):
     """On which computer."""
     verb: str | None
     """By which verb."""
-    ok_at: Time | None
+    succeeded_at: Time | None
     """When one last succeeded."""
-    sweep_at: Time | None
+    full_run_at: Time | None
     """When a full sweep last succeeded."""
 
 
@@ -68,7 +68,7 @@ class CronDocument(TypedDict):
     """Jobs of cloudgpu that cannot work any more, or work on another home."""
     program: str
     """The program that `install` would write."""
-    last: LastRun | None
+    last_run: LastRun | None
     """The last pass; null: none yet, or not known."""
     unanswered: list[Gap]
     """`ledger`, where it cannot be read: then the last pass is not known."""
@@ -126,9 +126,9 @@ class WatchDocument(TypedDict):
 
     watching: list[Watcher]
     """The processes of this home that watch on this computer."""
-    passing: bool
+    running: bool
     """A pass is being made now, by anybody."""
-    last: LastRun | None
+    last_run: LastRun | None
     """The last pass, on any computer; null: none yet."""
     next_at: Time | None
     """When the next is due; null: nothing watches here."""

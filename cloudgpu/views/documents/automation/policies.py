@@ -44,11 +44,11 @@ class PolicySummary(TypedDict):
     """Its name."""
     description: str
     """What it is for."""
-    place: str | None
+    source: str | None
     """Its file, `shipped`, or who published it in the ledger; null where it has a fault."""
     published: Publication | None
     """Who published it; null: it is not published."""
-    fault: str | None
+    error: str | None
     """What is wrong with its file; the numbers are null then."""
     lease_s: float | None
     """The lease in seconds."""
@@ -83,7 +83,7 @@ class PolicyLimits(TypedDict):
     """`owner` or `members`: whose machines members of a team may stop; null: `owner`."""
     price_jump: float | None
     """The factor at which a price that moved is news, for everybody."""
-    places: list[str]
+    sources: list[str]
     """The files that say so, and who published the ledger's."""
 
 
@@ -179,7 +179,7 @@ class PolicyDocument(TypedDict):
     """Machines that stay stopped."""
     images: RetentionRule | None
     """Images that were made of machines."""
-    place: str
+    source: str
     """Its file, `shipped`, or who published it in the ledger, and when."""
     published: Publication | None
     """Who published it; null: it is not published."""
@@ -187,7 +187,7 @@ class PolicyDocument(TypedDict):
     """The keys of `config.toml` that name it."""
     allowed: bool
     """The limits allow a launch under it."""
-    cuts: list[str]
+    limited_by: list[str]
     """What the limits change; the other keys have it already."""
     rules: list[RuleText]
     """What it says, the strongest rule first."""
@@ -204,15 +204,15 @@ class PolicyOfMachineDocument(TypedDict):
     """As it was last seen."""
     policy: str
     """The policy's name."""
-    place: str | None
+    source: str | None
     """Its file, `shipped`, or who published it in the ledger, or that another home's text there counts; null: it cannot
     be resolved.
     """
     why: str
     """Why it is that one."""
-    fault: str | None
+    error: str | None
     """Why it cannot be resolved: then only the lease counts."""
-    cuts: list[str]
+    limited_by: list[str]
     """What the limits change."""
     limits: PolicyLimits | None
     """Those of the ledger and of the launch together; null: none."""

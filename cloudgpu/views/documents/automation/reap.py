@@ -92,7 +92,7 @@ class UnfinishedEnd(TypedDict):
 class ReapDocument(TypedDict):
     """A pass over all machines."""
 
-    begun_at: Time
+    started_at: Time
     """When the pass began."""
     took_s: float
     """How long it took."""
@@ -112,15 +112,15 @@ class ReapDocument(TypedDict):
     """Leases that were moved."""
     warned: list[GivenNotice]
     """Warnings that were given."""
-    spared: list[UnfinishedEnd]
+    skipped: list[UnfinishedEnd]
     """What was to be ended and was let go: it came to life, or somebody is at work on it."""
-    unproved: list[UnfinishedEnd]
+    unconfirmed: list[UnfinishedEnd]
     """What may still be billed though a rule ends it; exit code 9."""
     unanswered: list[Gap]
     """Accounts, regions or machines that did not answer; exit code 8."""
-    faults: list[str]
+    errors: list[str]
     """What else could not be judged or set: policies that are not there, timers; exit code 8."""
-    sentences: list[str]
+    notes: list[str]
     """What the look has put right; of a nightly sweep also what is left over."""
     undelivered: list[str]
     """Receivers of alerts that did not take theirs, and why."""

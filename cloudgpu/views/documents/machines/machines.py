@@ -200,11 +200,11 @@ class RequestDifference(TypedDict):
 
     option: str
     """The option, like `--lease`."""
-    asked: str
+    requested: str
     """What this request asked for."""
-    has: str
+    current: str
     """What the machine has."""
-    change: str
+    next: str
     """How to have it as asked."""
 
 
@@ -268,11 +268,11 @@ class LsDocument(TypedDict):
     """Those that live or are kept; with `--all` also those that have ended."""
     view_as_of: Time | None
     """The oldest look among the living machines; null when there is none."""
-    last_pass: Time | None
+    last_run: Time | None
     """When a pass of `reap` or `watch` last succeeded; null for never."""
     foreign: list[ForeignMachine]
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
-    doubt: str | None
+    integrity_problem: str | None
     """Why the ledger is not to be trusted, so that machines may be missing; null when it is."""
     unanswered: list[Gap]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
@@ -302,7 +302,7 @@ class BusyMachine(TypedDict):
     """Its cloudgpu-id."""
     processes: list[MachineProcess] | None
     """What ended with it; null where that is not known."""
-    fault: str | None
+    error: str | None
     """Why it is not known."""
 
 

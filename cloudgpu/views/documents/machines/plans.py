@@ -238,5 +238,5 @@ class Plan(TypedDict):
     """What is paid beside the machine."""
     budgets: list[BudgetFit]
     """How it fits the budgets that cover it; empty where nothing is launched."""
-    remarks: list[str]
+    notes: list[str]
     """What has to be read: what is bound, lost, or could not be checked."""

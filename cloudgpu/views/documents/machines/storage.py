@@ -97,7 +97,7 @@ class SavedImage(TypedDict):
 class Orphan(TypedDict):
     """Something that is [left over](../orphans.md)."""
 
-    what: OrphanKind
+    kind: OrphanKind
     """`disk`, `volume`, `snapshot`, `image`, `address`, `interface`, `key_pair`, `security_group`, `spot_request`,
     `timer`, `resource_group`, `role_assignment`, `stopped_machine` or `allocated_machine`.
     """
@@ -133,9 +133,9 @@ class Orphan(TypedDict):
     """Why it counts as left over."""
     do: OrphanAction
     """What `--clean` does: `remove`, `end` (a stopped machine) or `stay`."""
-    stays: str | None
+    stay_reason: str | None
     """Why it stays."""
-    way: str | None
+    next: str | None
     """The command that ends it, or takes it up again."""
     image: SavedImage | None
     """With `--snapshot`: the image that is made of it before it goes."""
@@ -148,7 +148,7 @@ class OrphansDocument(TypedDict):
     """What is left over; after `--clean`, what stays."""
     usd_per_month: Usd
     """What all of these cost a month, as far as prices are known."""
-    goes_usd_per_month: Usd
+    removable_usd_per_month: Usd
     """What of that `--clean` ends."""
     unpriced: int
     """How many have no known price, and are in neither sum."""

@@ -10,7 +10,7 @@ class RefreshedPart(TypedDict):
 
     scope: str
     """Which part."""
-    asked_at: Time
+    refreshed_at: Time
     """When it last answered."""
 
 
@@ -93,7 +93,7 @@ _OfferObstacleKeywords = TypedDict(
 class OfferObstacle(_OfferObstacleKeywords):
     """A wish that is in the way."""
 
-    wish: str
+    requirement: str
     """Which."""
     types: int
     """How many types there are without it."""
@@ -104,7 +104,7 @@ class GpusDocument(TypedDict):
 
     offers: list[GpuOffer]
     """The offers, in the order asked for."""
-    means: list[str]
+    matching_gpus: list[str]
     """The GPUs that `--gpu` means."""
     without: list[OfferObstacle]
     """When nothing fits: each single wish that is in the way."""
@@ -137,7 +137,7 @@ class PriceChange(TypedDict):
     """The same."""
     factor: float
     """Now over was."""
-    taken: bool
+    accepted: bool
     """False: it was held back, and `was` is still used."""
 
 
@@ -167,7 +167,7 @@ class RefreshedProvider(TypedDict):
 class CatalogRefreshDocument(TypedDict):
     """What a refresh of prices has brought."""
 
-    asked_at: Time
+    refreshed_at: Time
     """When it was done."""
     factor: float
     """From which factor a price counts as having moved too far."""
@@ -221,7 +221,7 @@ class CatalogProvider(TypedDict):
     """Parts that were refreshed: `scope` and `asked_at`."""
     held: int
     """Prices that moved too far and were not taken."""
-    fault: str | None
+    error: str | None
     """Why refreshed prices cannot be read."""
 
 
@@ -278,5 +278,5 @@ class CatalogItemDocument(TypedDict):
     """What the facts say beside."""
     prices: list[CatalogPrice]
     """Each price."""
-    fault: str | None
+    error: str | None
     """Why refreshed prices cannot be read."""

@@ -103,7 +103,7 @@ class RelativeSpeed(TypedDict):
     """At least."""
     high: float
     """At most."""
-    rests: str
+    basis: str
     """What that rests on."""
 
 
@@ -165,7 +165,7 @@ class Estimate(TypedDict):
     """`paid_usd_per_hour` is that of a commitment, and paid for every hour."""
     paid_usd_per_hour: Usd
     """What an hour of one machine is counted with."""
-    beside: list[AttachedPrice]
+    attached_costs: list[AttachedPrice]
     """What one machine has beside it."""
     unpriced: list[str]
     """`disk` or `address`, where no price is known: in no sum."""
@@ -185,7 +185,7 @@ class Estimate(TypedDict):
     """A year of 365 days."""
     low: CostSplit | None
     """The work at least; null where the use goes on."""
-    in_all: CostSplit | None
+    expected: CostSplit | None
     """The work as expected."""
     high: CostSplit | None
     """The work at most."""
@@ -207,7 +207,7 @@ class UnknownGpu(TypedDict):
 class Obstacle(TypedDict):
     """A wish that is in the way."""
 
-    wish: str
+    requirement: str
     """What is in the way: `gpu`, `region`, `type`, ..."""
     types: int
     """How many types there are without it."""
@@ -220,9 +220,9 @@ class EstimateDocument(TypedDict):
 
     as_of: Time
     """When prices were judged for their age."""
-    asked: EstimateRequest
+    request: EstimateRequest
     """What was asked for, with what was left out filled in."""
-    past: PastRun | None
+    past_run: PastRun | None
     """With `--like`: the run whose work is estimated."""
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
@@ -232,7 +232,7 @@ class EstimateDocument(TypedDict):
     """GPUs of which nothing is known that the work could be measured by."""
     precisions: list[str]
     """Where `--flops` leaves all GPUs out: in what a peak of them is known."""
-    means: list[str]
+    matching_gpus: list[str]
     """The GPUs that `--gpu` means."""
     without: list[Obstacle]
     """Where nothing fits: each wish that is in the way."""

@@ -99,9 +99,9 @@ class RaiseValue(TypedDict):
     """Where."""
     code: str
     """The limit, as the provider calls it."""
-    asked: float
+    requested: float
     """What was asked for."""
-    now: QuotaLimit | None
+    current: QuotaLimit | None
     """What it is until then; null where that is not known."""
 
 

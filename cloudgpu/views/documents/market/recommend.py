@@ -80,7 +80,7 @@ class DesktopBreakEven(TypedDict):
 
     hours_replaced: float
     """How many hours of the machine an hour of the desktop does."""
-    rests: str
+    basis: str
     """What that rests on."""
     from_hours_per_week: float | None
     """Used so long or more, the desktop is cheaper over its life; null: never."""
@@ -117,7 +117,7 @@ class BuildableDesktop(TypedDict):
     """How long it is reckoned to last."""
     usd_per_kwh: Usd
     """The tariff."""
-    even: DesktopBreakEven | None
+    break_even: DesktopBreakEven | None
     """Beside the first machine; null where nothing says how fast one is beside the other."""
 
 
@@ -145,7 +145,7 @@ class Step(TypedDict):
 
     title: str
     """The step."""
-    says: str
+    text: str
     """What it comes to."""
     sources: list[Source]
     """What it rests on; none: the catalogue alone."""
@@ -188,7 +188,7 @@ class RecommendDocument(TypedDict):
     """The cheapest by the hour with as many GPUs as the first."""
     desktops: list[BuildableDesktop]
     """At most six, the best first."""
-    supply: PowerSupply | None
+    power_supply: PowerSupply | None
     """What the first desktop asks of the wall."""
     left_out: dict[str, str]
     """GPUs with the memory that are not recommended: the reason by name."""
@@ -196,7 +196,7 @@ class RecommendDocument(TypedDict):
     """Cards that hold it, of which no dated price is known."""
     steps: list[Step]
     """How the answer was found."""
-    remarks: list[str]
+    notes: list[str]
     """What else is to be said."""
     currency: ExchangeRate | None
     """In what a remark has the answer's amounts, too; null: US dollars."""

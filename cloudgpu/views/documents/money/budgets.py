@@ -49,7 +49,7 @@ class BudgetStatus(Budget):
     """What was spent in it, at most."""
     spent_percent: float
     """The same in percent of the limit, rounded down."""
-    promised_usd: Usd
+    committed_usd: Usd
     """What runs to its renew-until and what is kept to the period's end, at the counted prices."""
     left_usd: Usd
     """What is not spent; below zero where it was passed."""

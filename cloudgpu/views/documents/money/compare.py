@@ -21,7 +21,7 @@ class ScaledGpu(TypedDict):
     """At least."""
     high: float
     """At most."""
-    rests: str
+    basis: str
     """What that rests on."""
     fits: bool | None
     """The desktop's GPU has as much memory; null: not known."""
@@ -132,11 +132,11 @@ class BreakEven(TypedDict):
 
     past: TimeCases
     """When the cloud had first cost as much, by the end of a day; null: it has not."""
-    dearer_since: TimeCases
+    cloud_costs_more_since: TimeCases
     """Since when it has cost as much; null: it has cost less by now."""
     projected: TimeCases
     """When it will have; null: it has, it never will, or there is no [pace](#paces)."""
-    dearer_again: AgainCases
+    desktop_costs_more_again: AgainCases
     """`from` and `until` when the desktop, bought anew, costs more once again after that; null: it does not."""
     utilization_percent: NumberCases
     """The use at which a desktop costs as much over its life as the cloud does; null: never."""
@@ -203,7 +203,7 @@ class OwnMachine(TypedDict):
     """Its name."""
     gpu: str | None
     """Its GPU; null: none, or not known."""
-    gpus: int
+    gpus: float
     """How many."""
     hours: DecimalText
     """Hours of work."""
@@ -266,7 +266,7 @@ class CompareDocument(TypedDict):
     """When, and at which use and price, both cost the same."""
     pace: Paces | None
     """How it goes on; null: nothing was billed."""
-    still_worth: ResaleValue
+    resale_value: ResaleValue
     """What a desktop could be sold for now."""
     own_machines: list[OwnMachine]
     """The user's own machines (`ssh`)."""

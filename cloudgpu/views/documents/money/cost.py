@@ -20,7 +20,7 @@ class CostSum(TypedDict):
     """`usd` in the currency, not rounded."""
     on_demand_usd: Usd | None
     """The runs with a known on-demand price at that price; null where there is none."""
-    saved_usd: Usd | None
+    savings_usd: Usd | None
     """That less what those runs cost."""
     without_on_demand: int
     """Runs left out of both."""
@@ -87,7 +87,7 @@ class BurnRate(TypedDict):
     """Machines that run, with what is beside them."""
     stopped_usd_per_hour: Usd
     """What stopped machines go on costing."""
-    kept_usd_per_hour: Usd
+    retained_usd_per_hour: Usd
     """Disks, images and volumes without a machine."""
     without_price: int
     """What has no price and is in none of these."""
@@ -173,7 +173,7 @@ class Credits(TypedDict):
     """The total before credits, each day of an account rounded once."""
     after_usd: Usd
     """What is left to be paid."""
-    uses: list[Credit]
+    applied: list[Credit]
     """Each credit."""
 
 

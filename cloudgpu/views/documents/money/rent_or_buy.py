@@ -94,7 +94,7 @@ class RentedMachine(TypedDict):
 
     gpu: str | None
     """Its GPU; null: not said."""
-    means: list[str]
+    matching_gpus: list[str]
     """What the name that was typed may mean."""
     gpus: int
     """How many it has."""
@@ -107,7 +107,7 @@ class RentedMachine(TypedDict):
 class Usage(TypedDict):
     """How much of the time."""
 
-    asked: str
+    typed: str
     """As it was typed."""
     bound: UseBound
     """`at`, `under`, `over` or `between`."""
@@ -122,7 +122,7 @@ class SpeedRatio(TypedDict):
     """At least."""
     high: float
     """At most."""
-    rests: str
+    basis: str
     """What that rests on."""
 
 
@@ -171,7 +171,7 @@ class Outcome(TypedDict):
     """When the cloud has cost as much; null: not within 30 years."""
     break_even_days_by_flat_year: float | None
     """The same with each year's electricity on its first day; null: not in the first life."""
-    dearer_again: DearerAgain | None
+    desktop_costs_more_again: DearerAgain | None
     """When a desktop that was bought anew is the dearer one once more; null: never."""
     break_even_utilization_percent: float | None
     """From which use on a desktop is cheaper over its life; null: from none."""
@@ -218,7 +218,7 @@ class CalculatedDocument(TypedDict):
     """The desktop."""
     cloud: RentedMachine
     """What is rented."""
-    use: Usage
+    usage: Usage
     """How much of the time."""
     work: Work | None
     """`training` or `inference`: speeds are compared by that; null: GPUs count as equal."""
@@ -228,7 +228,7 @@ class CalculatedDocument(TypedDict):
     """What fits the rented GPU's memory fits the desktop's; null: not known."""
     answers: list[Outcomes]
     """One for each bound of the use."""
-    beside: ScaledOutcomes | None
+    with_known_speeds: ScaledOutcomes | None
     """Where GPUs count as equal: with what is known of both."""
     why_they_differ: str | None
     """Why published examples have another day; null: they have none, or the same, or leave out what a desktop is worth.

@@ -12,11 +12,11 @@ class ReportBasis(TypedDict):
 
     machines: int
     """How many ran in the period."""
-    begin: Time | None
+    since: Time | None
     """Since when anything was billed; null: nothing was."""
     view_as_of: Time | None
     """When the living machine was looked at that was not looked at for longest."""
-    doubt: str | None
+    integrity_problem: str | None
     """Why the ledger is not to be trusted before it is settled."""
 
 
@@ -279,13 +279,13 @@ class ReportDocument(TypedDict):
     """How many more there are."""
     machines_rest: ReportRest
     """These together."""
-    kept_by_name: RetainedSum
+    named_resources: RetainedSum
     """Volumes and images together; with the two before they add up to the total."""
     idle: IdleCost
     """What went into idle time."""
-    saved: Savings
+    savings: Savings
     """What rules and spot saved."""
-    leftovers: list[Leftover]
+    idle_resources: list[Leftover]
     """What goes on costing without a machine that runs, the dearest first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""

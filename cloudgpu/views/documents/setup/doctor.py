@@ -15,7 +15,7 @@ class Check(TypedDict):
     """What was looked at."""
     verdict: CheckVerdict
     """`ok`, `warn` or `fail`."""
-    said: str
+    message: str
     """What was found."""
     next: str | None
     """The way out."""
@@ -37,7 +37,7 @@ class LiveStage(TypedDict):
 
     name: str
     """What was done."""
-    said: str
+    message: str
     """How it went."""
     seconds: float
     """How long it took."""
@@ -64,7 +64,7 @@ class LiveTrial(TypedDict):
     """In the order in which they were done."""
     cost_usd: Usd | None
     """What the machine cost with all beside it; null where nothing was launched or no price is known."""
-    left: list[str]
+    remaining: list[str]
     """What may still be billed, each with the command that ends it."""
     ok: bool
     """Every stage went well and nothing is left."""
@@ -116,5 +116,5 @@ class DemoDocument(TypedDict):
     """What it cost."""
     desktop: DesktopLine | None
     """The same on an owned desktop; null: it cannot be read."""
-    left: DemoLeftovers
+    remaining: DemoLeftovers
     """What is left, counted: `machines`, `files`, `processes`; and `ledger_lines`."""

@@ -89,9 +89,9 @@ class Finding(TypedDict):
 
     what: str
     """What was looked at."""
-    good: bool | None
+    ok: bool | None
     """It is as it should be; null: it could not be looked at."""
-    says: str
+    message: str
     """What was found."""
     next: str
     """The way out; empty where it is good."""
@@ -102,7 +102,7 @@ class Finding(TypedDict):
 class AccountBudget(TypedDict):
     """The account's own budget."""
 
-    per_month_usd: Usd
+    usd_per_month: Usd
     """How much a month."""
     emails: list[str]
     """Who is told."""
@@ -121,7 +121,7 @@ class InitCloudDocument(TypedDict):
     """The name of the machines' role; null where the cloud's machines need none."""
     timer_role: str | None
     """The name of the role of timers; null where the cloud has none."""
-    made: list[str]
+    created: list[str]
     """What was made."""
     removed: list[str]
     """What was taken away, with `--remove`."""

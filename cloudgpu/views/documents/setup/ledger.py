@@ -12,11 +12,11 @@ class VerifyDocument(TypedDict):
     """Lines of the ledger."""
     head_hash: str
     """The hash of the last one."""
-    faults: list[str]
+    errors: list[str]
     """One sentence per fault; empty when all is well. Sums that are not what the lines say were made anew."""
     settled: bool
     """A doubt was settled by this call; then `doubt` says which."""
-    doubt: NotRequired[str]
+    integrity_problem: NotRequired[str]
     """Why the ledger was not to be trusted, with `settled`."""
     asked: list[AccountAnswer]
     """The accounts that were asked to settle it."""
@@ -44,7 +44,7 @@ class BackupDocument(TypedDict):
 class MissingRight(TypedDict):
     """What others have to give first."""
 
-    said: str
+    message: str
     """What is missing, in a sentence."""
     statement: str
     """The SQL that gives it."""
@@ -59,13 +59,13 @@ class TeamLedgerDocument(TypedDict):
     """The database, without its password."""
     owner: str
     """The database user to whom the tables belong."""
-    person: str
+    user: str
     """The database user who asks."""
     members_role: str | None
     """The role of those who may write."""
     payers_role: str | None
     """The role of those who may also decide."""
-    stands: bool
+    ready: bool
     """Whether the ledger is the team's by now."""
     members: list[str]
     """Who may write, payers included."""
@@ -73,7 +73,7 @@ class TeamLedgerDocument(TypedDict):
     """Who may also decide."""
     missing: list[MissingRight]
     """What others have to give first; exit code 6 unless it is empty."""
-    remarks: list[str]
+    notes: list[str]
     """What else is to be known."""
 
 
@@ -88,11 +88,11 @@ class RestoreDocument(TypedDict):
     """How many lines the copy holds, each with the right hash."""
     recorded_at: Time
     """When the last of them was written."""
-    lacks: int
+    missing_lines: int
     """How many lines of the ledger before are not in it."""
-    aside: str | None
+    previous_ledger: str | None
     """Where that ledger stands now; null when there was none."""
-    doubt: str | None
+    integrity_problem: str | None
     """Why nothing is launched until `cost --verify --yes`; null when nothing is missing."""
 
 

@@ -1,0 +1,90 @@
+"""Prices of the catalogue, and what became of them, as the plain values that `-o json` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.catalog.pricelist import PER_HOUR
+from cloudgpu.core.values.money import usd
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice
+    from cloudgpu.core.catalog.pricelist import Move, PriceRow
+    from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, PriceChange
+
+NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
+
+
+def machine_price(one: ListedPrice, state: str, now: datetime) -> CatalogPrice:
+    """Return what an hour of a machine costs; `state` is one of `NOW`, `EARLIER` and `HISTORIC`."""
+    price = one.price
+    return {
+        "region": one.region,
+        "market": str(one.market),
+        "unit": PER_HOUR,
+        "dated": one.dated,
+        "basis": str(price.basis),
+        "source": price.source,
+        "check": one.check,
+        "usd": usd(price.per_hour),
+        "as_of": iso(price.as_of),
+        "old": is_old(price.as_of, now),
+        "state": state,
+    }
+
+
+def storage_price(one: DiskPrice, state: str, now: datetime) -> CatalogPrice:
+    """Return what a kind of storage, an address or traffic costs; one without a date is old."""
+    return {
+        "region": one.region,
+        "market": None,
+        "unit": one.unit,
+        "dated": None if one.as_of is None else f"{one.as_of:%Y-%m-%d}",
+        "basis": str(one.basis),
+        "source": one.source,
+        "check": one.note,
+        "usd": usd(one.price),
+        "as_of": None if one.as_of is None else iso(one.as_of),
+        "old": one.as_of is None or is_old(one.as_of, now),
+        "state": state,
+    }
+
+
+def past_price(one: PastPrice, state: str, now: datetime) -> CatalogPrice:
+    """Return what something cost when it was quoted."""
+    return {
+        "region": one.region,
+        "market": str(one.market),
+        "unit": one.unit,
+        "dated": one.dated,
+        "basis": str(one.basis),
+        "source": one.source,
+        "check": one.check,
+        "usd": usd(one.price),
+        "as_of": iso(one.as_of),
+        "old": is_old(one.as_of, now),
+        "state": state,
+    }
+
+
+def move_value(provider: str, one: Move) -> PriceChange:
+    """Return a price that is another one now; `accepted` says whether the new one is in use."""
+    return {
+        "provider": provider,
+        "item": one.key.item,
+        "region": one.key.region,
+        "market": one.key.market and str(one.key.market),
+        "unit": one.unit,
+        "was": _price(one.was),
+        "now": _price(one.now),
+        "factor": round(one.factor, 4),
+        "accepted": one.taken,
+    }
+
+
+def _price(row: PriceRow) -> ChangedPrice:
+    return {"usd": usd(row.price), "source": row.source, "as_of": iso(row.as_of), "basis": str(row.basis)}

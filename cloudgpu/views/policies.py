@@ -1,0 +1,168 @@
+"""Policies and limits as the plain values that `-o json` prints: spans in seconds, rates in bytes a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits
+from cloudgpu.core.values.money import usd
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import timedelta
+
+    from cloudgpu.core.policies.description import Says
+    from cloudgpu.core.policies.policy import Idle, Kept, MachineBudget, Policy, Unlabelled
+    from cloudgpu.core.policies.schedule import Schedule
+    from cloudgpu.views.documents.automation.policies import (
+        IdleRule,
+        PolicyDocument,
+        PolicyLimits,
+        PolicySummary,
+        Publication,
+        RetentionRule,
+        UnlabelledRule,
+    )
+    from cloudgpu.views.documents.automation.policies import MachineBudget as BudgetPart
+    from cloudgpu.views.documents.automation.policies import Schedule as SchedulePart
+    from cloudgpu.views.documents.parts import RuleText
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def policy_value(
+    policy: Policy,
+    rules: Iterable[Says],
+    *,
+    source: str,
+    published: Publication | None,
+    chosen_by: list[str],
+    allowed: bool,
+    limited_by: Iterable[str],
+) -> PolicyDocument:
+    """Return a policy as one plain value; `rules` are what it says now, the strongest first."""
+    return {
+        "name": policy.name,
+        "description": policy.description,
+        "lease_s": policy.lease.total_seconds(),
+        "renew_until_s": policy.renew_until.total_seconds(),
+        "unknown": str(policy.unknown),
+        "unpausable": str(policy.unpausable),
+        "idle": _idle(policy.idle),
+        "schedules": [_schedule(one) for one in policy.schedules],
+        "budget": None if policy.budget is None else _budget(policy.budget),
+        "unlabelled": None if policy.unlabelled is None else _unlabelled(policy.unlabelled),
+        "stopped": None if policy.stopped is None else _retention(policy.stopped),
+        "images": None if policy.images is None else _retention(policy.images),
+        "source": source,
+        "published": published,
+        "chosen_by": chosen_by,
+        "allowed": allowed,
+        "limited_by": list(limited_by),
+        "rules": rule_values(rules),
+    }
+
+
+def summary_value(
+    policy: Policy, *, source: str, published: Publication | None, chosen_by: list[str], allowed: bool
+) -> PolicySummary:
+    """Return what a list says of a policy that can be read."""
+    idle = policy.idle
+    return {
+        "name": policy.name,
+        "description": policy.description,
+        "source": source,
+        "published": published,
+        "error": None,
+        "lease_s": policy.lease.total_seconds(),
+        "renew_until_s": policy.renew_until.total_seconds(),
+        "idle_after_s": idle.after.total_seconds() if idle.do != "off" else None,
+        "idle_do": str(idle.do),
+        "schedules": [_schedule(one) for one in policy.schedules],
+        "chosen_by": chosen_by,
+        "allowed": allowed,
+    }
+
+
+def unreadable_value(
+    name: str, error: str, *, published: Publication | None, chosen_by: list[str], allowed: bool
+) -> PolicySummary:
+    """Return what a list says of a policy whose file has an error."""
+    return {
+        "name": name,
+        "description": "",
+        "source": None,
+        "published": published,
+        "error": error,
+        "lease_s": None,
+        "renew_until_s": None,
+        "idle_after_s": None,
+        "idle_do": None,
+        "schedules": None,
+        "chosen_by": chosen_by,
+        "allowed": allowed,
+    }
+
+
+def limits_value(limits: Limits) -> PolicyLimits | None:
+    """Return the limits as one plain value, None where there are none."""
+    if limits == NO_LIMITS:
+        return None
+    return {
+        "lease_s": _seconds(limits.lease),
+        "renew_until_s": _seconds(limits.renew_until),
+        "idle_after_s": _seconds(limits.idle_after),
+        "policies": None if limits.policies is None else list(limits.policies),
+        "payers": list(limits.payers),
+        "stop": limits.stop and str(limits.stop),
+        "price_jump": None if limits.price_jump is None else float(limits.price_jump),
+        "sources": list(limits.places),
+    }
+
+
+def rule_values(rules: Iterable[Says]) -> list[RuleText]:
+    """Return each rule with its sentence, and when it acts next."""
+    return [{"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)} for one in rules]
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+def _idle(idle: Idle) -> IdleRule:
+    return {
+        "after_s": idle.after.total_seconds(),
+        "grace_s": idle.grace.total_seconds(),
+        "terminal_output_s": idle.terminal_output.total_seconds(),
+        "uptime_s": idle.uptime.total_seconds(),
+        "do": str(idle.do),
+        "gpu": idle.gpu,
+        "cpu": idle.cpu,
+        "network": idle.network,
+        "disk": idle.disk,
+        "share": idle.share,
+        "scratch": str(idle.scratch),
+    }
+
+
+def _budget(budget: MachineBudget) -> BudgetPart:
+    return {"amount_usd": usd(budget.limit), "do": str(budget.do)}
+
+
+def _unlabelled(rule: Unlabelled) -> UnlabelledRule:
+    return {"require": list(rule.require), "after_s": rule.after.total_seconds(), "do": str(rule.do)}
+
+
+def _retention(rule: Kept) -> RetentionRule:
+    return {"after_s": rule.after.total_seconds(), "do": str(rule.do)}
+
+
+def _schedule(one: Schedule) -> SchedulePart:
+    return {
+        "off": f"{one.off:%H:%M}",
+        "tz": one.tz,
+        "days": sorted(one.days),
+        "except": [day.isoformat() for day in sorted(one.excepts)],
+        "until": None if one.until is None else f"{_DAYS[one.until[0]]} {one.until[1]:%H:%M}",
+    }
