@@ -71,17 +71,17 @@ def summary_value(
     idle = policy.idle
     return {
         "name": policy.name,
-        "description": policy.description,
-        "source": source,
+        "allowed": allowed,
+        "chosen_by": chosen_by,
         "published": published,
+        "source": source,
         "error": None,
+        "description": policy.description,
         "lease_s": policy.lease.total_seconds(),
         "renew_until_s": policy.renew_until.total_seconds(),
         "idle_after_s": idle.after.total_seconds() if idle.do != "off" else None,
         "idle_do": str(idle.do),
         "schedules": [_schedule(one) for one in policy.schedules],
-        "chosen_by": chosen_by,
-        "allowed": allowed,
     }
 
 
@@ -91,17 +91,17 @@ def unreadable_value(
     """Return what a list says of a policy whose file has an error."""
     return {
         "name": name,
-        "description": "",
-        "source": None,
+        "allowed": allowed,
+        "chosen_by": chosen_by,
         "published": published,
+        "source": None,
         "error": error,
+        "description": "",
         "lease_s": None,
         "renew_until_s": None,
         "idle_after_s": None,
         "idle_do": None,
         "schedules": None,
-        "chosen_by": chosen_by,
-        "allowed": allowed,
     }
 
 

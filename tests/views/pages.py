@@ -57,6 +57,10 @@ def stopped(number, usd, hours="0", without_price=0):
     return {"number": number, "usd": usd, "hours": hours, "without_price": without_price}
 
 
+def nothing_compared(sentence):
+    return {"owned": None, "curve": [], "assumptions": [], "sentence": sentence}
+
+
 def empty(**more):
     """A report of a ledger in which nothing was ever launched."""
     return {
@@ -68,7 +72,7 @@ def empty(**more):
         "step": "day",
         "about": {"machines": 0, "since": None, "view_as_of": None, "integrity_problem": None},
         "summary": ["Nothing has been launched yet, so nothing was spent."],
-        "comparison": {"sentence": "There is nothing to compare yet: this ledger has no machine."},
+        "comparison": nothing_compared("There is nothing to compare yet: this ledger has no machine."),
         "days": [],
         "projects": [],
         "owners": [],
@@ -118,7 +122,7 @@ def one_hour(**more):
                 "integrity_problem": None,
             },
             summary=["In its first hour one machine has cost $1.10."],
-            comparison={"sentence": "An hour is too short to say when the two meet."},
+            comparison=nothing_compared("An hour is too short to say when the two meet."),
             days=[day("2026-11-22", vision="1.1")],
             projects=[{"name": "vision", "usd": "1.1", "low_usd": "1.1", "high_usd": "1.1"}],
             total=total("1.1"),
@@ -155,9 +159,9 @@ def comparison(curve, *, past=None, meets=None):
         "work": "training",
         "speeds": [
             {"gpu": "A100", "memory_gib": 40.0, "hours": "420.5", "ratio": 0.52, "low": 0.41, "high": 0.6,
-             "rests": "a benchmark of training", "fits": False},
+             "basis": "a benchmark of training", "fits": False},
             {"gpu": "T4", "memory_gib": 16.0, "hours": "109.75", "ratio": 3.1, "low": 3.1, "high": 3.1,
-             "rests": "the peak at fp16", "fits": True},
+             "basis": "the peak at fp16", "fits": True},
         ],
         "cloud": {
             "low_usd": "1180.1", "usd": "1234.56", "high_usd": "1302.77",
@@ -256,14 +260,14 @@ def three_months(**more):
         projected=projected("1602.33", "370.1"),
         machines=machines,
         idle={"low_usd": "120.1", "usd": "151.5", "high_usd": "190", "hours": "151.5", "unknown_hours": "30"},
-        saved={
+        savings={
             "stops": stopped(14, "412.03", "203.2", 1) | {
                 "by_rule": [{"rule": "idle"} | stopped(12, "402", "190.1"),
                             {"rule": "lease"} | stopped(2, "10.03", "13.1", 1)],
                 "rule": "From each end to the next start, to its renew-until, or to now, whichever is first."},
             "spot": {"usd": "301.2", "on_demand_usd": "520.9", "without_on_demand": 1},
         },
-        leftovers=[
+        idle_resources=[
             {"name": "kaggle-t4", "kind": "disk", "provider": "gcp", "region": "us-central1", "usd_per_month": "8.5",
              "since": "2026-10-02T11:00:00.000000Z", "why": "Its machine is stopped."},
             {"name": "datasets", "kind": "volume", "provider": "aws", "region": "eu-west-1", "usd_per_month": None,

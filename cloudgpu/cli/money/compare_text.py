@@ -65,11 +65,7 @@ def _lines(
     document: CompareDocument, owned: OwnedCases, shown: _Shown, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, even = document["cloud"], document["break_even"]
-    usd: dict[CaseName, Literal["low_usd", "usd", "high_usd"]] = {
-        "low": "low_usd",
-        "expected": "usd",
-        "high": "high_usd",
-    }
+    usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
     least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
     yield "the cloud", lambda case: f"{shown(usd[case])}{least}"
     yield "the desktop", lambda case: shown(owned[case]["total_usd"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from cloudgpu.control.cost.report_files import Form
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.money.report import ReportDocument
 
 
 def command(
@@ -94,7 +95,7 @@ def _check_sent(form: Form, to: str | None) -> None:
             )
 
 
-def _send(session: Session, document: dict[str, Any], output: Format) -> None:
+def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.cli.money.budget_text import sent_text
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.cost.report_delivery import sent_report
@@ -106,7 +107,7 @@ def _send(session: Session, document: dict[str, Any], output: Format) -> None:
         raise typer.Exit(8)
 
 
-def _written(document: dict[str, Any], form: Form, to: str | None, output: Format) -> Path | None:
+def _written(document: ReportDocument, form: Form, to: str | None, output: Format) -> Path | None:
     """Write it, and return the file; None where the standard output has it, or has the document in its place."""
     from cloudgpu.control.cost.report_files import STDOUT, Form, rendered, usual_file, write_report
 
@@ -121,7 +122,7 @@ def _written(document: dict[str, Any], form: Form, to: str | None, output: Forma
     return file
 
 
-def _said(document: dict[str, Any], file: Path | None) -> str:
+def _said(document: ReportDocument, file: Path | None) -> str:
     from cloudgpu.cli.render import paragraph
 
     written = f"Written to {file}, readable for you alone."

@@ -119,7 +119,7 @@ def _play(session: Session, story: _Story) -> dict[str, Any]:
     story.step("End it, and prove it.")
     row = end(session, row, why="the demo is over")
     proof = _prove(session, story)
-    return {"machine": row["name"], "cell_output": cell, "activity": activity, **costs, "left": proof}
+    return {"machine": row["name"], "cell_output": cell, "activity": activity, **costs, "remaining": proof}
 
 
 def _launch(session: Session, story: _Story) -> Machine:

@@ -6,7 +6,7 @@ A comparison with a desktop goes either by the ledger, or by a price and a use.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.advice.compare_request import AskedOfCompare, CompareWish, compare_wish
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import RecommendDocument
     from cloudgpu.views.documents.money.compare import CompareDocument
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument, DesktopsDocument
-    from cloudgpu.views.documents.money.report import SentReportDocument
+    from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
 
 
 def comparison(session: Session, **asked: Unpack[AskedOfCompare]) -> CompareDocument | CalculatedDocument:
@@ -84,7 +84,7 @@ class Advice:
 
     def report(
         self, to: Path | str | None = None, form: str = "html", **asked: Unpack[AskedOfReport]
-    ) -> dict[str, Any]:
+    ) -> ReportDocument:
         """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
 
         `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report

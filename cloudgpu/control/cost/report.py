@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import worked
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.cost_groups import Costs, Ended
     from cloudgpu.core.billing.daily import Laid
     from cloudgpu.core.events.log import Said
+    from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument
 
 
 class AskedOfReport(TypedDict, total=False):
@@ -108,9 +109,6 @@ def _check_alone(month: str, given: AskedOfReport) -> None:
             )
 
 
-Document = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """What was read, once: the rows, the uses that ended and the lines that say why, as of one line; the hours."""
@@ -121,7 +119,7 @@ class Read:
     hours: Mapping[str, Sequence[Hour]]
 
 
-def reported(session: Session, asked: ReportWish | None = None) -> Document:
+def reported(session: Session, asked: ReportWish | None = None) -> ReportDocument:
     """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
 
     Without a wish: since ever, in dollars, beside the desktop of the settings.
@@ -131,7 +129,7 @@ def reported(session: Session, asked: ReportWish | None = None) -> Document:
         return _reported(replace(session, clock=lambda: now), wish, now)  # all of it is as of one moment
 
 
-def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
+def _reported(session: Session, wish: ReportWish, now: datetime) -> ReportDocument:
     period, currency = wish.period, wish.compare.currency
     read = _read(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
@@ -140,22 +138,28 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
     known = Known(read.rows, read.ended, read.hours, days) if wish.compare.since == period.since else None
-    document = {
+    spent = values.days_value(days, last.astimezone(period.zone).date())
+    ran = values.machines_value(machines, _things(read.rows, by_machine))
+    document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
         "tz": wish.compare.tz,
-        "since": period.since and iso(period.since),
-        "until": period.until and iso(period.until),
-        "currency": currency and currency.value(),
+        "since": None if period.since is None else iso(period.since),
+        "until": None if period.until is None else iso(period.until),
+        "currency": None if currency is None else currency.value(),
         "about": _about(session, read, by_machine),
         "comparison": compared(session, wish.compare, known),
-        **values.days_value(days, last.astimezone(period.zone).date()),
+        "step": spent.step,
+        "days": spent.days,
         "projects": values.projects_value(days),
         "owners": values.owners_value(with_whole_names(list(read.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
         **to_come(read.rows, by_machine.total, period, now),
-        **values.machines_value(machines, _things(read.rows, by_machine)),
+        "machines": ran.first,
+        "machines_left_out": ran.left_out,
+        "machines_rest": ran.rest,
+        "named_resources": ran.named,
         "idle": values.idle_value(machines),
         "savings": {
             "stops": values.stops_value(
@@ -167,8 +171,10 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> Document:
         "prices": _ages(read.rows, now),
         "uncounted": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
+        "summary": [],
     }
-    return {**document, "summary": summary(document)}
+    document["summary"] = summary(document)
+    return document
 
 
 @contextmanager
@@ -190,7 +196,7 @@ def _read(session: Session, period: Asked) -> Read:
     return Read(rows, ended, lines, worked(session, rows, ended, period.since, period.until))
 
 
-def _about(session: Session, read: Read, by_machine: Costs) -> Document:
+def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
     machines = [row for row in read.rows if not row["thing"]]
     begins = [use["begin"] for _, use in read.ended] + [use["begin"] for row in read.rows for use in row["uses"]]
@@ -227,7 +233,7 @@ def _things(rows: list[Machine], by_machine: Costs) -> list[Tally]:
     return [by_machine.groups[row["id"]] for row in rows if row["thing"] and row["id"] in by_machine.groups]
 
 
-def _ages(rows: list[Machine], now: datetime) -> list[Document]:
+def _ages(rows: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import ages
 
@@ -237,7 +243,7 @@ def _ages(rows: list[Machine], now: datetime) -> list[Document]:
             "provider": one.provider,
             "newest": f"{one.newest:%Y-%m-%d}",
             "oldest": f"{one.oldest:%Y-%m-%d}",
-            "refreshed_at": one.refreshed_at and iso(one.refreshed_at),
+            "refreshed_at": None if one.refreshed_at is None else iso(one.refreshed_at),
             "old": one.old,
             "items": one.items,
         }

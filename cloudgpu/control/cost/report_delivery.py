@@ -6,7 +6,7 @@ month twice, and loses none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import NEVER, receivers
 from cloudgpu.config.alerts.template import Attached, Message
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.periods import Period
-    from cloudgpu.views.documents.money.report import SentReportDocument
+    from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
 
-Document = dict[str, Any]
 LOCK = "reports"
 
 
-def sent_report(session: Session, document: Document) -> SentReportDocument:
+def sent_report(session: Session, document: ReportDocument) -> SentReportDocument:
     """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
 
     A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
@@ -60,13 +59,13 @@ def sent_report(session: Session, document: Document) -> SentReportDocument:
     }
 
 
-def _month_of(document: Document) -> Period | None:
+def _month_of(document: ReportDocument) -> Period | None:
     """Return the calendar month, in the report's own time zone, that it is of; None where it is of another period."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     return whole_month(since, until, zone_of(document["tz"]))
 
 
-def message_of(document: Document) -> Message:
+def message_of(document: ReportDocument) -> Message:
     """Return the report as a message: the summary, the page for a browser, and all of it as text without files."""
     from cloudgpu.views.report.html import letter, to_html
     from cloudgpu.views.report.markdown import to_markdown
@@ -134,7 +133,9 @@ def _spent(session: Session, month: Period) -> bool:
     return bool(found.days or found.without_price)
 
 
-def _sent(session: Session, document: Document, message: Message, addresses: Sequence[str]) -> tuple[Outcome, ...]:
+def _sent(
+    session: Session, document: ReportDocument, message: Message, addresses: Sequence[str]
+) -> tuple[Outcome, ...]:
     """Send it, and write down who has taken it where it is a whole month that is over."""
     outcomes = send([(address, message) for address in addresses])
     zone, now = zone_of(session.settings.tz), session.clock()

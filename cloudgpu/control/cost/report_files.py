@@ -7,7 +7,7 @@ import os
 import stat
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.values.naming import near
@@ -16,9 +16,10 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Document = dict[str, Any]
+    from cloudgpu.views.documents.money.report import ReportDocument
+
 STDOUT = "-"
-KIND = "cloudgpu report"  # what the document calls itself, in its first key
+KIND: Literal["cloudgpu report"] = "cloudgpu report"  # what the document calls itself, in its first key
 _MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())
 _HEAD = 200  # bytes in which one of them stands
 _PRIVATE = 0o600  # names of machines and people, and what they cost: nobody else's business
@@ -45,12 +46,12 @@ def form_of(name: str) -> Form:
     )
 
 
-def rendered(document: Document, form: Form) -> str:
+def rendered(document: ReportDocument, form: Form) -> str:
     """Return the report's document in a form; each is made of the document alone."""
     return _RENDERED[form](document)
 
 
-def usual_file(document: Document) -> Path:
+def usual_file(document: ReportDocument) -> Path:
     """Return where a page goes that nobody named a file for, in the present directory: by its month, else its day."""
     from cloudgpu.views.report.html import file_name
 
@@ -109,20 +110,20 @@ def _check_ours(to: Path) -> None:
         )
 
 
-def _html(document: Document) -> str:
+def _html(document: ReportDocument) -> str:
     from cloudgpu.views.report.html import to_html
 
     return to_html(document)
 
 
-def _markdown(document: Document) -> str:
+def _markdown(document: ReportDocument) -> str:
     from cloudgpu.views.report.markdown import to_markdown
 
     return to_markdown(document)
 
 
-def _json(document: Document) -> str:
+def _json(document: ReportDocument) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-_RENDERED: dict[Form, Callable[[Document], str]] = {Form.HTML: _html, Form.MARKDOWN: _markdown, Form.JSON: _json}
+_RENDERED: dict[Form, Callable[[ReportDocument], str]] = {Form.HTML: _html, Form.MARKDOWN: _markdown, Form.JSON: _json}

@@ -122,7 +122,7 @@ def would(found: Document, morning: datetime) -> list[str]:
     ends = {one["machine"]: one["ends"] for one in found["explained"]}
     said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
     said += [f"{gap['scope']} does not answer: {gap['why']}" for gap in found["unanswered"]]
-    said += list(found["faults"])
+    said += list(found["errors"])
     return said or ["Nothing: no machine would be ended or warned."]
 
 

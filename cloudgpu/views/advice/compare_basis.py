@@ -172,7 +172,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "gpu": desktop.gpu,
         "gpus": desktop.gpus,
         "purchase_usd": usd(desktop.purchase),
-        "quoted": None if quoted is None else {**quoted.currency.value(), "amount": f"{quoted.value:f}"},
+        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
         "life_years": number(Fraction(desktop.life / YEAR)),
         "gpu_watts": number(desktop.gpu_power.watts),
         "rest_watts": number(desktop.rest_power.watts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import NOTHING, Sums, added
@@ -21,12 +21,22 @@ if TYPE_CHECKING:
     from cloudgpu.core.reaper.savings import Stop
     from cloudgpu.core.resources.idle_costs import Left
     from cloudgpu.core.values.money import Money
+    from cloudgpu.views.documents.money.report import (
+        IdleCost,
+        IdleResource,
+        ProjectSum,
+        ReportDay,
+        ReportMachine,
+        ReportRest,
+        RetainedSum,
+        RuleSavings,
+        SpotSavings,
+        StopSavings,
+    )
 
-Document = dict[str, Any]
 MOST_DAYS = 400  # a chart has no room for more: beyond it, months
 MOST_MACHINES = 200
 _SECOND = 1_000_000
-_TIMES = ("gpu_s", "used_s", "idle_s", "unknown_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +49,43 @@ class MachineSummary:
     idle: Sums
 
 
-def days_value(found: Daily, last: date) -> Document:
-    """Return `step` and `days`: each day from the first that cost anything to `last`, by month where they are many.
+class DaysOfReport(NamedTuple):
+    """What each day cost, or each month of many days."""
+
+    step: Literal["day", "month"]
+    days: list[ReportDay]
+
+
+class MachinesOfReport(NamedTuple):
+    """What machines cost: the dearest of them, the sum of the others, and of what is kept by its own name."""
+
+    first: list[ReportMachine]
+    left_out: int
+    rest: ReportRest
+    named: RetainedSum
+
+
+class _Cost(TypedDict):
+    usd: str
+    low_usd: str
+    high_usd: str
+
+
+class _Times(TypedDict):
+    billed_s: int
+    gpu_s: int
+    used_s: int
+    idle_s: int
+    unknown_s: int
+
+
+def days_value(found: Daily, last: date) -> DaysOfReport:
+    """Return what each day cost, from the first that cost anything to `last`, by month where they are many.
 
     Amounts are rounded so that all of them add up to the rounded total.
     """
     if not found.days:
-        return {"step": "day", "days": []}
+        return DaysOfReport("day", [])
     first = next(iter(found.days))
     last = max(last, next(reversed(tuple(found.days))))
     by_month = (last - first).days >= MOST_DAYS
@@ -54,14 +94,14 @@ def days_value(found: Daily, last: date) -> Document:
         projects = sums.setdefault(f"{day:%Y-%m}" if by_month else f"{day}", {})
         for project, one in found.days.get(day, {}).items():
             projects.setdefault(project, []).append(one)
-    return {"step": "month" if by_month else "day", "days": list(_rounded(sums))}
+    return DaysOfReport("month" if by_month else "day", list(_rounded(sums)))
 
 
 def _dates(first: date, last: date) -> Iterator[date]:
     return (first + timedelta(days=number) for number in range((last - first).days + 1))
 
 
-def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Document]:
+def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[ReportDay]:
     cells = [(day, project, added(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
     amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
@@ -73,7 +113,7 @@ def _rounded(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[Docum
         }
 
 
-def projects_value(found: Daily) -> list[Document]:
+def projects_value(found: Daily) -> list[ProjectSum]:
     """Return what each project has cost, the dearest first; "" is what has none."""
     sums: dict[str, list[Sums]] = {}
     for day in found.days.values():
@@ -81,13 +121,10 @@ def projects_value(found: Daily) -> list[Document]:
             sums.setdefault(project, []).append(one)
     totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
-    return [
-        {"name": name, "usd": usd(amount), **_range(total, amount)}
-        for (name, total), amount in zip(totals, amounts, strict=True)
-    ]
+    return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[Document]:
+def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[ProjectSum]:
     """Return what each owner's machines and kept things have cost, the dearest first; "" is what has none.
 
     `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
@@ -101,34 +138,43 @@ def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> Document:
-    """Return `machines`, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
+def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> MachinesOfReport:
+    """Return the machines, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 
-    With `machines_rest` and `named_resources` they add up to the total.
+    With these sums they add up to the total.
     """
     machines = sorted(found, key=lambda one: (-one.tally.amount, one.row["id"]))
     first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
     kept = [_sums(one) for one in things]
     exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
     amounts = shares(one.amount for one in exact)
-    return {
-        "machines": [_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
-        "machines_left_out": len(rest),
-        "machines_rest": {"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
-        "named_resources": {"number": len(kept), **_cost(exact[-1], amounts[-1])},
-    }
+    return MachinesOfReport(
+        first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
+        left_out=len(rest),
+        rest={"number": len(rest), **_cost(exact[-2], amounts[-2]), **_times(rest)},
+        named={"number": len(kept), **_cost(exact[-1], amounts[-1])},
+    )
 
 
-def _machine(one: MachineSummary, amount: Money) -> Document:
+def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
     row = one.row
-    plain: Mapping[str, Any] = row
-    facts = "id name provider account region instance_type market state owner project".split()
     unknown_price = bool(one.tally.without_price) and not one.tally.high
-    cost = dict.fromkeys(("usd", "low_usd", "high_usd")) if unknown_price else _cost(_sums(one.tally), amount)
+    cost = None if unknown_price else _cost(_sums(one.tally), amount)
     return {
-        **{name: plain[name] for name in facts},
+        "id": row["id"],
+        "name": row["name"],
+        "provider": row["provider"],
+        "account": row["account"],
+        "region": row["region"],
+        "instance_type": row["instance_type"],
+        "market": row["market"],
+        "state": row["state"],
+        "owner": row["owner"],
+        "project": row["project"],
         "gpu": _gpus(row),
-        **cost,
+        "usd": None if cost is None else cost["usd"],
+        "low_usd": None if cost is None else cost["low_usd"],
+        "high_usd": None if cost is None else cost["high_usd"],
         **_times([one]),
         "idle_usd": usd(money(one.idle.amount)),
         "marks": one.tally.marks,
@@ -147,19 +193,25 @@ def _gpu(name: str, count: int, share: float) -> str:
     return part if count == 1 else f"{count} x {part}"
 
 
-def _times(found: Sequence[MachineSummary]) -> Document:
+def _times(found: Sequence[MachineSummary]) -> _Times:
     """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
     billed = round(sum(one.tally.micros for one in found) / _SECOND)
-    known = dict.fromkeys(_TIMES[:3], 0.0)
+    gpu = used = idle = 0.0
     for hour in (hour for one in found for hour in one.hours):
-        known["gpu_s"] += hour.gpu
-        known["used_s"] += hour.used
-        known["idle_s"] += hour.idle
-    whole = {name: round(seconds) for name, seconds in known.items()}
-    return {"billed_s": billed, **whole, "unknown_s": max(0, billed - sum(whole.values()))}
+        gpu += hour.gpu
+        used += hour.used
+        idle += hour.idle
+    known = round(gpu) + round(used) + round(idle)
+    return {
+        "billed_s": billed,
+        "gpu_s": round(gpu),
+        "used_s": round(used),
+        "idle_s": round(idle),
+        "unknown_s": max(0, billed - known),
+    }
 
 
-def idle_value(found: Sequence[MachineSummary]) -> Document:
+def idle_value(found: Sequence[MachineSummary]) -> IdleCost:
     """Return what all machines cost while nobody used them, for how long, and how long nobody knows.
 
     Without those that are free, as the user's own are: their hours waste no money.
@@ -173,16 +225,23 @@ def idle_value(found: Sequence[MachineSummary]) -> Document:
     }
 
 
-def stops_value(found: Sequence[Stop]) -> Document:
+def stops_value(found: Sequence[Stop]) -> StopSavings:
     """Return what ends by rules have saved at most, in all and by rule, with the rule by which that is counted."""
     by_rule: dict[str, list[Stop]] = {}
     for one in found:
         by_rule.setdefault(one.rule, []).append(one)
-    rules = [{"rule": rule, **_stopped(some)} for rule, some in sorted(by_rule.items())]
+    rules: list[RuleSavings] = [{"rule": rule, **_stopped(some)} for rule, some in sorted(by_rule.items())]
     return {**_stopped(found), "by_rule": rules, "rule": RULE}
 
 
-def _stopped(found: Sequence[Stop]) -> Document:
+class _Stopped(TypedDict):
+    usd: str | None
+    hours: str
+    number: int
+    without_price: int
+
+
+def _stopped(found: Sequence[Stop]) -> _Stopped:
     span = sum((one.span for one in found), timedelta())
     priced = [one.exact for one in found if one.exact is not None]
     return {
@@ -193,7 +252,7 @@ def _stopped(found: Sequence[Stop]) -> Document:
     }
 
 
-def spot_value(found: Iterable[MachineSummary]) -> Document:
+def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
     """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
@@ -209,7 +268,7 @@ def spot_value(found: Iterable[MachineSummary]) -> Document:
     }
 
 
-def left_value(one: Left) -> Document:
+def left_value(one: Left) -> IdleResource:
     """Return one thing that is left over; `usd_per_month` null where no price is known."""
     return {
         "name": one.name,
@@ -226,14 +285,10 @@ def _sums(tally: Tally) -> Sums:
     return Sums(tally.low, tally.amount, tally.high)
 
 
-def _cost(sums: Sums, amount: Money) -> Document:
-    return {"usd": usd(amount), **_range(sums, amount)}
-
-
-def _range(sums: Sums, amount: Money) -> Document:
-    """Return the bounds; where one is no other than the amount, the amount as it is shown."""
+def _cost(sums: Sums, amount: Money) -> _Cost:
+    """Return an amount and its bounds; where one is no other than the amount, the amount as it is shown."""
     low, high = (amount if side == sums.amount else money(side) for side in (sums.low, sums.high))
-    return {"low_usd": usd(low), "high_usd": usd(high)}
+    return {"usd": usd(amount), "low_usd": usd(low), "high_usd": usd(high)}
 
 
 def _sum(amounts: Iterable[Money]) -> Money:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from cloudgpu.core.values.currency import Currency
@@ -12,7 +12,10 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.svg import day_text
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.report import ReportDocument
+    from cloudgpu.views.documents.parts import ExchangeRate
+
 FINE = Decimal(10)  # dollars in all: below it amounts are shown with two more digits, as `cost` does
 NOT_KNOWN = "not known"
 LEAST = 0.01  # a number that is smaller, and not zero, is said to be so
@@ -33,7 +36,7 @@ class Amounts:
     Of a small bill all amounts below ten dollars have two more digits.
     """
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: ReportDocument) -> None:
         rate = document["currency"]
         self.code = "USD" if rate is None else rate["code"]
         self.per_usd = 1.0 if rate is None else float(rate["per_usd"])
@@ -75,7 +78,7 @@ class Amounts:
         return self.unit if self.code == "USD" else f"{self.code}, at {self._currency}"
 
 
-def _currency(rate: Document | None) -> Currency:
+def _currency(rate: ExchangeRate | None) -> Currency:
     if rate is None:
         return Currency("USD", Decimal(1), date.min)
     return Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])

@@ -25,20 +25,19 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-Document = dict[str, Any]
+    from cloudgpu.views.documents.money.report import ReportDocument
+
 MARK = "<!-- cloudgpu report -->"  # on the second line of each: what is not ours is never written over
-OPTIONAL = ("owned", "curve", "assumptions")  # what a comparison of nothing lacks
 DEAR = 20  # machines that are listed without being asked for
 
 
-def to_html(document: Document) -> str:
+def to_html(document: ReportDocument) -> str:
     """Return the report as a page of its own. Every text of the document is shown as text, whatever it holds.
 
     A key that the page needs and the document lacks is `jinja2.UndefinedError` or KeyError: a fault of ours.
     """
     from markupsafe import Markup
 
-    document = {**document, "comparison": dict.fromkeys(OPTIONAL) | document["comparison"]}
     amounts, clock = Amounts(document), Clock(document["tz"])
     charts = {
         "curve": page.curve_chart(document["comparison"], amounts, clock),
@@ -64,13 +63,13 @@ def to_html(document: Document) -> str:
     )
 
 
-def _first(document: Document, clock: Clock) -> str | None:
+def _first(document: ReportDocument, clock: Clock) -> str | None:
     """Return the first day of the report; None where nothing was ever launched."""
     since = document["since"] or document["about"]["since"]
     return None if since is None else clock.day(since)
 
 
-def _last(document: Document, clock: Clock) -> str:
+def _last(document: ReportDocument, clock: Clock) -> str:
     """Return its last day: the end of the period is not in it."""
     until = document["until"]
     return clock.day(document["as_of"]) if until is None or until > document["as_of"] else clock.last_day(until)
@@ -125,7 +124,7 @@ class Letter:
     alone: str
 
 
-def letter(document: Document, zone: tzinfo) -> Letter:
+def letter(document: ReportDocument, zone: tzinfo) -> Letter:
     """Return the letter for a report's document, whose days are those of `zone`."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
@@ -142,16 +141,15 @@ def letter(document: Document, zone: tzinfo) -> Letter:
     )
 
 
-def file_name(document: Document, zone: tzinfo) -> str:
+def file_name(document: ReportDocument, zone: tzinfo) -> str:
     """Return what the page of a report is called: by its month, else by the day on which it was made."""
-    since, until, as_of = (
-        None if document[at] is None else from_iso(document[at]) for at in ("since", "until", "as_of")
-    )
+    times = (document["since"], document["until"], document["as_of"])
+    since, until, as_of = (None if at is None else from_iso(at) for at in times)
     month = whole_month(since, until, zone)
     return f"cloudgpu-report-{month_name(month, zone) if month else _day(as_of, zone)}.html"
 
 
-def amount_text(document: Document) -> str:
+def amount_text(document: ReportDocument) -> str:
     """Return the total for a subject line: in the report's currency, at least that where a price is missing."""
     total, rate = document["total"], document["currency"]
     if total["usd"] is None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, number_text, visible
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.cost import CostSum, Projection
+    from cloudgpu.views.documents.money.report import ProjectSum, ReportDocument, ReportMachine
+
+CaseName = Literal["low", "expected", "high"]
 MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over
 MOST_DAYS = 62  # days one by one; of more, the months
 MOST_ROWS = 20  # of machines; the others are one row
@@ -17,7 +21,7 @@ NONE = "(none)"
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
 
 
-def to_markdown(document: Document) -> str:
+def to_markdown(document: ReportDocument) -> str:
     """Return the report as Markdown with tables, as GitHub and most others read it."""
     shown, clock = Amounts(document), Clock(document["tz"])
     parts = [
@@ -40,7 +44,7 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(lambda found: f"\\{found[0]}", visible(text))
 
 
-def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _head(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     yield "# Cloud GPU report"
     since = document["since"] or document["about"]["since"]
     span = f"From {clock(since)}" if since else "Of all time"
@@ -52,10 +56,10 @@ def _head(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
 
 
-def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _compared(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     found = document["comparison"]
     yield "## Cloud or desktop"
-    owned = found.get("owned")
+    owned = found["owned"]
     if found["sentence"] and found["sentence"] not in document["summary"]:
         yield escaped(found["sentence"])
     elif not owned:
@@ -63,10 +67,9 @@ def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]
     if not owned:
         return
     cloud = found["cloud"]
-    cases = ("low", "expected", "high")
-    of_cloud = dict(zip(cases, ("low_usd", "usd", "high_usd"), strict=True))
+    cases: tuple[CaseName, ...] = ("low", "expected", "high")
     rows = [
-        ["the cloud", *(shown(cloud[of_cloud[case]]) for case in cases)],
+        ["the cloud", *(shown(amount) for amount in (cloud["low_usd"], cloud["usd"], cloud["high_usd"]))],
         ["the desktop", *(shown(owned[case]["total_usd"]) for case in cases)],
         ["of it electricity", *(shown(owned[case]["electricity_usd"]) for case in cases)],
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
@@ -80,21 +83,23 @@ def _compared(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]
     )
 
 
-def _meeting(document: Document, case: str, clock: Clock) -> str:
+def _meeting(document: ReportDocument, case: CaseName, clock: Clock) -> str:
     """Return the day on which both have cost the same, to come or over, as the page has it."""
     found = document["comparison"]
-    since, to_come = (found["break_even"][kind][case] for kind in ("cloud_costs_more_since", "projected"))
+    since, to_come = (
+        cases[case] for cases in (found["break_even"]["cloud_costs_more_since"], found["break_even"]["projected"])
+    )
     if to_come is not None:
         return clock.day(to_come)
     if since is not None:
         return clock.last_day(since)
-    if found["pace"][case] is not None:
+    if found["pace"] is not None and found["pace"][case] is not None:
         return "never"
     until = document["until"]
     return "not by then" if until is not None and until <= document["as_of"] else NOT_KNOWN
 
 
-def _spent(document: Document, shown: Amounts) -> Iterator[str]:
+def _spent(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not document["projects"]:
         return
     yield "## Spent"
@@ -108,7 +113,7 @@ def _spent(document: Document, shown: Amounts) -> Iterator[str]:
     yield _table([step, "cost"], [[day, shown(amount)] for day, amount in days], right=1)
 
 
-def _few_days(document: Document) -> tuple[str, list[tuple[str, str]]]:
+def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
     days = [(one["day"], one["usd"]) for one in document["days"]]
     if document["step"] == "month" or len(days) <= MOST_DAYS:
         return document["step"], days
@@ -118,7 +123,7 @@ def _few_days(document: Document) -> tuple[str, list[tuple[str, str]]]:
     return "month", [(month, f"{amount:f}") for month, amount in months.items()]
 
 
-def _to_come(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     yield "## Budgets and what goes on"
     rows = [
         [
@@ -135,13 +140,13 @@ def _to_come(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
         return
     yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour."
     if projected is not None:
-        names = {"end_of_day": "at the end of the day", "end_of_month": "at the end of the month"}
-        rows = [[what, *_range(projected[goal], shown)] for goal, what in names.items()]
+        ends = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
+        rows = [[f"at the end of the {what}", *_range(one, shown)] for one, what in ends]
         yield _table(["the sum", "expected", "at least", "at most"], rows, right=3)
         yield escaped(projected["assumption"])
 
 
-def _machines(document: Document, shown: Amounts) -> Iterator[str]:
+def _machines(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     found = document["machines"]
     yield "## Machines"
     if not found:
@@ -162,11 +167,13 @@ def _machines(document: Document, shown: Amounts) -> Iterator[str]:
 _TIMES = ("hours", "GPU work", "other use", "idle", "not known")
 
 
-def _times(one: Document) -> list[str]:
-    return [hours_text(one[name]) for name in ("billed_s", "gpu_s", "used_s", "idle_s", "unknown_s")]
+def _times(one: ReportMachine) -> list[str]:
+    return [
+        hours_text(each) for each in (one["billed_s"], one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"])
+    ]
 
 
-def _idle_and_saved(document: Document, shown: Amounts) -> Iterator[str]:
+def _idle_and_saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not document["machines"]:
         return
     idle, stops, spot = document["idle"], document["savings"]["stops"], document["savings"]["spot"]
@@ -190,12 +197,12 @@ def _hours(text: str) -> str:
     return f"{number_text(text)} hours"
 
 
-def _left(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
+def _left(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     if document["idle_resources"]:
         yield "## What goes on costing without a machine that runs"
         rows = [
             [
-                one["name"],
+                one["name"] or "",
                 one["kind"],
                 one["provider"],
                 shown(one["usd_per_month"]),
@@ -207,7 +214,7 @@ def _left(document: Document, shown: Amounts, clock: Clock) -> Iterator[str]:
         yield _table(["of", "what", "where", "a month", "since", "why"], rows, right=0)
 
 
-def _prices(document: Document) -> Iterator[str]:
+def _prices(document: ReportDocument) -> Iterator[str]:
     if document["prices"]:
         yield "## Ages of listed prices"
         rows = [
@@ -223,17 +230,17 @@ def _prices(document: Document) -> Iterator[str]:
         yield _table(["list of", "newest", "oldest", "refreshed", "older than 180 days"], rows, right=0)
 
 
-def _rests(document: Document) -> Iterator[str]:
+def _rests(document: ReportDocument) -> Iterator[str]:
     said = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
     said += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["uncounted"]]
-    said += document["comparison"].get("assumptions") or []
+    said += document["comparison"]["assumptions"]
     if said:
         yield "## What this rests on"
         yield "\n".join(f"- {escaped(one)}" for one in said)
 
 
-def _range(one: Document, shown: Amounts) -> list[str]:
-    return [shown(one[name]) for name in ("usd", "low_usd", "high_usd")]
+def _range(one: ProjectSum | CostSum | Projection, shown: Amounts) -> list[str]:
+    return [shown(amount) for amount in (one["usd"], one["low_usd"], one["high_usd"])]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int) -> str:

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.views.report.charts import Hours, Layer, Meeting, Point, Step, cumulative, hours, spending
 from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, visible
 from cloudgpu.views.report.svg import day_text
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.compare import BreakEven, ComparedDay, CompareDocument
+    from cloudgpu.views.documents.money.cost import BudgetForecast
+    from cloudgpu.views.documents.money.report import (
+        IdleResource,
+        ProjectSum,
+        ReportDay,
+        ReportDocument,
+        ReportMachine,
+    )
+
 NAMED = 8  # projects with a colour of their own; more are one layer
 MOST_BARS = 120  # days with a bar each
 DRAWN = 20  # machines with a bar
@@ -41,7 +51,7 @@ class Chart:
     rows: Sequence[Sequence[str]] = ()
 
 
-def spending_chart(document: Document, amounts: Amounts, clock: Clock) -> Chart:
+def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> Chart:
     """Return what each period cost, by project: the eight dearest and the others together; all days in the table."""
     days = document["days"]
     names, others = _layers(document)
@@ -71,7 +81,7 @@ def _periods(
     return step, found
 
 
-def _layers(document: Document) -> tuple[list[str], list[str]]:
+def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
     """Return the projects with a layer of their own, the dearest first, and the others."""
     names = [one["name"] for one in document["projects"]]
     known = set(names)
@@ -81,7 +91,7 @@ def _layers(document: Document) -> tuple[list[str], list[str]]:
 
 
 def _spending_row(
-    one: Document, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
+    one: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
 ) -> list[str]:
     cells = [amounts(one["projects"].get(name, "0")) for name in names]
     if others:
@@ -90,7 +100,9 @@ def _spending_row(
     return [when, amounts(one["usd"]), *cells]
 
 
-def _spending_legend(document: Document, names: Sequence[str], others: Sequence[str], amounts: Amounts) -> list[Legend]:
+def _spending_legend(
+    document: ReportDocument, names: Sequence[str], others: Sequence[str], amounts: Amounts
+) -> list[Legend]:
     sums = {one["name"]: one["usd"] for one in document["projects"]}
     found = [Legend(f"p{n}", name or NO_PROJECT, amounts(sums.get(name))) for n, name in enumerate(names, 1)]
     if others:
@@ -104,9 +116,9 @@ def _sum(texts: Iterable[str | None]) -> str:
     return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
 
 
-def curve_chart(found: Document, amounts: Amounts, clock: Clock) -> Chart:
+def curve_chart(found: CompareDocument, amounts: Amounts, clock: Clock) -> Chart:
     """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
-    days = [one for one in found["curve"] or () if None not in (one["cloud_usd"], one["desktop_usd"])]
+    days = [one for one in found["curve"] if one["cloud_usd"] is not None]
     points = [
         Point(clock.date(one["day"]), amounts.drawn(one["cloud_usd"]), amounts.drawn(one["desktop_usd"]))
         for one in days
@@ -131,9 +143,9 @@ def curve_chart(found: Document, amounts: Amounts, clock: Clock) -> Chart:
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
-def _meeting(found: Document, clock: Clock) -> Meeting | None:
+def _meeting(found: BreakEven, clock: Clock) -> Meeting | None:
     """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
-    since, to_come = (found[kind].get("expected") for kind in ("cloud_costs_more_since", "projected"))
+    since, to_come = (cases["expected"] for cases in (found["cloud_costs_more_since"], found["projected"]))
     if to_come is not None:
         return Meeting(clock.date(to_come), projected=True)
     return None if since is None else Meeting(clock.ended(since), projected=False)
@@ -145,12 +157,12 @@ def _met(meeting: Meeting | None) -> str:
     return f"They {'would meet about' if meeting.projected else 'met on'} {day_text(meeting.day)}."
 
 
-def _month_ends(days: Sequence[Document]) -> list[Document]:
+def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
     ends = [one for one, after in pairwise(days) if one["day"][:7] != after["day"][:7]]
     return [*ends, days[-1]]
 
 
-def hours_chart(document: Document, amounts: Amounts) -> Chart:
+def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
     """Return a bar for each of the dearest machines that were billed."""
     found = [one for one in document["machines"] if one["billed_s"]][:DRAWN]
     bars = [_bar(one, amounts) for one in found]
@@ -164,27 +176,27 @@ def hours_chart(document: Document, amounts: Amounts) -> Chart:
     return Chart(hours(bars, "Machines: what was done in their billed hours", said), legend, f"{len(bars)}")
 
 
-def _bar(one: Document, amounts: Amounts) -> Hours:
+def _bar(one: ReportMachine, amounts: Amounts) -> Hours:
     parts = one["gpu_s"], one["used_s"], one["idle_s"], one["unknown_s"]
-    name = visible(one["name"])
+    name = visible(one["name"] or "")
     said = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
     beside = f"{hours_text(one['billed_s'])} h · {amounts.said(one['usd'])}"
     return Hours(name, beside, parts, f"{name}: {said}")
 
 
-def shares(projects: Sequence[Document]) -> dict[str, float]:
+def shares(projects: Sequence[ProjectSum]) -> dict[str, float]:
     """Return each project's part of the whole, for what is drawn of it."""
     whole = sum(float(one["usd"]) for one in projects if one["usd"])
     return {one["name"]: float(one["usd"]) / whole if one["usd"] and whole > 0 else 0.0 for one in projects}
 
 
-def monthly(leftovers: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
+def monthly(idle: Sequence[IdleResource]) -> tuple[str, int]:
     """Return what all that is left over costs a month, and how much of it has no price and is in no sum."""
-    prices = [one["usd_per_month"] for one in leftovers]
+    prices = [one["usd_per_month"] for one in idle]
     return _sum(prices), prices.count(None)
 
 
-def spent_share(budget: Mapping[str, Any]) -> float | None:
+def spent_share(budget: BudgetForecast) -> float | None:
     """Return which part of a budget is spent; None of a limit of nothing."""
     limit = Decimal(budget["limit_usd"])
     return float((limit - Decimal(budget["left_usd"])) / limit) if limit > 0 else None

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_AFTER
+from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.formatting import Amounts, Clock, visible
 from cloudgpu.views.report.svg import MONTHS
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.money.report import ReportDocument
+
 _MOMENT = "less than a minute"
 FEW = 5  # names that are told one by one
 LATE = timedelta(days=1)  # a look that is older than that says little of now
 
 
-def summary(document: Document) -> list[str]:
+def summary(document: ReportDocument) -> list[str]:
     """Return the sentences."""
     shown, clock = Amounts(document), Clock(document["tz"])
     found = [
@@ -38,18 +41,18 @@ def summary(document: Document) -> list[str]:
     return [visible(one) for one in found]
 
 
-def _doubts(document: Document) -> Iterator[str]:
+def _doubts(document: ReportDocument) -> Iterator[str]:
     if document["about"]["integrity_problem"]:
         yield f"This may not be all, for the ledger is in doubt: {document['about']['integrity_problem']}"
 
 
-def _late(document: Document, clock: Clock) -> Iterator[str]:
+def _late(document: ReportDocument, clock: Clock) -> Iterator[str]:
     seen, now = document["about"]["view_as_of"], document["as_of"]
     if seen is not None and from_iso(now) - from_iso(seen) >= LATE:
         yield f"Not every machine was looked at since {clock(seen)}: those are counted as they were then."
 
 
-def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
+def _spent(document: ReportDocument, shown: Amounts, clock: Clock) -> str:
     total, about = document["total"], document["about"]
     when = _when(document, clock)
     if not (about["machines"] or document["days"] or total["without_price"]):
@@ -60,9 +63,9 @@ def _spent(document: Document, shown: Amounts, clock: Clock) -> str:
     ran, cost = _ran(total["hours"], about["machines"], begin)
     if total["usd"] is None:
         return f"{ran}; what that cost is not known, as nothing of it has a price."
-    between = ""
-    if total["low_usd"] != total["high_usd"]:
-        between = f" (between {_said(shown, total['low_usd'])} and {_said(shown, total['high_usd'])})"
+    between, low, high = "", fact(total["low_usd"]), fact(total["high_usd"])
+    if low != high:
+        between = f" (between {_said(shown, low)} and {_said(shown, high)})"
     least = "at least " if total["without_price"] else ""
     return f"{ran}, and {cost} {least}{_said(shown, total['usd'])}{between}."
 
@@ -75,18 +78,19 @@ def _ran(hours: str, machines: int, begin: str) -> tuple[str, str]:
     return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
 
 
-def _when(document: Document, clock: Clock) -> str:
+def _when(document: ReportDocument, clock: Clock) -> str:
     """Return the period that was asked for, as far as it is over; empty for all of it."""
-    since, until = (None if document[name] is None else from_iso(document[name]) for name in ("since", "until"))
+    begin = document["since"]
+    since, until = (None if at is None else from_iso(at) for at in (begin, document["until"]))
     over = until is not None and until <= from_iso(document["as_of"])
-    if whole_month(since, until, clock.zone):
-        month = clock.date(document["since"])
+    if begin is not None and whole_month(since, until, clock.zone):
+        month = clock.date(begin)
         return f" in {MONTHS[month.month - 1]} {month.year}{'' if over else ' so far'}"
-    first = f" from {clock.begin(document['since'])}" if since else ""
+    first = f" from {clock.begin(begin)}" if begin else ""
     return f"{first} until {clock(document['until'])}" if over else first
 
 
-def _missing(document: Document) -> Iterator[str]:
+def _missing(document: ReportDocument) -> Iterator[str]:
     number = document["total"]["without_price"]
     if number:
         names = document["unpriced"]
@@ -95,7 +99,7 @@ def _missing(document: Document) -> Iterator[str]:
         yield f"{number} {have} in no sum: {', '.join(names[:FEW])}{more}."
 
 
-def _going_on(document: Document, shown: Amounts) -> Iterator[str]:
+def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     burn, projected = document["burn"], document["projected"]
     stopped = sum(one["usd_per_month"] is None for one in document["idle_resources"])
     if burn["without_price"] > stopped:
@@ -108,7 +112,7 @@ def _going_on(document: Document, shown: Amounts) -> Iterator[str]:
     yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour{month}."
 
 
-def _budgets(document: Document, shown: Amounts) -> Iterator[str]:
+def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     for one in document["budgets"]:
         if Decimal(one["left_usd"]) <= 0:
             yield f"The budget {one['name']} of {_said(shown, one['limit_usd'])} is used up."
@@ -120,7 +124,7 @@ def _budgets(document: Document, shown: Amounts) -> Iterator[str]:
             )
 
 
-def _idle(document: Document, shown: Amounts) -> Iterator[str]:
+def _idle(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
@@ -132,7 +136,7 @@ def _idle(document: Document, shown: Amounts) -> Iterator[str]:
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
 
-def _saved(document: Document, shown: Amounts) -> Iterator[str]:
+def _saved(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     stops, spot = document["savings"]["stops"], document["savings"]["spot"]
     if stops["number"]:
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
@@ -143,11 +147,11 @@ def _saved(document: Document, shown: Amounts) -> Iterator[str]:
         yield f"Rules ended machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
         word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, spot["on_demand_usd"])
+        amount, listed = _said(shown, spot["usd"].removeprefix("-")), _said(shown, fact(spot["on_demand_usd"]))
         yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
 
 
-def _left(document: Document, shown: Amounts) -> Iterator[str]:
+def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     found = document["idle_resources"]
     if not found:
         return
@@ -172,7 +176,7 @@ def _hours(text: str) -> str:
     return _MOMENT if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
 
 
-def _old(document: Document) -> Iterator[str]:
+def _old(document: ReportDocument) -> Iterator[str]:
     for one in document["prices"]:
         if one["old"] * 2 > one["items"]:
             yield (

@@ -367,7 +367,7 @@ def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_en
             ],
             "explained": [{"machine": name, "ends": none | some} for name, some in ends.items()],
             "unanswered": [{"scope": "aws/eu-west-3", "why": "it timed out"}],
-            "faults": [],
+            "errors": [],
         },
         MORNING,
     )  # fmt: skip

@@ -269,7 +269,7 @@ def test_a_rule_that_somebody_opened_in_a_machines_own_group_is_told_by_doctor(l
     rule = {**usual, "destinationPortRange": "22", **more}
     Sdk(line.azure).network.security_rules.begin_create_or_update(group, group, "mine", {"properties": rule}).result()
     (check,) = [one for one in line("doctor -o json").json["checks"] if one["name"].startswith("rules made by hand")]
-    assert (check["verdict"], says in check["said"]) == ("warn" if says else "ok", True)
+    assert (check["verdict"], says in check["message"]) == ("warn" if says else "ok", True)
     if says:
         assert f"az network nsg rule delete --resource-group {group} --nsg-name {group} --name mine" in check["next"]
     assert "RISK" not in line(f"{UP} --new --dry-run").out  # a further machine has a group of its own

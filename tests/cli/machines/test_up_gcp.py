@@ -242,4 +242,4 @@ def test_a_rule_ahead_of_ours_that_lets_everybody_in_is_told_with_the_command_th
     (risk,) = risks
     assert says in risk
     assert risk.endswith("gcloud compute firewall-rules delete mine --project cloudgpu-test")
-    assert (check["verdict"], says in check["said"]) == ("warn", True)
+    assert (check["verdict"], says in check["message"]) == ("warn", True)

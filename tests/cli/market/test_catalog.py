@@ -286,7 +286,7 @@ def test_long_names_and_dear_machines_stay_in_eighty_columns():
         "was": price,
         "now": price | {"usd": "0.00001"},
         "factor": 0.000012345,
-        "taken": False,
+        "accepted": False,
     }
     text = difference_text({"changes": [change], "jumps": 1, "factor": 2.0, "new": 0, "against": "the embedded prices"})
     assert max(map(len, text.splitlines())) <= 80

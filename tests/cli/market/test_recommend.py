@@ -43,7 +43,7 @@ def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     assert " ".join(shown.split("\n\n")[0].split()) == value["sentence"]
     assert max(map(len, shown.splitlines())) <= 80
     one_line = " ".join(shown.split())
-    assert all(" ".join(f"{step['title']} {step['says']}".split()) in one_line for step in value["steps"])
+    assert all(" ".join(f"{step['title']} {step['text']}".split()) in one_line for step in value["steps"])
     assert all(f"{one['text']}; {one['as_of']}, {one['basis']}" in one_line for one in sources(value))
     assert all(remark in one_line for remark in value["notes"])
 

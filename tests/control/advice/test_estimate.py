@@ -343,7 +343,7 @@ def test_the_work_of_a_past_run_is_its_hours_in_use(face):
     assert [one[name]["hours"] for name in ("low", "expected")] == ["3", "3"]
     assert Decimal(one["high"]["hours"]) == pytest.approx(Decimal(4), abs=Decimal("0.05"))
     assert one["expected"]["machine_usd"] == "8.009997"  # 3 x 2.669999
-    assert one["times_as_fast"] == {"ratio": 1, "low": 1, "high": 1, "rests": "one GPU counted as fast as the other"}
+    assert one["times_as_fast"] == {"ratio": 1, "low": 1, "high": 1, "basis": "one GPU counted as fast as the other"}
 
 
 def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
@@ -355,7 +355,7 @@ def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
     (four,) = face.estimate(like="fox", type="a2-highgpu-1g", number=4)["estimates"]
     assert round(Decimal(four["expected"]["hours"]), 3) == Decimal("0.326")
     (decoding,) = face.estimate(like="fox", type="a2-highgpu-1g", work="inference")["estimates"]
-    assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "rests": "memory bandwidth"}
+    assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "basis": "memory bandwidth"}
 
 
 def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):

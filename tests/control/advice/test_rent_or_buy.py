@@ -49,7 +49,7 @@ def test_the_published_example_is_reproduced_exactly(gpu):
     assert [
         (each["cloud_usd"], each["flat_year_usd"], each["purchase_usd"]) for each in one["curve"] if each["days"] == 300
     ] == [("2311.2", "2270.956", "2200")]
-    assert document["speed"] == {"ratio": 1, "low": 1, "high": 1, "rests": "one GPU counted as fast as the other"}
+    assert document["speed"] == {"ratio": 1, "low": 1, "high": 1, "basis": "one GPU counted as fast as the other"}
     why = document["why_they_differ"]
     assert all(part in why for part in ("292.96 days", "294.8 days", "300 days $2,311.20 against $2,270.96"))
     assert "after 293 days (9.6 months): if you go on for longer, buy; if not, rent." in document["sentence"]

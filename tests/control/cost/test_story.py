@@ -199,7 +199,7 @@ def test_a_machine_that_was_parked_is_of_its_first_launch(tmp_path):
     story.at("2026-09-05T08:00")
     story.gpu.start("owl", wait=False)
     story.at("2026-09-05T10:00")
-    assert story.gpu.report()["about"]["begin"][:16] == "2026-09-01T08:00"
+    assert story.gpu.report()["about"]["since"][:16] == "2026-09-01T08:00"
     # Nobody knows of its 12 hours, so that both count them as work; the desktop waits for the others of 98.
     by_cost, by_compare = story.gpu.cost()["desktop"], story.gpu.compare()["owned"]["expected"]
     assert by_cost["total_usd"] == by_compare["total_usd"] == "402.7826"

@@ -96,7 +96,7 @@ def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line
     lab.later(minutes=5)
     here.ls(refresh=True)
     after = here.show("fox")
-    assert after["ended"] is not None
+    assert after["terminated_at"] is not None
     assert after["taken_at"] is None
 
 

@@ -52,7 +52,7 @@ def test_a_quiet_machine_is_idle_and_each_signal_is_said(running):
     assert (value["activity"], value["source"]["how"]) == ("IDLE", "samples")
     assert signal(value, "network") == {
         "what": "network", "unit": "bytes_per_s", "value": 800, "names": [], "limit": 100e3,
-        "ago_s": None, "counts": False,
+        "ago_s": None, "active": False,
     }  # fmt: skip
     assert value["policy"]["name"] == "default"
     assert value["decision"]["do"] == "warn"

@@ -120,7 +120,7 @@ def test_down_all_ends_ones_own_and_names_the_others(team):
         one = team[person]
         document, gravest = ended(one.session, to_end(one.session, [], all_=True))
         assert gravest is None
-        assert [value["name"] for value in document["ended"]] == [f"{person}s"]
+        assert [value["name"] for value in document["terminated"]] == [f"{person}s"]
         assert "adas" in [value["name"] for value in document["others"]]
     assert [one.tags["cloudgpu-name"] for one in team["ada"].machines()] == ["adas"]
 

@@ -94,7 +94,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     assert ada.asked("adas") == [("stop_requested", bo.user, "ada@lab.org", "members")]
     document, gravest = ended(pia.session, to_end(pia.session, [], all_=True))
     assert gravest is None
-    assert [one["name"] for one in document["ended"]] == ["pias"]
+    assert [one["name"] for one in document["terminated"]] == ["pias"]
     assert {one["name"] for one in document["others"]} == {"adas", "bos"}
 
 

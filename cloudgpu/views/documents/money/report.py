@@ -198,7 +198,7 @@ class Savings(TypedDict):
     """Spot machines against on demand."""
 
 
-class Leftover(TypedDict):
+class IdleResource(TypedDict):
     """What goes on costing without a machine that runs."""
 
     name: str | None
@@ -285,7 +285,7 @@ class ReportDocument(TypedDict):
     """What went into idle time."""
     savings: Savings
     """What rules and spot saved."""
-    idle_resources: list[Leftover]
+    idle_resources: list[IdleResource]
     """What goes on costing without a machine that runs, the dearest first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""
