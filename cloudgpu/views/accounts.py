@@ -17,6 +17,6 @@ def asked_value(asked: Iterable[Asked] = (), closed: Iterable[Unanswered] = ()) 
     Both are empty for an answer from the ledger alone.
     """
     return {
-        "asked": [{"account": one.account, "provider": one.provider} for one in asked],
-        "not_asked": [{"scope": gap.scope, "why": gap.why} for gap in closed],
+        "queried": [{"account": one.account, "provider": one.provider} for one in asked],
+        "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in closed],
     }

@@ -109,8 +109,8 @@ def _stop(one: Tested, each: Ended) -> ReplayedStop:
 
 def _work(work: Work) -> ReplayedWork:
     return {
-        "begin": iso(work.begin),
-        "end": iso(work.end),
+        "since": iso(work.begin),
+        "until": iso(work.end),
         "seconds": round(work.seconds),
         "what": list(work.what),
         "under_way": work.under_way,

@@ -201,7 +201,7 @@ def retained_value(entry: Retained) -> RetainedPart:
         "region": entry["region"],
         "zone": entry["zone"],
         "size_gb": entry["size_gb"],
-        "made_at": entry["made_at"],
+        "created_at": entry["made_at"],
         "ready": entry["ready"],
         "usd_per_month": _monthly(entry["nanos_per_month"]),
     }

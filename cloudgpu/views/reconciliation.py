@@ -33,15 +33,15 @@ def reconciled_value(
         _resource(one, rows.get(one), ours.get(one, Ours()), theirs.get(one, Side()), reasons)
         for one, reasons in found.items()
     ]
-    values.sort(key=lambda value: (-abs(float(value["gap_usd"])), value["id"]))
+    values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
     mine, other = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())
     elsewhere, unmatched = others
     return {
         **head,
         "resources": values,
-        "ours_usd": _usd(mine),
-        "theirs_usd": _usd(other),
-        "gap_usd": _usd(other - mine),
+        "ledger_usd": _usd(mine),
+        "bill_usd": _usd(other),
+        "discrepancy_usd": _usd(other - mine),
         "other_ledgers": {"rows": elsewhere.rows, "usd": _usd(elsewhere.total)},
         "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts(unmatched)},
     }
@@ -53,15 +53,15 @@ def _resource(id: str, row: Machine | None, ours: Ours, theirs: Side, reasons: l
         "name": row["name"] if row else None,
         "provider": row["provider"] if row else None,
         "resource_ids": list({**ours.ids, **theirs.ids}),
-        "ours_usd": _usd(ours.total),
-        "ours_low_usd": _usd(ours.low),
-        "ours_high_usd": _usd(ours.high),
+        "ledger_usd": _usd(ours.total),
+        "ledger_low_usd": _usd(ours.low),
+        "ledger_high_usd": _usd(ours.high),
         "unpriced": ours.unpriced,
-        "theirs_usd": _usd(theirs.total),
-        "gap_usd": _usd(theirs.total - ours.total),
-        "likely": reasons[0].kind if reasons else AGREES,
+        "bill_usd": _usd(theirs.total),
+        "discrepancy_usd": _usd(theirs.total - ours.total),
+        "likely_reason": reasons[0].kind if reasons else AGREES,
         "reasons": [{"kind": one.kind, "usd": _usd(one.usd), "why": one.why} for one in reasons],
-        "parts": {"ours": _parts(ours), "theirs": _parts(theirs)},
+        "parts": {"ledger": _parts(ours), "bill": _parts(theirs)},
     }
 
 

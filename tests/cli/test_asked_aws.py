@@ -49,7 +49,7 @@ def test_a_cloud_whose_credentials_are_found_is_asked_without_a_config(bare, ver
 def test_where_no_cloud_can_be_asked_every_answer_says_so(stranger, verb):
     said = stranger(f"{verb} -o json")
     assert said.code == 0, said.err
-    assert said.json["asked"] == [{"account": "local", "provider": "local"}]
+    assert said.json["queried"] == [{"account": "local", "provider": "local"}]
     assert NONE in " ".join(stranger(verb).out.split())
     assert stranger.server.calls == []
 
@@ -59,7 +59,7 @@ def test_credentials_that_open_nothing_are_named_and_make_no_answer_incomplete(b
     monkeypatch.setenv("AWS_PROFILE", "gone")
     said = bare(f"{verb} -o json")
     assert said.code == 0, said.err
-    assert [one["scope"] for one in said.json["not_asked"]] == ["aws"]
+    assert [one["scope"] for one in said.json["not_queried"]] == ["aws"]
     assert "Not asked: aws" in bare(verb).out
     bare.config('[accounts.aws]\nprovider = "aws"\n')
     assert bare(f"{verb} -o json").code == 8, "who names the account wants to know of it"
@@ -69,14 +69,14 @@ def test_an_account_on_which_something_was_launched_has_to_answer(bare, monkeypa
     assert bare("up --provider aws --gpu t4 --yes --no-wait --ssh-from 203.0.113.7").code == 0
     monkeypatch.setenv("AWS_PROFILE", "gone")
     said = bare("ls --refresh -o json")
-    assert (said.code, said.json["not_asked"]) == (8, [])
-    assert said.json["asked"] == [{"account": name, "provider": name} for name in ("aws", "local")]
+    assert (said.code, said.json["not_queried"]) == (8, [])
+    assert said.json["queried"] == [{"account": name, "provider": name} for name in ("aws", "local")]
 
 
 def test_the_ledger_alone_does_not_say_that_there_is_no_machine(stranger):
     said = stranger("ls")
     assert "as far as this ledger knows" in said.out
-    assert stranger("ls -o json").json["asked"] == []
+    assert stranger("ls -o json").json["queried"] == []
     assert "no cloud was asked" in stranger("cost").out
 
 
@@ -96,7 +96,7 @@ def test_an_account_without_a_table_is_looked_at_before_it_is_forgotten_and_aske
     assert "DescribeInstances" in [call.action for call in bare.server.calls[before:]]
     assert "no look asks it any more" in said.out
     before = len(bare.server.calls)
-    assert bare("reap --dry-run -o json").json["asked"] == [{"account": "local", "provider": "local"}]
+    assert bare("reap --dry-run -o json").json["queried"] == [{"account": "local", "provider": "local"}]
     assert bare.server.calls[before:] == []
     said = bare(up)
     assert "account aws was forgotten: from this launch on, looks ask it again" in said.err

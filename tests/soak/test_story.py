@@ -186,7 +186,7 @@ def test_every_figure_of_the_report_is_what_happened(months, gcp, tmp_path):
     assert spot == {"usd": Decimal("41.888395175"), "on_demand_usd": Decimal("88.160339614")}
     assert found["burn"]["usd_per_hour"] == "3.085"
     (lab,) = found["budgets"]
-    assert Decimal(lab["left_usd"]) == 400 - Decimal("7.32") - YAK  # October: fox's disk, and yak
+    assert Decimal(lab["remaining_usd"]) == 400 - Decimal("7.32") - YAK  # October: fox's disk, and yak
     assert Decimal(found["comparison"]["cloud"]["usd"]) == TOTAL
     (desk,) = found["comparison"]["own_machines"]
     assert (desk["name"], Decimal(desk["kwh"]), Decimal(desk["electricity_usd"])) == (

@@ -48,6 +48,10 @@ def burn(machines="0", stopped="0", kept="0", without_price=0):
     }  # fmt: skip
 
 
+def budget(name, limit, remaining, exhausted_at=None):
+    return {"name": name, "limit_usd": limit, "remaining_usd": remaining, "exhausted_at": exhausted_at}
+
+
 def rest(number, usd, hours=0):
     times = dict.fromkeys(("billed_s", "unknown_s"), hours * 3600) | dict.fromkeys(("gpu_s", "used_s", "idle_s"), 0)
     return {"number": number, "usd": usd, "low_usd": usd, "high_usd": usd, **times}
@@ -252,9 +256,9 @@ def three_months(**more):
                 for name, part in (("ada", 6), ("bob@lab.example", 4))],
         total=total(whole, low=f"{Decimal(whole) * 9 / 10:f}"),
         budgets=[
-            {"name": "lab", "limit_usd": "400", "left_usd": "151.2", "empty_at": "2026-11-28T10:30:00.000000Z"},
-            {"name": "kaggle-2026", "limit_usd": "50", "left_usd": "-3.2", "empty_at": None},
-            {"name": "all", "limit_usd": "5000", "left_usd": "4100", "empty_at": None},
+            budget("lab", "400", "151.2", "2026-11-28T10:30:00.000000Z"),
+            budget("kaggle-2026", "50", "-3.2"),
+            budget("all", "5000", "4100"),
         ],
         burn=burn("2.21", "0.012", "0.0061", without_price=1),
         projected=projected("1602.33", "370.1"),

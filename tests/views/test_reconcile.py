@@ -76,12 +76,12 @@ def test_an_aws_export_agrees_but_for_the_bytes_out(everything, tmp_path):
     otter = next(one for one in value["resources"] if one["id"] == "cg-1")
     # The extra request of another service and the tax of the month are nobody's here.
     assert value["unmatched"] == {"rows": 2, "usd": "1.600000612", "parts": {"other": "0.000000612", "tax": "1.6"}}
-    assert otter["likely"] == "range"
+    assert otter["likely_reason"] == "range"
     assert "leaves the region" in otter["reasons"][0]["why"]
-    assert otter["parts"]["theirs"]["egress"] == "0.36"
-    assert otter["parts"]["ours"]["egress"] == "1.08"
+    assert otter["parts"]["bill"]["egress"] == "0.36"
+    assert otter["parts"]["ledger"]["egress"] == "1.08"
     for part in ("compute", "storage", "address"):
-        ours, other = (Decimal(otter["parts"][side][part]) for side in ("ours", "theirs"))
+        ours, other = (Decimal(otter["parts"][side][part]) for side in ("ledger", "bill"))
         assert abs(ours - other) < Decimal("0.01"), part
     assert {"us-east-1/i-0123456789abcdef0", "i-0123456789abcdef0"} <= set(otter["resource_ids"])
     assert value["providers"] == ["aws"]
@@ -107,7 +107,7 @@ def test_what_ends_while_the_ledger_is_read_is_counted_once(tmp_path, monkeypatc
 
     monkeypatch.setattr(session.ledger, "bills", rows_and_then_one_ends)
     found = reconcile(session, file)["resources"]
-    assert [one["ours_usd"] for one in found] == ["6.312", "6.312"]
+    assert [one["ledger_usd"] for one in found] == ["6.312", "6.312"]
 
 
 def test_a_gzipped_export_is_the_same(everything, tmp_path):
@@ -129,17 +129,17 @@ def test_an_azure_export_in_won_needs_a_rate_and_says_it(everything, tmp_path):
     assert value["rates"] == ["1 USD = 1385.2 KRW, rate of 2026-12-01 (a bank)"]
     (korea,) = value["resources"]
     # 0.90 $/h there, 1.131 $/h recalled here: for two days. The disk is the same to a cent.
-    assert korea["likely"] == "price"
+    assert korea["likely_reason"] == "price"
     assert abs(kinds(value, "cg-4")["price"] + Decimal("11.088")) < Decimal("0.01")
 
 
 def test_a_google_export_out_of_bigquery_is_matched_by_its_list_of_labels(everything, tmp_path):
     value = reconcile(everything, theirs(everything, "google_1_0.csv", tmp_path))
     (seoul,) = value["resources"]
-    assert (seoul["id"], seoul["theirs_usd"]) == ("cg-5", "3.5")
+    assert (seoul["id"], seoul["bill_usd"]) == ("cg-5", "3.5")
     # Cores and memory have hours of their own: they are not taken for the machine's. It vanished: a range.
-    assert seoul["likely"] == "range"
-    assert seoul["parts"]["theirs"] == {"compute": "3.1", "egress": "0.4"}
+    assert seoul["likely_reason"] == "range"
+    assert seoul["parts"]["bill"] == {"compute": "3.1", "egress": "0.4"}
 
 
 def test_our_own_export_agrees_with_the_ledger(everything, tmp_path):
@@ -147,10 +147,10 @@ def test_our_own_export_agrees_with_the_ledger(everything, tmp_path):
     export(everything, Form.FOCUS, Span(None, None, NOW), file, io.StringIO())
     value = reconcile(everything, file)
     # What runs still goes on after the last row; the rest is the same to a nano-dollar.
-    assert {one["id"]: one["likely"] for one in value["resources"]} == dict.fromkeys(
+    assert {one["id"]: one["likely_reason"] for one in value["resources"]} == dict.fromkeys(
         ("cg-1", "cg-2", "cg-3", "cg-4", "cg-5", "vol-1"), "agrees"
     )
-    assert abs(Decimal(value["gap_usd"])) < Decimal("1e-6")
+    assert abs(Decimal(value["discrepancy_usd"])) < Decimal("1e-6")
 
 
 SAMPLE = FILES / "sample_of_the_foundation.csv"
@@ -190,10 +190,10 @@ def test_machines_that_aws_billed_cost_the_same_here(tmp_path):
     drafts = [line for machine in BILLED for line in of_the_sample(*machine[:6])]
     value = reconcile(filled(tmp_path / "home", drafts), SAMPLE, "aws")
     found = {each["id"]: each for each in value["resources"]}
-    assert {one: found[one]["theirs_usd"] for one in found} == {machine[0]: machine[-1] for machine in BILLED}
+    assert {one: found[one]["bill_usd"] for one in found} == {machine[0]: machine[-1] for machine in BILLED}
     # AWS rounds the hours to six digits, so that a run may differ by less than two thousandths of a cent.
-    assert all(abs(Decimal(each["gap_usd"])) < Decimal("0.00002") for each in found.values())
-    assert {each["likely"] for each in found.values()} == {"agrees"}
+    assert all(abs(Decimal(each["discrepancy_usd"])) < Decimal("0.00002") for each in found.values())
+    assert {each["likely_reason"] for each in found.values()} == {"agrees"}
 
 
 AGREED = {"BilledCost": "6.312"}
@@ -233,8 +233,8 @@ def test_a_gap_has_its_reasons_and_they_add_up(rows, expected, one, tmp_path):
     value = reconcile(one, written(tmp_path, *(others if row == "of others" else row for row in rows)))
     assert kinds(value) == expected
     (found,) = value["resources"]
-    assert Decimal(found["gap_usd"]) == sum(expected.values())
-    assert found["likely"] == (next(iter(expected)) if expected else "agrees")
+    assert Decimal(found["discrepancy_usd"]) == sum(expected.values())
+    assert found["likely_reason"] == (next(iter(expected)) if expected else "agrees")
 
 
 def test_hours_and_price_that_both_differ_are_told_apart(one, tmp_path):
@@ -285,7 +285,7 @@ def test_ids_are_matched_bare_as_an_arn_and_in_any_case(resource, one, tmp_path)
 def test_a_volume_is_known_by_its_id_though_it_bears_a_machines_tag(everything, tmp_path):
     volume = {"ResourceId": "vol-0123456789abcdef0", "BilledCost": "1", "ServiceCategory": "Storage"}
     value = reconcile(everything, written(tmp_path, volume | {"Tags": '{"cloudgpu-id": "cg-1"}'}))
-    assert {one["id"] for one in value["resources"] if one["theirs_usd"] == "1"} == {"vol-1"}
+    assert {one["id"] for one in value["resources"] if one["bill_usd"] == "1"} == {"vol-1"}
 
 
 def test_an_id_that_two_have_matches_neither(tmp_path):
@@ -302,7 +302,7 @@ def test_an_id_that_two_have_matches_neither(tmp_path):
     value = reconcile(session, written(tmp_path, google | {"ResourceId": "same"}))
     assert value["unmatched"]["rows"] == 1
     whole = reconcile(session, written(tmp_path, google | {"ResourceId": "lab/zone-b/same"}))
-    assert {one["id"]: one["theirs_usd"] for one in whole["resources"]} == {"cg-1": "0", "cg-2": "1"}
+    assert {one["id"]: one["bill_usd"] for one in whole["resources"]} == {"cg-1": "0", "cg-2": "1"}
 
 
 def test_only_the_provider_that_is_asked_for_is_compared(everything, tmp_path):

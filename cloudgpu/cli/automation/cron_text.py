@@ -46,8 +46,8 @@ def trial_text(value: CronTestDocument, now: datetime) -> str:
         "",
         _ended(value),
     ]
-    if value["would"]:
-        lines += ["", *value["would"]]
+    if value["planned_actions"]:
+        lines += ["", *value["planned_actions"]]
     if value["credentials"]:
         lines += ["", facts((one["account"], _lasts(one, now)) for one in value["credentials"])]
     return "\n".join(lines)
@@ -63,8 +63,8 @@ def _ended(value: CronTestDocument) -> str:
 
 def _lasts(one: CredentialStatus, now: datetime) -> str:
     until = when(one["until"], now) if one["until"] else None
-    if one["outlives"]:
+    if one["lasts_until_morning"]:
         return f"outlives the night: {one['what']}" + (f"; it ends {until}" if until else "")
-    if one["outlives"] is None:
+    if one["lasts_until_morning"] is None:
         return f"nobody can say how long it lasts: {one['what']}" + (f"; {until} at the latest" if until else "")
     return f"ends {until}, before the morning: {one['what']}" if until else f"does not outlive the night: {one['what']}"

@@ -18,11 +18,11 @@ def asked_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDo
     """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
     from cloudgpu.cli.render import paragraph
 
-    names = [_name(one) for one in document["asked"]]
+    names = [_name(one) for one in document["queried"]]
     lines = [f"Asked: {', '.join(names)}."] if names else []
     lines += [f"Not asked: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
-              for gap in document["not_asked"]]  # fmt: skip
-    if all(one["provider"] in HERE for one in document["asked"]):
+              for gap in document["not_queried"]]  # fmt: skip
+    if all(one["provider"] in HERE for one in document["queried"]):
         lines.append(NO_CLOUD)
     return [paragraph(line) for line in lines]
 

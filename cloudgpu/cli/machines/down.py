@@ -97,7 +97,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
     emit(
         output,
         {"terminated": [value], "running": [], "retained": [], "kept_files": []}
-        | {"failed": [], "others": [], "asked": [], "not_asked": []},
+        | {"failed": [], "others": [], "queried": [], "not_queried": []},
         words,
     )
 

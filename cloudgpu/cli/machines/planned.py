@@ -146,13 +146,13 @@ def _budget(one: BudgetFit) -> str:
     name = f"{one['name']} ({one['scope']})"
     if one["unpriced"]:
         return f"{name}: it is not known what {', '.join(one['unpriced'])} costs"
-    spent, running, wanted = (dollars(one[key]) for key in ("spent_usd", "running_usd", "wanted_usd"))
-    left = Decimal(one["left_usd"])
-    rest = f"leaves {dollars(one['left_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
+    spent, running, wanted = (dollars(one[key]) for key in ("spent_usd", "running_usd", "requested_usd"))
+    left = Decimal(one["remaining_usd"])
+    rest = f"leaves {dollars(one['remaining_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
     does = "" if one["fits"] else f": {_does(one)}"
     of = dollars(one["limit_usd"])
     counted = f"; counted without a known price: {'; '.join(one['assumed'])}" if one["assumed"] else ""
-    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['when']}, {rest}{does}{counted}"
+    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {one['period']}, {rest}{does}{counted}"
 
 
 def _does(one: BudgetFit) -> str:

@@ -131,7 +131,7 @@ def _plan_text(document: PlannedUpDocument, now: Any) -> str:
     text = "Plan\n" + plan(document["plan"], now)
     if document["existing"]:
         text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
-        text += "".join(f"\n  {_differs(one)}" for one in document["differs"])
+        text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
     return text
 
 
@@ -142,7 +142,7 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     name = machine["name"]
     if result["found"]:
         tell(f"{name} was already launched by the same request; --new launches a second one")
-        for one in result["differs"]:
+        for one in result["differences"]:
             tell(_differs(one))
     if machine["retained"] and machine["terminated_at"]:
         return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"

@@ -70,10 +70,10 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
     for one in value["budgets"]:
-        if one["passed"]:
-            over = Money.usd(-Decimal(one["left_usd"])).text()
+        if one["exhausted"]:
+            over = Money.usd(-Decimal(one["remaining_usd"])).text()
             lines.append(paragraph(f"{one['name']} is passed by {over}."))
-        if "stop" in one["actions"] and not one["passed"]:
+        if "stop" in one["actions"] and not one["exhausted"]:
             lines.append(paragraph(_overshoot(one, every)))
     lines += [paragraph(said) for said in said_stops(value["stops"])]
     if value["deadman"] is not None:
@@ -90,7 +90,7 @@ def sent_text(value: Delivery | BudgetTestDocument | SentReportDocument) -> str:
 def _told(alerts: AlertRun | None) -> list[str]:
     if alerts is None:
         return []
-    lines = [paragraph(f"Wrong now: {title}.") for title in alerts["lasting"]]
+    lines = [paragraph(f"Wrong now: {title}.") for title in alerts["active"]]
     lines += [f"Told {receiver}." for receiver in alerts["sent"]]
     return lines + [paragraph(f"Could not tell {one['receiver']}: {one['why']}") for one in alerts["failed"]]
 
@@ -119,9 +119,9 @@ def _rate(one: BudgetStatus) -> str:
 
 
 def _lasts(one: BudgetStatus) -> str:
-    if one["passed"]:
+    if one["exhausted"]:
         return "spent"
-    return "yes" if one["empty_in_s"] is None else duration_text(one["empty_in_s"])
+    return "yes" if one["exhausted_in_s"] is None else duration_text(one["exhausted_in_s"])
 
 
 def _name(text: str) -> str:

@@ -229,11 +229,11 @@ def _budgets(document: CostDocument, shown: _Amounts) -> str:
     """Return how long each budget lasts, one sentence each."""
     found = []
     for one in document["budgets"]:
-        empty = one["empty_at"]
+        empty = one["exhausted_at"]
         seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
-        left = f"{shown.with_code(one['left_usd'])} of {shown.with_code(one['limit_usd'])} left"
-        over = Decimal(one["left_usd"]) <= 0
+        left = f"{shown.with_code(one['remaining_usd'])} of {shown.with_code(one['limit_usd'])} left"
+        over = Decimal(one["remaining_usd"]) <= 0
         found.append(f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}.")
     return _sentences(*found)
 
@@ -249,7 +249,7 @@ def _credits(document: CostDocument, shown: _Amounts) -> str:
     if found is None:
         return ""
     uses = [
-        f"{one['name']} {shown.with_code(one['used_usd'])}, {shown.with_code(one['left_usd'])} left"
+        f"{one['name']} {shown.with_code(one['used_usd'])}, {shown.with_code(one['remaining_usd'])} left"
         for one in found["applied"]
     ]
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."

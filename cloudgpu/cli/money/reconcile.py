@@ -54,14 +54,14 @@ def _text(value: ReconcileDocument) -> str:
     rows = [
         [
             _short(one["name"] or one["id"]),
-            "?" if one["unpriced"] and one["ours_usd"] == "0" else dollars(one["ours_usd"]),
-            dollars(one["theirs_usd"]),
-            _signed(one["gap_usd"]),
-            one["likely"],
+            "?" if one["unpriced"] and one["ledger_usd"] == "0" else dollars(one["ledger_usd"]),
+            dollars(one["bill_usd"]),
+            _signed(one["discrepancy_usd"]),
+            one["likely_reason"],
         ]
         for one in value["resources"]
     ]
-    total = ["total", dollars(value["ours_usd"]), dollars(value["theirs_usd"]), _signed(value["gap_usd"]), ""]
+    total = ["total", dollars(value["ledger_usd"]), dollars(value["bill_usd"]), _signed(value["discrepancy_usd"]), ""]
     shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
     said = [paragraph(sentence) for sentence in (*_reasons(value), *_rest(value))]
     return "\n".join([_head(value), "", shown, "", *said])
@@ -120,7 +120,17 @@ def _short(name: str) -> str:
 def _write_csv(value: ReconcileDocument) -> None:
     from cloudgpu.views.exports.plain import plain_cells, write_csv
 
-    names = ("id", "name", "provider", "ours_usd", "ours_low_usd", "ours_high_usd", "theirs_usd", "gap_usd", "likely")
+    names = (
+        "id",
+        "name",
+        "provider",
+        "ledger_usd",
+        "ledger_low_usd",
+        "ledger_high_usd",
+        "bill_usd",
+        "discrepancy_usd",
+        "likely_reason",
+    )
     rows: list[dict[str, object]] = [{**one, "reasons": _plain(one)} for one in value["resources"]]
     rows = [{name: one[name] for name in (*names, "reasons")} for one in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))

@@ -139,8 +139,8 @@ class Delivery:
             "raised": list(self.raised),
             "cleared": list(self.cleared),
             **outcomes_value(self.outcomes),
-            "waiting": self.waiting,
-            "lasting": list(self.lasting),
+            "pending": self.waiting,
+            "active": list(self.lasting),
         }
 
 

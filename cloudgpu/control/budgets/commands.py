@@ -224,13 +224,13 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
         "budgets": [standing_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
         "alerts": told,
-        "passed": [one.budget.name for one in judged if one.passed],
+        "exhausted": [one.budget.name for one in judged if one.passed],
     }
 
 
 def is_refused(document: BudgetsDocument | BudgetJudgement) -> bool:
     """Say whether a budget that refuses, or stops, is passed."""
-    return any(one["passed"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
+    return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 
 def sent_value(session: Session) -> BudgetTestDocument:
@@ -274,12 +274,12 @@ def standing_value(one: Standing, every: timedelta = EVERY) -> BudgetStatus:
         "spent_usd": usd(one.spent),
         "spent_percent": one.percent(one.spent),
         "committed_usd": usd(one.promised),
-        "left_usd": usd(one.left),
+        "remaining_usd": usd(one.left),
         "forecast_usd": usd(one.forecast),
         "burn_usd_per_hour": usd(one.burn),
-        "empty_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
+        "exhausted_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
         "overshoot_usd": usd(one.overshoot(every)),
-        "passed": one.passed,
+        "exhausted": one.passed,
         "unpriced": list(one.unpriced),
         "assumed": list(one.assumed),
     }

@@ -92,7 +92,7 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Dedu
 
 def _credits(found: AfterCredits) -> CreditsValue:
     uses: list[Credit] = [
-        {"name": one.credit.name, "used_usd": usd(one.used), "left_usd": usd(one.left)} for one in found.uses
+        {"name": one.credit.name, "used_usd": usd(one.used), "remaining_usd": usd(one.left)} for one in found.uses
     ]
     return {"before_usd": usd(found.before), "after_usd": usd(found.after), "applied": uses}
 
@@ -109,8 +109,8 @@ def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
         {
             "name": one.budget.name,
             "limit_usd": usd(one.budget.limit),
-            "left_usd": usd(one.left),
-            "empty_at": None if one.empty_in is None else iso(now + one.empty_in),
+            "remaining_usd": usd(one.left),
+            "exhausted_at": None if one.empty_in is None else iso(now + one.empty_in),
         }
         for one in (standings(session, found) if found else ())
     ]

@@ -113,7 +113,7 @@ def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
     existing = None if prepared.existing is None else machine(session, prepared.existing)
     differs = differences(session, prepared, prepared.existing)
-    return {"plan": _plan(session, prepared), "existing": existing, "differs": differs}
+    return {"plan": _plan(session, prepared), "existing": existing, "differences": differs}
 
 
 def _plan(session: Session, prepared: Prepared) -> Plan:
@@ -137,13 +137,13 @@ def _verdict(one: Verdict, override: str | None) -> BudgetFit:
         "name": budget.name,
         "limit_usd": usd(budget.limit),
         "scope": budget.scope.text,
-        "when": period_text(budget, share),
+        "period": period_text(budget, share),
         "since": None if share.since is None else iso(share.since),
         "until": iso(share.until),
         "spent_usd": usd(share.spent),
         "running_usd": usd(share.running),
-        "wanted_usd": usd(share.wanted),
-        "left_usd": usd(budget.limit - share.total),
+        "requested_usd": usd(share.wanted),
+        "remaining_usd": usd(budget.limit - share.total),
         "fits": one.fits,
         "refuses": budget.refuses,
         "overridden": override is not None and budget.refuses and budget.allow_override and not one.fits,

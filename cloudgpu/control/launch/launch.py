@@ -107,7 +107,7 @@ def launched(session: Session, prepared: Prepared, done: Launched, on_start: str
         "machine": machine(session, done.row),
         "found": done.found,
         "on_start": on_start,
-        "differs": differences(session, prepared, done.row if done.found else None),
+        "differences": differences(session, prepared, done.row if done.found else None),
         "plan": plan_value(prepared.plan),
     }
 

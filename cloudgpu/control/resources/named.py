@@ -72,7 +72,7 @@ def leftover_value(thing: Leftover) -> NamedResource:
         "region": thing.region,
         "zone": thing.zone,
         "size_gb": thing.size_gb,
-        "made_at": None if thing.made_at is None else iso(thing.made_at),
+        "created_at": None if thing.made_at is None else iso(thing.made_at),
         "ready": thing.ready,
         "usd_per_month": None if per_month is None else usd(per_month),
         "name": thing.name,

@@ -50,14 +50,14 @@ def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocumen
         "environment": bare,
         "command": command,
         "morning": iso(morning),
-        "would": [] if found["pass"] is None else would(found["pass"], morning),
+        "planned_actions": [] if found["pass"] is None else would(found["pass"], morning),
         "credentials": [
             {
                 "account": one["account"],
                 "what": one["what"],
                 "until": one["until"],
-                "lasts": one["lasts"],
-                "outlives": outlives(one, morning),
+                "renews_itself": one["lasts"],
+                "lasts_until_morning": outlives(one, morning),
             }
             for one in found["credentials"]
         ],
@@ -88,7 +88,7 @@ def exit_code(value: CronTestDocument) -> int:
     """Return what `cron test` ends with: the pass's own code, else 6 where a credential does not outlive the night."""
     if value["exit_code"]:
         return int(value["exit_code"])
-    return AuthFailed.exit_code if any(one["outlives"] is False for one in value["credentials"]) else 0
+    return AuthFailed.exit_code if any(one["lasts_until_morning"] is False for one in value["credentials"]) else 0
 
 
 def cron_environment() -> dict[str, str]:

@@ -100,8 +100,8 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
             "head_hash": head_hash,
             "errors": list(faults),
             "settled": False,
-            "asked": [],
-            "not_asked": [],
+            "queried": [],
+            "not_queried": [],
             "unanswered": [],
         }
     agree(doubt)
@@ -123,8 +123,8 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
         "errors": list(faults),
         "settled": True,
         "integrity_problem": doubt,
-        "asked": who["asked"],
-        "not_asked": who["not_asked"],
+        "queried": who["queried"],
+        "not_queried": who["not_queried"],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown],
     }
 

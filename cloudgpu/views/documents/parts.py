@@ -205,7 +205,7 @@ class DeclinedDocument(TypedDict):
 class AccountAnswers(TypedDict):
     """Which accounts an answer is about; a part of documents, not one of its own."""
 
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """The accounts that were asked."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""

@@ -129,8 +129,8 @@ def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator
         [
             one["name"],
             shown(one["limit_usd"]),
-            shown(one["left_usd"]),
-            clock(one["empty_at"]) if one["empty_at"] else "not in its period",
+            shown(one["remaining_usd"]),
+            clock(one["exhausted_at"]) if one["exhausted_at"] else "not in its period",
         ]
         for one in document["budgets"]
     ]

@@ -199,4 +199,4 @@ def monthly(idle: Sequence[IdleResource]) -> tuple[str, int]:
 def spent_share(budget: BudgetForecast) -> float | None:
     """Return which part of a budget is spent; None of a limit of nothing."""
     limit = Decimal(budget["limit_usd"])
-    return float((limit - Decimal(budget["left_usd"])) / limit) if limit > 0 else None
+    return float((limit - Decimal(budget["remaining_usd"])) / limit) if limit > 0 else None

@@ -114,13 +114,13 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
 
 def _budgets(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     for one in document["budgets"]:
-        if Decimal(one["left_usd"]) <= 0:
+        if Decimal(one["remaining_usd"]) <= 0:
             yield f"The budget {one['name']} of {_said(shown, one['limit_usd'])} is used up."
-        elif one["empty_at"] is not None:
-            at = from_iso(one["empty_at"])
+        elif one["exhausted_at"] is not None:
+            at = from_iso(one["exhausted_at"])
             yield (
                 f"The budget {one['name']} is empty on {at:%Y-%m-%d} at this rate: "
-                f"{_said(shown, one['left_usd'])} of {_said(shown, one['limit_usd'])} are left."
+                f"{_said(shown, one['remaining_usd'])} of {_said(shown, one['limit_usd'])} are left."
             )
 
 

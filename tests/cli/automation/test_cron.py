@@ -259,8 +259,8 @@ def test_a_pass_is_tried_in_crons_own_environment(tmp_path):
     assert set(done.json["environment"]) == {"HOME", "LOGNAME", "PATH", "SHELL"}
     assert done.json["environment"]["PATH"] == "/usr/bin:/bin"
     assert "of the shell" not in done.out
-    assert done.json["would"] == ["Nothing: no machine would be ended or warned."]
-    assert [(one["account"], one["outlives"]) for one in done.json["credentials"]] == [("local", True)]
+    assert done.json["planned_actions"] == ["Nothing: no machine would be ended or warned."]
+    assert [(one["account"], one["lasts_until_morning"]) for one in done.json["credentials"]] == [("local", True)]
     assert not (tmp_path / "home").exists(), "it changed something"
 
 
@@ -310,7 +310,7 @@ def test_a_credential_has_to_be_good_in_the_morning(until, lasts, found):
     ("code", "good", "ends"), [(0, True, 0), (0, None, 0), (0, False, 6), (8, False, 8), (9, True, 9)]
 )
 def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good, ends):
-    assert exit_code({"exit_code": code, "credentials": [{"outlives": good}]}) == ends
+    assert exit_code({"exit_code": code, "credentials": [{"lasts_until_morning": good}]}) == ends
 
 
 @pytest.mark.parametrize(
@@ -324,8 +324,8 @@ def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good,
 )
 def test_a_credential_is_told_in_a_line(until, good, said):
     found = trial_text(
-        {"environment": {}, "command": "x", "error": None, "exit_code": 0, "would": [], "morning": MORNING.isoformat(),
-         "credentials": [{"account": "lab", "what": "a key", "until": until, "outlives": good}]}, NOW
+        {"environment": {}, "command": "x", "error": None, "exit_code": 0, "planned_actions": [], "morning": MORNING.isoformat(),
+         "credentials": [{"account": "lab", "what": "a key", "until": until, "lasts_until_morning": good}]}, NOW
     )  # fmt: skip
     assert " ".join(found.split()).endswith(f"lab {said}")
 

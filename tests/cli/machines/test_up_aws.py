@@ -135,7 +135,7 @@ def test_the_plan_says_what_all_of_it_costs_as_the_budget_beside_it_counts(line)
     assert whole - machine == pytest.approx(monthly * plan["renew_s"] / 3600 / 730, rel=Decimal("0.03"))
     assert plan["unpriced"] == []
     seconds = Decimal(plan["price"]["usd_per_hour"]) / 3600 * 5  # budgets count from now, and the last second whole
-    assert abs(Decimal(plan["budgets"][0]["wanted_usd"]) - whole) <= seconds
+    assert abs(Decimal(plan["budgets"][0]["requested_usd"]) - whole) <= seconds
 
 
 def test_a_volume_that_is_there_is_not_paid_again_by_a_plan(line):
@@ -146,7 +146,7 @@ def test_a_volume_that_is_there_is_not_paid_again_by_a_plan(line):
     assert line("down first --yes").code == 0
     old = line(f"{words} --dry-run -o json").json["plan"]
     assert Decimal(old["cost_to_renew_until_usd"]) < Decimal(new["cost_to_renew_until_usd"]) - Decimal("0.3")
-    assert float(old["budgets"][0]["wanted_usd"]) == pytest.approx(float(old["cost_to_renew_until_usd"]), abs=0.01)
+    assert float(old["budgets"][0]["requested_usd"]) == pytest.approx(float(old["cost_to_renew_until_usd"]), abs=0.01)
 
 
 def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_image_of_its_machine(line):

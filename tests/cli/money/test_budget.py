@@ -41,7 +41,7 @@ def test_a_budget_from_its_setting_to_its_end(line):
     assert "400,000,000 KRW at 1385.2" in done.out
     done = line("budget check -o json")
     assert done.code == 0
-    assert [one["passed"] for one in done.json["budgets"]] == [False, False]
+    assert [one["exhausted"] for one in done.json["budgets"]] == [False, False]
     assert line("budget rm won").code == 2, "it is asked first"
     assert line("budget rm won --yes").code == 0
     assert [one["period"] for one in line("budget ls -o json").json["budgets"]] == ["rolling:30d"]

@@ -223,7 +223,7 @@ def test_credits_come_off_below_the_total(cost, home):
     whole, late = document(cost)["credits"], document(cost, "--since", "day")["credits"]
     said = cost()[1].out
     settings.unlink()
-    assert whole["applied"] == [{"name": "trial", "used_usd": "100", "left_usd": "0"}]
+    assert whole["applied"] == [{"name": "trial", "used_usd": "100", "remaining_usd": "0"}]
     assert Decimal(whole["before_usd"]) - Decimal(whole["after_usd"]) == 100
     assert late["applied"][0]["used_usd"] == "0"  # it was used up before
     assert "After credits (trial $100.00, $0.00 left):" in " ".join(said.split())

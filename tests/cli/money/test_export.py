@@ -123,10 +123,10 @@ def test_the_comparison_as_csv_and_json_has_the_same_resources(typed, tmp_path):
     file = export_of(tmp_path, f"6.312,USD,Usage,{times},AWS,i-0123456789abcdef1,Hours,12,Compute")
     value = json.loads(typed("cost", "reconcile", str(file), "-o", "json")[1])
     rows = list(csv.DictReader(io.StringIO(typed("cost", "reconcile", str(file), "-o", "csv")[1])))
-    assert [(row["id"], row["gap_usd"], row["likely"]) for row in rows] == [
-        (one["id"], one["gap_usd"], one["likely"]) for one in value["resources"]
+    assert [(row["id"], row["discrepancy_usd"], row["likely_reason"]) for row in rows] == [
+        (one["id"], one["discrepancy_usd"], one["likely_reason"]) for one in value["resources"]
     ]
-    assert [row["likely"] for row in rows] == ["missing there", "agrees"]
+    assert [row["likely_reason"] for row in rows] == ["missing there", "agrees"]
 
 
 def test_cost_itself_still_answers(typed):

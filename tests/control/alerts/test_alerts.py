@@ -375,8 +375,8 @@ def test_the_value_of_a_delivery_names_who_took_it_and_who_did_not(lab_to, web, 
         "cleared": [],
         "sent": [label_of(mailto(mail))],
         "failed": [{"receiver": label_of(json_of(web)), "why": "answered 500"}],
-        "waiting": 1,
-        "lasting": [LAB80.title],
+        "pending": 1,
+        "active": [LAB80.title],
     }
     assert list(undelivered(lab.session)) == [label_of(json_of(web))]
 

@@ -138,7 +138,7 @@ def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
     prepared = prepare(lab.session, wish_of(gpu="v100", lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, prepared)["plan"]["budgets"]
     assert (one["name"], one["fits"], one["refuses"]) == ("lab", False, True)
-    assert Decimal(one["left_usd"]) < 0
+    assert Decimal(one["remaining_usd"]) < 0
     with pytest.raises(BudgetRefused):
         check_budgets(lab.session, prepared)
     budget(lab, price * 20)
@@ -154,7 +154,7 @@ def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_inste
     assert Decimal(shown["cost_to_renew_until_usd"]) == price * 40
     assert shown["unpriced"] == ["system disk of 100 GB"]
     (one,) = shown["budgets"]
-    assert Decimal(one["wanted_usd"]) > price * 40 + 1
+    assert Decimal(one["requested_usd"]) > price * 40 + 1
     assert "system disk of 100 GB" in one["assumed"][0]
 
 
@@ -162,11 +162,11 @@ def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     budget(lab, price * 5)
     prepared = prepare(lab.session, wish_of(gpu="v100", spot=True, lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, prepared)["plan"]["budgets"]
-    assert Decimal(one["wanted_usd"]) >= price * 4
+    assert Decimal(one["requested_usd"]) >= price * 4
     spot = prepared.plan.offer.price.per_hour.dollars
     capped = prepare(lab.session, wish_of(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, capped)["plan"]["budgets"]
-    assert Decimal(one["wanted_usd"]) < price * 4
+    assert Decimal(one["requested_usd"]) < price * 4
 
 
 def test_a_refused_spot_machine_is_told_at_which_price_it_was_counted(lab, price):

@@ -203,7 +203,7 @@ def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):
     document = checked(lab.session, None)
     wanted = [f"budget:lab:threshold:{percent}:{today}" for percent in (80, 100)]
     assert document["alerts"]["raised"][:2] == wanted
-    assert document["passed"] == ["lab"]
+    assert document["exhausted"] == ["lab"]
     assert not is_refused(document), "it only notifies"
     lab.later(hours=24)
     assert set(checked(lab.session, None)["alerts"]["cleared"]) >= {f"budget:lab:threshold:50:{today}"}

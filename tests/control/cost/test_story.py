@@ -157,7 +157,7 @@ def test_what_runs_on(document):
 def test_the_budget_of_the_month(document):
     (lab,) = document["budgets"]
     # October: yak, and 732 h of fox's disk: 332.10 + 7.32 = 339.42 of 400.
-    assert (lab["name"], Decimal(lab["limit_usd"]), Decimal(lab["left_usd"])) == ("lab", 400, Decimal("60.58"))
+    assert (lab["name"], Decimal(lab["limit_usd"]), Decimal(lab["remaining_usd"])) == ("lab", 400, Decimal("60.58"))
 
 
 def test_a_month_of_it_has_what_that_month_cost(story):

@@ -41,25 +41,25 @@ UP = {"gpu": "v100", "name": "fox", "wait": False}
 
 def test_the_same_request_with_other_terms_says_what_differs_and_how_to_change_it(here):
     first = here.up(**UP, lease="4h", renew_until="24h", max_price="9")
-    assert (first["found"], first["differs"]) == (False, [])
-    assert here.up(**UP, lease="4h", renew_until="24h", max_price="9")["differs"] == []
+    assert (first["found"], first["differences"]) == (False, [])
+    assert here.up(**UP, lease="4h", renew_until="24h", max_price="9")["differences"] == []
     again = here.up(**UP, lease="6h", renew_until="30h", max_price="8", policy="notebook")
     assert again["found"]
-    said = {one["option"]: one for one in again["differs"]}
+    said = {one["option"]: one for one in again["differences"]}
     assert set(said) == {"--lease", "--renew-until", "--max-price", "--policy"}
     assert (said["--lease"]["requested"], said["--lease"]["next"]) == ("6h", "cloudgpu extend fox 2h")
     assert said["--max-price"]["requested"] == "$8.0000 an hour"
     assert "$9.0000 an hour, and costs $" in said["--max-price"]["current"]
     assert "--new" in said["--max-price"]["next"]
     assert here.plan(**{key: UP[key] for key in ("gpu", "name")}, lease="6h", renew_until="24h", max_price="9")[
-        "differs"
+        "differences"
     ] == [said["--lease"]]
 
 
 def test_an_extended_lease_is_no_difference(here):
     here.up(**UP, lease="4h")
     here.extend("fox", "3h")
-    assert here.up(**UP, lease="4h")["differs"] == []
+    assert here.up(**UP, lease="4h")["differences"] == []
 
 
 def test_up_says_on_stderr_what_it_did_not_change(here, line):

@@ -310,7 +310,7 @@ def settled(lab):
     """Settle it; return who was asked, and what nobody knows."""
     done = verified(lab.session, agree=lab.said.append)
     assert done["settled"]
-    return [one["account"] for one in done["asked"]], done["unanswered"]
+    return [one["account"] for one in done["queried"]], done["unanswered"]
 
 
 def test_a_settled_ledger_says_which_accounts_were_asked(restored):

@@ -157,7 +157,7 @@ def test_every_figure_of_the_document_is_on_the_page(made):
     figures = [document["total"], document["idle"], *document["projects"], *document["machines"]]
     wanted = {shown(one[key]) for one in figures for key in ("usd", "low_usd", "high_usd")}
     wanted |= {shown(usd) for one in document["days"] for usd in (one["usd"], *one["projects"].values())}
-    wanted |= {shown(one[key]) for one in document["budgets"] for key in ("limit_usd", "left_usd")}
+    wanted |= {shown(one[key]) for one in document["budgets"] for key in ("limit_usd", "remaining_usd")}
     wanted |= {shown(usd, 2) for name, usd in document["burn"].items() if name.endswith("per_hour")}
     wanted |= {hours_text(one[key]) for one in document["machines"] for key in ("gpu_s", "used_s", "idle_s")}
     wanted |= {"$412.03", "$301.20", "$520.90", "8.50", "1,840", "28 Jun 2025", "24.9", "2,263.50", "$2.0925"}

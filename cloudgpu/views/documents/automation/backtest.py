@@ -51,9 +51,9 @@ class ReplayedMachine(TypedDict):
 class ReplayedWork(TypedDict):
     """Work that followed."""
 
-    begin: Time
+    since: Time
     """Its begin."""
-    end: Time
+    until: Time
     """Its end."""
     seconds: int
     """How long samples show use in it."""

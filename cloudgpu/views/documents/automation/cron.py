@@ -83,9 +83,9 @@ class CredentialStatus(TypedDict):
     """What the credential is, or why there is none."""
     until: Time | None
     """When it ends unless it is renewed; null: it does not, or nobody can say."""
-    lasts: bool | None
+    renews_itself: bool | None
     """It needs nobody to renew it; null: nobody can say."""
-    outlives: bool | None
+    lasts_until_morning: bool | None
     """It is good until `morning`; null: nobody can say."""
 
 
@@ -98,7 +98,7 @@ class CronTestDocument(TypedDict):
     """What /bin/sh was given."""
     morning: str
     """Until when it is asked."""
-    would: list[str]
+    planned_actions: list[str]
     """What passes would do until then if nothing changes."""
     credentials: list[CredentialStatus]
     """Each account's credential, as seen from there."""

@@ -124,9 +124,9 @@ class ReapDocument(TypedDict):
     """What the look has put right; of a nightly sweep also what is left over."""
     undelivered: list[str]
     """Receivers of alerts that did not take theirs, and why."""
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """The accounts that were asked."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     explained: list[WhyDocument]
     """With `--explain`: why each machine counts as what it does; else empty."""

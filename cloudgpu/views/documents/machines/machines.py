@@ -69,7 +69,7 @@ class RetainedPart(TypedDict):
     """Where, exactly; empty for what is not bound to one."""
     size_gb: float
     """What is billed at most."""
-    made_at: Time | None
+    created_at: Time | None
     """When it was made."""
     ready: bool
     """It can be used."""
@@ -215,7 +215,7 @@ class UpDocument(TypedDict):
     """The machine, launched now or found."""
     found: bool
     """It was there already, launched by the same request."""
-    differs: list[RequestDifference]
+    differences: list[RequestDifference]
     """With `found`: in what this request is not the one that launched it."""
     on_start: Annotated[str, Literal["running", "done", "failed"]] | None
     """`running`, `done` or `failed`: the template's script; null where it has none, or that is not known."""
@@ -230,7 +230,7 @@ class PlannedUpDocument(TypedDict):
     """What would be launched."""
     existing: MachineDocument | None
     """The living machine that `up` would return instead."""
-    differs: list[RequestDifference]
+    differences: list[RequestDifference]
     """In what this request is not the one that launched `existing`."""
 
 
@@ -276,9 +276,9 @@ class LsDocument(TypedDict):
     """Why the ledger is not to be trusted, so that machines may be missing; null when it is."""
     unanswered: list[Gap]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """With `--refresh`: the accounts that were asked; empty where the ledger alone answered."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 
@@ -350,9 +350,9 @@ class DownDocument(TypedDict):
     """Those whose end could not be proved."""
     others: list[OthersMachine]
     """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """With `--all`: the accounts that were asked."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 

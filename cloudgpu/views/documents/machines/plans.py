@@ -18,7 +18,7 @@ class BudgetFit(TypedDict):
     """Its limit."""
     scope: str
     """What it is about."""
-    when: str
+    period: str
     """The period with the least left, in words."""
     since: Time | None
     """When that begins; null for `total`."""
@@ -28,9 +28,9 @@ class BudgetFit(TypedDict):
     """What was spent in it, at most."""
     running_usd: Usd
     """What runs already to its renew-until, and what is kept."""
-    wanted_usd: Usd
+    requested_usd: Usd
     """What this launch costs in it, to its renew-until."""
-    left_usd: Usd
+    remaining_usd: Usd
     """What is left then; below zero where it does not fit."""
     fits: bool
     """It fits in every period."""

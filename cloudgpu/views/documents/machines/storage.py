@@ -46,7 +46,7 @@ class NamedResource(TypedDict):
     """Where, exactly; empty for what is not bound to one."""
     size_gb: float
     """What is billed at most."""
-    made_at: Time | None
+    created_at: Time | None
     """When it was made."""
     ready: bool
     """It can be used."""
@@ -158,9 +158,9 @@ class OrphansDocument(TypedDict):
     """With `--clean`: what could not be removed, or is not proved gone."""
     unanswered: list[Gap]
     """Accounts or regions that did not answer; exit code 8 then."""
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """The accounts that were asked."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 

@@ -51,17 +51,17 @@ class BudgetStatus(Budget):
     """The same in percent of the limit, rounded down."""
     committed_usd: Usd
     """What runs to its renew-until and what is kept to the period's end, at the counted prices."""
-    left_usd: Usd
+    remaining_usd: Usd
     """What is not spent; below zero where it was passed."""
     forecast_usd: Usd
     """The sum at the period's end, at today's prices."""
     burn_usd_per_hour: Usd
     """What an hour costs now."""
-    empty_in_s: float | None
+    exhausted_in_s: float | None
     """Seconds that the rest lasts at that; null: to the period's end and longer."""
     overshoot_usd: Usd
     """By how much it can be passed before the next check, at the counted prices."""
-    passed: bool
+    exhausted: bool
     """All of it is spent."""
     unpriced: list[str]
     """Machines of which nobody knows what they cost: launches are refused."""
@@ -127,9 +127,9 @@ class AlertRun(Delivery):
     """Keys of alerts that are new."""
     cleared: list[str]
     """Keys of those that fell back."""
-    waiting: int
+    pending: int
     """How many news somebody is still to have."""
-    lasting: list[str]
+    active: list[str]
     """The titles of all that is wrong now."""
 
 
@@ -138,7 +138,7 @@ class BudgetJudgement(TypedDict):
 
     budgets: list[BudgetStatus]
     """Those that were judged."""
-    passed: list[str]
+    exhausted: list[str]
     """Those of which all is spent; exit code 3 where one of them refuses or stops."""
     stops: list[BudgetStop]
     """What budgets that stop would do now, in this order; nothing is stopped here."""

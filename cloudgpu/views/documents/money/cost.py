@@ -132,9 +132,9 @@ class BudgetForecast(TypedDict):
     """The budget."""
     limit_usd: Usd
     """Its limit."""
-    left_usd: Usd
+    remaining_usd: Usd
     """What is left of it in its present period."""
-    empty_at: Time | None
+    exhausted_at: Time | None
     """When nothing is left if what runs now goes on; null: it lasts to its period's end."""
 
 
@@ -162,7 +162,7 @@ class Credit(TypedDict):
     """As config.toml calls it."""
     used_usd: Usd
     """What it paid in this period."""
-    left_usd: Usd
+    remaining_usd: Usd
     """What is left of it."""
 
 

@@ -50,9 +50,9 @@ class GapReason(TypedDict):
 class BothParts(TypedDict):
     """Sums by what they are for: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
-    ours: dict[str, Usd]
+    ledger: dict[str, Usd]
     """In the ledger."""
-    theirs: dict[str, Usd]
+    bill: dict[str, Usd]
     """In the export."""
 
 
@@ -67,19 +67,19 @@ class ReconciledResource(TypedDict):
     """Its provider."""
     resource_ids: list[str]
     """The ids of its parts, on both sides."""
-    ours_usd: Usd
+    ledger_usd: Usd
     """What the ledger says; what has no price is not in it."""
-    ours_low_usd: Usd
+    ledger_low_usd: Usd
     """The least that it can be."""
-    ours_high_usd: Usd
+    ledger_high_usd: Usd
     """The most."""
     unpriced: bool
     """A part has no price in the ledger."""
-    theirs_usd: Usd
+    bill_usd: Usd
     """What the export says."""
-    gap_usd: Usd
+    discrepancy_usd: Usd
     """Theirs less ours."""
-    likely: str
+    likely_reason: str
     """The largest reason's kind, or `agrees`."""
     reasons: list[GapReason]
     """The largest first; they add up to the gap."""
@@ -127,11 +127,11 @@ class ReconcileDocument(ReconcileHead):
 
     resources: list[ReconciledResource]
     """Machines and kept things, the largest gap first."""
-    ours_usd: Usd
+    ledger_usd: Usd
     """What the ledger says of them."""
-    theirs_usd: Usd
+    bill_usd: Usd
     """What the export says."""
-    gap_usd: Usd
+    discrepancy_usd: Usd
     """Theirs less ours."""
     other_ledgers: OtherLedgers
     """`rows` and `usd` of what another ledger launched."""

@@ -18,9 +18,9 @@ class VerifyDocument(TypedDict):
     """A doubt was settled by this call; then `doubt` says which."""
     integrity_problem: NotRequired[str]
     """Why the ledger was not to be trusted, with `settled`."""
-    asked: list[AccountAnswer]
+    queried: list[AccountAnswer]
     """The accounts that were asked to settle it."""
-    not_asked: list[Gap]
+    not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     unanswered: list[Gap]
     """Accounts that this home knows and that are none of these now: what runs there is not known; exit code 8 then."""
