@@ -47,8 +47,8 @@ def why_value(
 ) -> WhyDocument:
     """Return what is known of one machine's use, signal by signal, and what follows from it.
 
-    `at` is when it was so (None: nothing is known), and `how` that came to be known: `asked` now, from the `samples`
-    kept here, or `unasked`. `judged` has the signals where those are too old to decide by; `over` is why one that does
+    `at` is when it was so (None: nothing is known), and `how` that came to be known: `live` now, from the `samples`
+    kept here, or `none`. `judged` has the signals where those are too old to decide by; `over` is why one that does
     not run was asked to stop. Times are UTC text, spans seconds.
     """
     row = seen.row

@@ -53,7 +53,7 @@ def explained(found: Pass) -> list[WhyDocument]:
 
 
 def _why(found: Pass, seen: Seen, one: Decision) -> WhyDocument:
-    how = "unasked" if seen.reached_at is None else "asked"
+    how = "none" if seen.reached_at is None else "live"
     return why_value(seen, one, found.begun_at, at=seen.reached_at, how=how)
 
 

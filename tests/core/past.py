@@ -89,4 +89,4 @@ def a_why() -> dict[str, Any]:
     known = past(life(), [], 60)
     seen = Seen(known.row, USUAL, "it was launched under default", judged, scratch=(("/mnt", 4096),))
     (decision,) = decide([seen], (), minute(60), interval=TEN)
-    return why_value(seen, decision, minute(60), at=minute(60), how="asked")
+    return why_value(seen, decision, minute(60), at=minute(60), how="live")

@@ -135,9 +135,9 @@ def _if(value: WhyDocument) -> str:
 def _known(value: WhyDocument, now: datetime) -> str:
     known = value["source"]
     again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
-    if known["how"] == "asked" and known["at"]:
+    if known["how"] == "live" and known["at"]:
         return f"asked over SSH, {ago(known['at'], now)}"
-    if known["how"] == "asked":
+    if known["how"] == "live":
         older = f"; the signals are of {ago(known['signals_at'], now)}" if known["signals_at"] else ""
         return f"asked over SSH, and nothing is known of now{older}"
     if known["at"]:

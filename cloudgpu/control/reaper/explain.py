@@ -61,7 +61,7 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
     bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
     seen = with_silence(with_source(bare, source, now), word)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
-    older = kept(session, row, limits) if source.judged is None and source.how == "asked" else source
+    older = kept(session, row, limits) if source.judged is None and source.how == "live" else source
     over = None if runs_on(row) else _why_over(session, row)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
@@ -87,8 +87,8 @@ def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
 def _asked(session: Session, row: Machine, limits: Thresholds) -> Source:
     report = probe(session, [row])[row["id"]]
     if report.machine_now is None:
-        return Source(None, None, "asked", report.fault)
-    return Source(report.judged(limits), report.asked_at, "asked", scratch=report.scratch)
+        return Source(None, None, "live", report.fault)
+    return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch)
 
 
 def kept(session: Session, row: Machine, limits: Thresholds) -> Source:
@@ -97,11 +97,11 @@ def kept(session: Session, row: Machine, limits: Thresholds) -> Source:
     Those that are older are judged as of the last of them, and their ages are counted up to now.
     """
     if not runs_on(row):
-        return Source(None, None, "unasked", f"it is {row['state']}")
+        return Source(None, None, "none", f"it is {row['state']}")
     shelf, began = Shelf(session.home.samples, row["id"]), up_since(row).timestamp()
     last = shelf.last()
     if last <= began:
-        return Source(None, None, "unasked", "no samples of it since its latest start are kept here")
+        return Source(None, None, "none", "no samples of it since its latest start are kept here")
     age = max(0.0, session.clock().timestamp() - last)
     fresh = age if age < FRESH else 0.0
     judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)

@@ -324,7 +324,8 @@ def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good,
 )
 def test_a_credential_is_told_in_a_line(until, good, said):
     found = trial_text(
-        {"environment": {}, "command": "x", "error": None, "exit_code": 0, "planned_actions": [], "morning": MORNING.isoformat(),
+        {"environment": {}, "command": "x", "error": None, "exit_code": 0, "planned_actions": [],
+         "morning": MORNING.isoformat(),
          "credentials": [{"account": "lab", "what": "a key", "until": until, "lasts_until_morning": good}]}, NOW
     )  # fmt: skip
     assert " ".join(found.split()).endswith(f"lab {said}")

@@ -113,7 +113,7 @@ def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(runni
     samples(running, 100)
     running.later(minutes=4)
     value = ask_why(running.session, running.rows()[0], ask=True)  # a fake machine has no address
-    assert (value["activity"], value["source"]["how"], value["source"]["at"]) == ("UNKNOWN", "asked", None)
+    assert (value["activity"], value["source"]["how"], value["source"]["at"]) == ("UNKNOWN", "live", None)
     assert "has no address" in value["source"]["error"]
     assert value["source"]["signals_at"] == iso(running.clock() - 4 * MINUTE)
     assert signal(value, "network")["value"] == 800

@@ -8,8 +8,8 @@ from cloudgpu.views.documents.parts import ReapAction, Time
 class ActivitySource(TypedDict):
     """How something came to be known."""
 
-    how: Annotated[str, Literal["asked", "samples", "unasked"]]
-    """`asked`: over SSH; `samples`: from those that are kept here; `unasked`."""
+    how: Annotated[str, Literal["live", "samples", "none"]]
+    """`live`: over SSH; `samples`: from those that are kept here; `none`: it was not asked."""
     at: Time | None
     """As of when; null: nothing is known."""
     error: str
