@@ -116,6 +116,14 @@ class Reader:
         """Return one machine's current row, or None."""
         return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
+    def launched(self, key: str) -> list[Machine]:
+        """Return the rows of the machines that were launched by this key."""
+        return self._read(lambda connection: [] if connection is None else projection.launched(connection, key))
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return name and launch key of each machine that lives or of which something is kept."""
+        return self._read(lambda connection: [] if connection is None else projection.names(connection))
+
     def bills(self) -> list[Machine]:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.session.last_run import are_made
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.core.budgets.admission import accounts, earliest
+from cloudgpu.core.budgets.admission import Billed, accounts, earliest
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
+from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import Standing, standing
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.model.machine import volumes_there
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import View
 
 DIRECTORY = "budgets"
-_Ended = tuple[str, dict[str, Any]]
 _PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
 
 
@@ -181,13 +181,13 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
         return ()
     begin = earliest([one for one in wanted if one.span.kind != "total"] or wanted, now)
 
-    def look(view: View) -> tuple[list[Machine], list[_Ended], list[_Ended]]:
-        rows = view.bills()
-        ended = [] if begin is None else list(view.uses(iso(begin)))
-        return rows, ended, list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
+    def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
+        ended = [] if begin is None else view.billed(iso(begin))
+        unpriced = list(view.uses(unpriced=True)) if any(one.span.kind == "total" for one in wanted) else []
+        return view.exposures(), ended, unpriced
 
     rows, ended, unpriced = session.ledger.read(look)
-    volumes = volumes_there(rows)
+    volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
     prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)

@@ -16,7 +16,7 @@ from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import identity_of
-from cloudgpu.control.session.session import Session, present
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
@@ -50,10 +50,8 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
     made: list[Attempt] = []
 
     def decision(view: View) -> Sequence[Draft]:
-        bills = view.bills()
-        rows = [row for row in bills if not row["thing"]]
-        key, number = _key(prepared, rows)
-        name = _name(prepared, key, rows)
+        key, number = _key(prepared, view)
+        name = _name(prepared, key, view)
         request = replace(asked, key=key, name=name)
         attempt = replace(_attempt(session, view, request, offer, number, boot), call=resolved.call, identity=identity)
         saved.save(session.home.attempts, attempt)
@@ -70,8 +68,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
             identity=identity,
             guards=guarding(prepared.candidates.of(offer).provider, resolved).to_json(),
         )
-        before = next((row for row in rows if row["id"] == attempt.machine), None)
-        return [line, *carried(session, view, row_of(line, before), prepared.override)]
+        return [line, *carried(session, view, row_of(line, view.machine(attempt.machine)), prepared.override)]
 
     try:
         decided(session, decision, way_of(session, prepared))
@@ -149,24 +146,25 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
     return new_host_key() if own is None else HostKey(own, "")
 
 
-def _key(prepared: Prepared, rows: list[Machine]) -> tuple[str, int]:
+def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
     if prepared.key is not None:
-        return prepared.key, _next_attempt(prepared.key, rows)
-    for generation in range(1, len(rows) + 2):
+        return prepared.key, _next_attempt(view.launched(prepared.key))
+    generation = 1
+    while True:
         key = derived_key(prepared.fingerprint, generation)
-        if not any(row["key"] == key and (row["attempt"] in ("made", "open") or stays(row)) for row in rows):
-            return key, _next_attempt(key, rows)
-    message = "more generations than machines"
-    raise AssertionError(message)
+        rows = view.launched(key)
+        if not any(row["attempt"] in ("made", "open") or stays(row) for row in rows):
+            return key, _next_attempt(rows)
+        generation += 1
 
 
-def _next_attempt(key: str, rows: list[Machine]) -> int:
-    return max((row["number"] for row in rows if row["key"] == key), default=0) + 1
+def _next_attempt(rows: list[Machine]) -> int:
+    return max((row["number"] for row in rows), default=0) + 1
 
 
-def _name(prepared: Prepared, key: str, rows: list[Machine]) -> str:
-    taken = {row["name"] for row in present(rows) if row["key"] != key}
+def _name(prepared: Prepared, key: str, view: View) -> str:
+    taken = {name for name, of in view.names() if of != key}
     if prepared.name is None:
         return made_name(key, taken)
     if prepared.name in taken:

@@ -69,6 +69,14 @@ class View(Protocol):
         """Return one machine's row by its cloudgpu-id."""
         ...
 
+    def launched(self, key: str) -> list[Machine]:
+        """Return the rows of the machines that were launched by this key: one, or none."""
+        ...
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return name and launch key of each machine that lives or of which something is kept."""
+        ...
+
     def bills(self) -> list[Machine]:
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...

@@ -19,6 +19,7 @@ _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
+_LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, coalesce(strands, use) FROM used WHERE ended >= ?"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
@@ -128,6 +129,17 @@ def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Itera
     query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
         yield subject, json.loads(text)
+
+
+def launched(connection: Connection, key: str) -> list[Machine]:
+    """Return the rows of the machines that were launched by this key."""
+    return [json.loads(text) for (text,) in connection.execute(_LAUNCHED, (key,))]
+
+
+def names(connection: Connection) -> list[tuple[str, str]]:
+    """Return name and launch key of each machine that lives or of which something is kept."""
+    found = connection.execute("SELECT name, key FROM machine WHERE name IS NOT NULL")
+    return [(name, key) for name, key in found]
 
 
 def exposures(connection: Connection) -> list[Exposure | Machine]:

@@ -14,6 +14,7 @@ from cloudgpu.core.billing.rate_timeline import ended_strands
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
+from cloudgpu.core.model.machine import stays
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
 from cloudgpu.ledger.log.verify import canonical, line_hash
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft, Said
     from cloudgpu.ledger.log.sql import Connection
 
-_StateTexts = tuple[str | None, str, str]
+_StateTexts = tuple[str | None, ...]
 _UseTexts = tuple[str, str | None, str]
 
 _STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
@@ -62,9 +63,11 @@ _OF_NO_MACHINE = frozenset(
 
 # Not `INSERT OR REPLACE`: an update in place touches one page, a replacement the index too.
 _STORE = """
-INSERT INTO machine (id, since, thing, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO machine (id, since, thing, key, name, exposure, row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
-    since = excluded.since, exposure = excluded.exposure, row = excluded.row, state = excluded.state"""
+    since = excluded.since, key = excluded.key, name = excluded.name, exposure = excluded.exposure, row = excluded.row,
+    state = excluded.state"""
+_STORED = "SELECT id, key, name, exposure, row, state FROM machine"
 _STORE_USE = "INSERT INTO used (subject, ended, strands, use) VALUES (?, ?, ?, ?)"
 
 
@@ -101,10 +104,7 @@ def rebuild(connection: Connection) -> None:
 
 def differences(connection: Connection) -> list[str]:
     """Return a sentence per machine whose row or uses are not what its lines fold to."""
-    stored: dict[str, _StateTexts] = {
-        subject: (exposure, row, state)
-        for subject, exposure, row, state in connection.execute("SELECT id, exposure, row, state FROM machine")
-    }
+    stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_STORED)}
     used: dict[str, list[_UseTexts]] = {}
     for subject, *texts in connection.execute("SELECT subject, ended, strands, use FROM used"):
         used.setdefault(subject, []).append(cast("_UseTexts", tuple(texts)))
@@ -174,10 +174,15 @@ class Pass:
 
 
 def _state_texts(state: State) -> _StateTexts:
-    """Return what a state is stored as: what budgets count of its row, the row, and what only the next line needs."""
+    """Return what a state is stored as.
+
+    That is launch key and name, what budgets count of its row, the row, and what only the next line needs.
+    """
     row = state["row"]
     exposure = exposure_of(row)
-    return None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
+    is_there = not row["thing"] and (row["ended"] is None or stays(row))
+    texts = None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
+    return None if row["thing"] else row["key"], row["name"] if is_there else None, *texts
 
 
 def _use_texts(use: dict[str, Any]) -> _UseTexts:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
 from cloudgpu.core.events.projection import Folded, as_told, folded
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
@@ -93,6 +93,14 @@ class AsideLedger:
                 return self._rows.get(id)
             found = self._folded(id)
             return self._behind.machine(id) if found is None else found.state["row"]
+
+    def launched(self, key: str) -> list[Machine]:
+        """Return the rows of the machines that were launched by this key."""
+        return [row for row in self.machines() if row["key"] == key]
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return name and launch key of each machine that lives or of which something is kept."""
+        return [(row["name"], row["key"]) for row in self.machines() if row["ended"] is None or stays(row)]
 
     def bills(self) -> list[Machine]:
         """Return the rows of all that is known to cost or to have cost."""

@@ -63,8 +63,12 @@ CREATE TABLE ledger_team (
 )""",
     ),
     (
-        # What budgets count: null where they read the row, or the use, itself. All is folded anew.
+        # What a launch reads: no `name` where nothing of a machine is there any more; null where budgets read the row,
+        # or the use, itself. All is folded anew.
+        'ALTER TABLE machine ADD COLUMN key text COLLATE "C"',
+        'ALTER TABLE machine ADD COLUMN name text COLLATE "C"',
         'ALTER TABLE machine ADD COLUMN exposure text COLLATE "C"',
+        "CREATE INDEX machine_by_key ON machine (key, name)",
         'ALTER TABLE used ADD COLUMN strands text COLLATE "C"',
         "CREATE INDEX used_without_price ON used (subject) WHERE strands IS NULL",
     ),

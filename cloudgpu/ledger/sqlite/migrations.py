@@ -70,13 +70,16 @@ CREATE TABLE machine (
     # A file of an earlier schema has the guard of its time, which may not know that a ledger moves.
     ("DROP TRIGGER IF EXISTS line_is_only_appended", _GUARDS["line_is_only_appended"]),
     (
-        # What budgets count stands before what they need not read: a row may go on over several pages.
+        # What a launch reads stands before what it need not read: a row may go on over several pages. Without `name`
+        # nothing of a machine is there any more.
         "DROP TABLE machine",
         "DROP TABLE used",
         """
 CREATE TABLE machine (
-    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, exposure TEXT, row TEXT NOT NULL, state TEXT NOT NULL
+    id TEXT PRIMARY KEY, since TEXT, thing INTEGER NOT NULL, key TEXT, name TEXT, exposure TEXT,
+    row TEXT NOT NULL, state TEXT NOT NULL
 )""",
+        "CREATE INDEX machine_by_key ON machine (key, name)",
         "CREATE TABLE used (subject TEXT NOT NULL, ended TEXT NOT NULL, strands TEXT, use TEXT NOT NULL)",
         "CREATE INDEX used_by_subject ON used (subject)",
         "CREATE INDEX used_by_end ON used (ended)",

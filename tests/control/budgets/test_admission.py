@@ -49,6 +49,34 @@ def price():
     return Decimal(3)
 
 
+def test_a_launch_reads_no_whole_lab_under_the_ledgers_lock(lab, price, monkeypatch):
+    budget(lab, price * 100)
+    up(lab, name="quiet-owl")
+    ledger, writing = lab.session.ledger, []
+    decide, kinds = ledger.decide, ("machines", "bills", "there", "uses")
+
+    def watched(decision):
+        writing.append(True)
+        try:
+            return decide(decision)
+        finally:
+            writing.clear()
+
+    def refused(name, read):
+        def call(*args, **more):
+            assert not writing or more.get("unpriced"), name
+            return read(*args, **more)
+
+        return call
+
+    monkeypatch.setattr(ledger, "decide", watched)
+    for name in kinds:
+        monkeypatch.setattr(ledger, name, refused(name, getattr(ledger, name)))
+    up(lab, name="loud-owl")
+    with pytest.raises(InvalidRequest):
+        up(lab, name="quiet-owl", new=True)
+
+
 def test_a_launch_that_a_budget_does_not_carry_is_refused_and_nothing_is_written_or_sent(lab, price):
     budget(lab, price * 2)
     before = lab.session.ledger.head()[0]

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cloudgpu.control.session.session import present
 from cloudgpu.core.budgets.admission import asking
 from cloudgpu.core.budgets.budget import Budget, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -74,6 +75,9 @@ def check(ledger, lines, ahead):
     together = answers(ledger, BUDGETS, ahead, by_sums=True)
     assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
     assert not ledger.verify().faults
+    rows = ledger.machines()
+    assert sorted(ledger.names(), key=str) == sorted(((row["name"], row["key"]) for row in present(rows)), key=str)
+    assert all(ledger.launched(row["key"]) == [one for one in rows if one["key"] == row["key"]] for row in rows)
     ledger.rebuild()
     assert answers(ledger, BUDGETS, ahead, by_sums=True) == together
 
