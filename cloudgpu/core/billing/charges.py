@@ -139,6 +139,15 @@ def billed_until(data: Mapping[str, Any]) -> str:
     return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
+def rated_to_the_end(data: Mapping[str, Any]) -> tuple[str, Strands | None]:
+    """Return `billed_until` of an ended use (as JSON), and what `rated` says of it; None for a use without a price."""
+    use = use_from_json(data)
+    rule = rule_for(use)
+    span = span_of(use, rule, 0)
+    until = iso(EPOCH + span.latest * MICRO)
+    return until, _rated(use, rule, span) if use.segments else None
+
+
 def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
     span = span_of(use, rule_for(use), micros_of(now))
@@ -159,10 +168,13 @@ def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
     """
     rule = rule_for(use)
+    return _rated(use, rule, span_of(use, rule, now))
+
+
+def _rated(use: Use, rule: Rule, span: Span) -> Strands:
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
-    span = span_of(use, rule, now)
     if not use.segments or rule.free(use, span.longest_run):
         return []
     return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]

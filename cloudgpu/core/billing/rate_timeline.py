@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cloudgpu.core.billing.charges import EXACT, billed_until, micros_of, rated, stamp
+from cloudgpu.core.billing.charges import EXACT, micros_of, rated, rated_to_the_end, stamp
 from cloudgpu.core.billing.rules import Rule, rule_for
 from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
 from cloudgpu.core.values.money import HOUR
@@ -40,7 +40,7 @@ def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
 def ended_strands(use: Mapping[str, Any]) -> tuple[str, list[Strand] | None]:
     """Return until when an ended use (as JSON) may be billed, a ledger time, and its strands; None without a price."""
     if not is_plain(use) or use.get("maybe_since"):
-        return billed_until(use), rated(use_from_json(use), 0) if use["segments"] else None
+        return rated_to_the_end(use)
     found = _plain(use, 0)
     return iso(moment_of(found[1])), strands(*found)
 

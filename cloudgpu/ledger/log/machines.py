@@ -21,7 +21,7 @@ _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine ORDER BY since, id"
 _LAUNCHED = "SELECT row FROM machine WHERE key = ? ORDER BY since, id"
 _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
-_BILLED = "SELECT subject, coalesce(strands, use) FROM used WHERE ended >= ?"
+_BILLED = "SELECT subject, strands FROM used WHERE ended >= ? AND strands IS NOT NULL"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
 
 # By how a row is written (`verify.canonical`): no other part of it has a list `kept`, or `parked`. What is found too
@@ -154,4 +154,7 @@ def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] |
     """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
-    return [(subject, one) for (subject, _), one in zip(found, parsed, strict=True)]
+    return [
+        *((subject, one) for (subject, _), one in zip(found, parsed, strict=True)),
+        *uses(connection, since, unpriced=True),
+    ]

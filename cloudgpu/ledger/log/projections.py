@@ -191,7 +191,8 @@ def _use_texts(use: dict[str, Any]) -> _UseTexts:
     What has no price has no strands: what stands in for that is found when budgets look.
     """
     until, strands = ended_strands(use)
-    return until, None if strands is None else canonical(strands), canonical(use)
+    text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])
+    return until, None if text is None else f"[{text}]", canonical(use)  # as JSON, in a quarter of an encoder's time
 
 
 def _use_of(texts: _UseTexts) -> tuple[str, str]:
