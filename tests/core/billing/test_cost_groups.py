@@ -87,7 +87,7 @@ def test_printed_amounts_add_up_to_the_printed_total_to_the_last_digit(ledger, b
     found = costs(rows, ended, NOW, Asked(by, zone))
     names = {key: {} for key in found.groups}
     groups, total = groups_value(found, names, by, None), total_value(found.total, by, None)
-    for name in ("usd", "on_demand_usd", "saved_usd"):
+    for name in ("usd", "on_demand_usd", "savings_usd"):
         assert sum(Decimal(group[name] or 0) for group in groups) == Decimal(total[name] or 0)
     for group in groups:
         if group["usd"] is not None:
@@ -157,7 +157,7 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
     total = costs([made], ended, NOW, Asked(By.INSTANCE, UTC)).total
     assert (total.on_demand, total.compared, total.uncompared) == (DOLLAR, 3 * DOLLAR // 10, 1)
     shown = total_value(total, By.INSTANCE, None)
-    assert (shown["saved_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
+    assert (shown["savings_usd"], shown["usd"], shown["without_on_demand"]) == ("0.7", "2.3", 1)
 
 
 def test_interrupted_and_failed_have_their_own_sums():
