@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log import machines as projection
@@ -128,10 +129,10 @@ class Reader:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
-        def look(found: Connection | None) -> list[tuple[str, dict[str, Any]]]:
+        def look(found: Connection | None) -> list[tuple[str, UsageRecord]]:
             return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
 
         yield from self._read(look)
@@ -140,7 +141,7 @@ class Reader:
         """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
         """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 

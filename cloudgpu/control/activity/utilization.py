@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf
@@ -54,7 +55,7 @@ class OwnMachine:
 def worked(
     session: Session,
     rows: Iterable[Machine],
-    uses: Iterable[tuple[str, Mapping[str, Any]]],
+    uses: Iterable[tuple[str, UsageRecord]],
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, tuple[Hour, ...]]:
@@ -105,7 +106,7 @@ def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     )
 
 
-def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Mapping[str, Any]]], now: float) -> dict[str, list[Run]]:
+def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, UsageRecord]], now: float) -> dict[str, list[Run]]:
     """Return when each machine was billed, by its row's id; what still runs, until now."""
     found: dict[str, list[Run]] = {row["id"]: [] for row in rows}
     open_uses = ((row["id"], use) for row in rows for use in row["uses"])

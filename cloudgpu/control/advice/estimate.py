@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.config.files.paths import find_home
@@ -54,11 +54,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_inputs import Past
     from cloudgpu.control.advice.estimate_request import AskedOfEstimate, Flops, Wish
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.advice.estimate import Span
+    from cloudgpu.core.advice.estimate import Span, Split
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
     from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 
-Document = dict[str, Any]
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
@@ -123,7 +122,7 @@ def _estimates(
     wish: Wish, past: Past | None, offers: Iterable[CatalogOffer], wished: dict[str, str], speeds: Speeds
 ) -> Iterator[Estimate]:
     """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
-    rates, rank = Rates(), "in_all" if wish.is_finite else "month"
+    rates, rank = Rates(), "expected" if wish.is_finite else "month"
     for offer in offers:
         job = _job(wish, past, offer, speeds)
         if wish.is_finite and job is None:
@@ -142,7 +141,7 @@ def _buy(wish: Wish, offer: CatalogOffer, wished: dict[str, str], rates: Rates) 
     return Buy(offer, paid, things, wish.number, committed=off is not None)
 
 
-def _splits(wish: Wish, buy: Buy, job: Job | None) -> dict[str, Any]:
+def _splits(wish: Wish, buy: Buy, job: Job | None) -> dict[str, Split]:
     return {name: split(buy, span) for name, span in _spans(wish, job)}
 
 
@@ -152,7 +151,7 @@ def _spans(wish: Wish, job: Job | None) -> Iterator[tuple[str, Span]]:
     else:
         yield from (
             (name, finite(wish.hours, hours))
-            for name, hours in (("low", job.low), ("in_all", job.hours), ("high", job.high))
+            for name, hours in (("low", job.low), ("expected", job.hours), ("high", job.high))
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use
@@ -200,7 +200,8 @@ def _rounded(figure: float | None) -> float | None:
 
 def _without(filters: Filters) -> Iterable[OfferObstacle]:
     """Yield every single wish that, left out, leaves something to buy, with how much and from what price."""
-    for field, nothing in _WISHES.items():
+    for field in (one.name for one in fields(Filters)):
+        nothing = getattr(_WITHOUT, field)
         if getattr(filters, field) == nothing:
             continue
         found = matching(replace(filters, **{field: nothing}))
@@ -209,13 +210,4 @@ def _without(filters: Filters) -> Iterable[OfferObstacle]:
             yield {"requirement": field, "types": len(found), "from": price_value(cheapest)}
 
 
-_WISHES: dict[str, Any] = {
-    "gpu": None,
-    "gpu_count": None,
-    "min_memory_gib": None,
-    "max_price": None,
-    "provider": None,
-    "region": None,
-    "market": Market.ON_DEMAND,
-    "legacy": True,
-}
+_WITHOUT = Filters(legacy=True)  # what each filter is where it is left out

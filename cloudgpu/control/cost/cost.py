@@ -5,7 +5,7 @@ Beside the amounts it says credits, sustained use discounts, and how long each b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.desktop_line import desktop_line
 from cloudgpu.control.inputs.periods import cost_wish
@@ -15,6 +15,7 @@ from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
@@ -64,7 +65,7 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Dedu
     found: Deductions = {"sustained_use": [], "credits": None}
     rows = view.bills()
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, dict[str, Any]]]:
+    def ended(since: datetime | None) -> Iterable[tuple[str, UsageRecord]]:
         return view.uses("" if since is None else iso(since))
 
     if any(row["provider"] == "gcp" for row in rows):

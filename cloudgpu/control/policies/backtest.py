@@ -19,6 +19,7 @@ from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.billing.usage import Resource, use_from_json
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.policies.limits import cut
 from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
@@ -108,7 +109,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     rows = [row for row in rows if not row["thing"]]
     if machine is not None:
         rows = [find_machine(rows, machine, now, ended=True)]
-    ended: dict[str, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
+    ended: dict[str, list[UsageRecord]] = {row["id"]: [] for row in rows}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
@@ -116,7 +117,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     return [one for one in pasts if one.recorded.runs]
 
 
-def _past(session: Session, row: Machine, ended: Sequence[dict[str, Any]], begin: datetime, now: datetime) -> Past:
+def _past(session: Session, row: Machine, ended: Sequence[UsageRecord], begin: datetime, now: datetime) -> Past:
     known = [use for use in (*ended, *row["uses"]) if only_while_it_runs(row, use)]
     uses = tuple(use_from_json(use) for use in known)
     runs = runs_of(uses, begin, now)

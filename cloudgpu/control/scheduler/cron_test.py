@@ -11,7 +11,7 @@ import pwd
 import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.control.scheduler.cron import the_job
 from cloudgpu.control.scheduler.crontab_store import find_tables
@@ -25,15 +25,33 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, ProviderUnavailable
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.automation.activity import RuleEnds
     from cloudgpu.views.documents.automation.cron import CronTestDocument
+    from cloudgpu.views.documents.automation.reap import MachineDecision, ReapDocument
+    from cloudgpu.views.documents.parts import Fault
 
-Document = dict[str, Any]
 INSIDE = ("cron", "test", "--inside", "-o", "json")
 WAIT_S = 900
 MORNING = time(8)
-_RULES = {"idle": Rule.IDLE, "lease": Rule.LEASE, "schedule": Rule.SCHEDULE, "renew_until": Rule.RENEW_UNTIL}
 _BY_USE = (Rule.IDLE, Rule.LEASE)
 SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant
+
+
+class Credential(TypedDict):
+    """What the process inside says of an account's credential; `lasts` is None where nobody can say."""
+
+    account: str
+    what: str
+    until: str | None
+    lasts: bool | None
+
+
+class Inside(TypedDict):
+    """What the process inside prints: what the run of tonight would do; or an error alone."""
+
+    run: ReapDocument | None
+    credentials: list[Credential]
+    error: Fault | None
 
 
 def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
@@ -43,14 +61,14 @@ def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocumen
     for what goes wrong in there: it is the answer, under `error`.
     """
     command, bare = _command(session, environ), cron_environment()
-    code, said = _run(command, bare)
+    code, found = _run(command, bare)
     morning = next_morning(session.clock())
-    found: Document = {"pass": None, "credentials": [], "error": None} | said
+    run = found["run"]
     return {
         "environment": bare,
         "command": command,
         "morning": iso(morning),
-        "planned_actions": [] if found["pass"] is None else would(found["pass"], morning),
+        "planned_actions": [] if run is None else would(run, morning),
         "credentials": [
             {
                 "account": one["account"],
@@ -61,7 +79,7 @@ def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocumen
             }
             for one in found["credentials"]
         ],
-        "exit_code": found["pass"]["exit_code"] if found["pass"] is not None else code,
+        "exit_code": code if run is None else run["exit_code"],
         "error": found["error"],
     }
 
@@ -75,13 +93,13 @@ def _command(session: Session, environ: Mapping[str, str]) -> str:
     return shell_command(the_job(session, environ), INSIDE)
 
 
-def inside_value(session: Session) -> Document:
+def inside_value(session: Session) -> Inside:
     """Return what the pass of tonight would do and the credentials it has, as seen from this very environment."""
     from cloudgpu.control.reaper.reaper import ReapWish, reap
     from cloudgpu.views.reaper import pass_value
 
     found = reap(session, ReapWish(dry_run=True, cron=True))
-    return {"pass": pass_value(found, explain=True), "credentials": credentials(session)}
+    return {"run": pass_value(found, explain=True), "credentials": credentials(session), "error": None}
 
 
 def exit_code(value: CronTestDocument) -> int:
@@ -97,7 +115,7 @@ def cron_environment() -> dict[str, str]:
     return {"HOME": user.pw_dir, "LOGNAME": user.pw_name, "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 
 
-def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Document]:
+def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Inside]:
     try:
         done = subprocess.run(  # noqa: S603  (the command that cron would run)
             ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
@@ -107,17 +125,23 @@ def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Document]:
         late = ProviderUnavailable(
             f"It did not end within {WAIT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
         )
-        return late.exit_code, {"error": late.as_dict()}
+        return late.exit_code, _broken(late)
+    found: Inside = {"run": None, "credentials": [], "error": None}
     try:
-        return done.returncode, json.loads(done.stdout)
+        found.update(json.loads(done.stdout))
     except ValueError:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        why = said[-1] if said else "it said nothing"
+        words = (done.stderr or done.stdout).strip().splitlines()
+        why = words[-1] if words else "it said nothing"
         broken = CloudgpuError(f"cloudgpu does not start there: {why}", next="Look at the command above.")
-        return done.returncode or broken.exit_code, {"error": broken.as_dict()}
+        return done.returncode or broken.exit_code, _broken(broken)
+    return done.returncode, found
 
 
-def would(found: Document, morning: datetime) -> list[str]:
+def _broken(error: CloudgpuError) -> Inside:
+    return {"run": None, "credentials": [], "error": error.as_dict()}
+
+
+def would(found: ReapDocument, morning: datetime) -> list[str]:
     """Return what passes of this night would do, machine by machine, were none of them used from now on."""
     ends = {one["machine"]: one["ends"] for one in found["explained"]}
     said = [sentence for one in found["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
@@ -126,7 +150,7 @@ def would(found: Document, morning: datetime) -> list[str]:
     return said or ["Nothing: no machine would be ended or warned."]
 
 
-def _would(one: Document, ends: Document, morning: datetime) -> str:
+def _would(one: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
     if one["do"] != "keep":
         rule = "" if one["rule"] == Rule.NONE else f" ({one['rule']})"
         return f"{one['name']}: {one['do']} now{rule}: {one['why']}"
@@ -138,22 +162,28 @@ def _would(one: Document, ends: Document, morning: datetime) -> str:
     return f"{one['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {one['why']}"
 
 
-def _ends(one: Document, ends: Document) -> Iterator[tuple[str, str]]:
+def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
     """Yield the end by each rule, where it has one. A hold puts off what use would, and UNKNOWN renews a lease."""
-    for name, rule in _RULES.items():
-        if ends[name] and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
+    at_rule = (
+        (ends["idle"], Rule.IDLE),
+        (ends["lease"], Rule.LEASE),
+        (ends["schedule"], Rule.SCHEDULE),
+        (ends["renew_until"], Rule.RENEW_UNTIL),
+    )
+    for at, rule in at_rule:
+        if at and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
             held = ends["held_until"] if rule in _BY_USE else None
-            yield max(ends[name], held or ends[name]), rule
+            yield max(at, held or at), rule
 
 
-def credentials(session: Session) -> list[Document]:
+def credentials(session: Session) -> list[Credential]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
     rows = [row for row in session.ledger.machines() if row["ended"] is None]
     used = {row["account"] for row in reachable(session, rows)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 
-def _credential(session: Session, account: str) -> Document:
+def _credential(session: Session, account: str) -> Credential:
     from cloudgpu.providers.account_abilities import HasLogin
 
     try:
@@ -166,11 +196,11 @@ def _credential(session: Session, account: str) -> Document:
     return _said(account, found.what, found.until, lasts=found.lasts)
 
 
-def _said(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Document:
+def _said(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 
-def outlives(one: Mapping[str, Any], morning: datetime) -> bool | None:
+def outlives(one: Credential, morning: datetime) -> bool | None:
     """Say whether a credential is still good in the morning; None where nobody can say."""
     if one["until"] is not None and from_iso(one["until"]) < morning:
         return False

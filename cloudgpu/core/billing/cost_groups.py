@@ -18,6 +18,7 @@ from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.billing.usage import Resource, Use, use_from_json
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
@@ -95,7 +96,7 @@ def is_failed(row: Machine) -> bool:
     return bool(row.get("failed")) or row["attempt"] in ("refused", "void")
 
 
-Ended = tuple[str, Mapping[str, Any]]
+Ended = tuple[str, UsageRecord]
 
 
 class By(StrEnum):
@@ -272,7 +273,7 @@ def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[End
     return (one for one in ended if one[0] in ids)
 
 
-def _within(use: Mapping[str, Any], asked: Asked, now: datetime) -> timedelta:
+def _within(use: UsageRecord, asked: Asked, now: datetime) -> timedelta:
     begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
     begin = begin if asked.since is None else max(begin, asked.since)
     end = end if asked.until is None else min(end, asked.until)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import EXACT, Course, course, micros_of
 from cloudgpu.core.billing.cost_groups import By, with_whole_names
@@ -17,10 +17,11 @@ from cloudgpu.core.billing.rate_timeline import Strand, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.periods import periods
 
-Ended = tuple[str, Mapping[str, Any]]
+Ended = tuple[str, UsageRecord]
 PARTS = EXACT // HOUR
 _AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
 _FOREVER = 2**62
@@ -110,11 +111,11 @@ def daily_of(
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
-def laid_out(use: Mapping[str, Any], now: int) -> Course:
+def laid_out(use: UsageRecord, now: int) -> Course:
     """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
     segments, resource, market = use["segments"], use["resource"], use["market"]
     odd = not segments or resource == "traffic" or use["reason"] == "interrupted"
-    odd = odd or use["maybe_until"] or use.get("maybe_since")
+    odd = odd or bool(use["maybe_until"] or use.get("maybe_since"))
     if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):
         return course(use_from_json(use), now)
     begin = _stamp(use["begin"])
@@ -133,7 +134,7 @@ def laid_out(use: Mapping[str, Any], now: int) -> Course:
     return _by_months(begin, begin + length, use["quantity"] * segments[0]["nanos"], rule)
 
 
-def _by_hours(use: Mapping[str, Any], begin: int, end: int) -> Course | None:
+def _by_hours(use: UsageRecord, begin: int, end: int) -> Course | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
     segments, parts = use["segments"], use["quantity"] * PARTS
     if len(segments) == 1:

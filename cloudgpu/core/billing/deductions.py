@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
 from cloudgpu.core.billing.sustained_use import Discount, may_count, sustained_use
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.billing.usage import use_from_json
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-Use = Mapping[str, Any]
+Use = UsageRecord
 Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
 
 
@@ -89,4 +89,8 @@ def sustained(
 def _within(known: Iterable[tuple[str, Use]], begin: datetime, end: datetime) -> list[tuple[str, Use]]:
     """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
-    return [one for one in known if one[1]["begin"] < last and max(one[1]["end"], one[1]["maybe_until"] or "") >= first]
+    return [
+        one
+        for one in known
+        if one[1]["begin"] < last and max(fact(one[1]["end"]), one[1]["maybe_until"] or "") >= first
+    ]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Any
 
 from cloudgpu.core.billing.granularity import EXACT, PARTS, micros_of, pieces, stamp
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.money import Money
 
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
@@ -60,7 +60,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     return found
 
 
-def may_count(use: Mapping[str, Any]) -> bool:
+def may_count(use: UsageRecord) -> bool:
     """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
     fits = (use["provider"], use["market"], use["resource"], use["per"])
     return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use["kind"].startswith(_SERIES)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge, money, total
 from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.values.money import Money
 
 
@@ -23,7 +23,7 @@ class Billed:
 
 def billed(
     rows: Iterable[Machine],
-    ended: Iterable[tuple[str, Mapping[str, Any]]],
+    ended: Iterable[tuple[str, UsageRecord]],
     now: datetime,
     *,
     since: datetime | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 from cloudgpu.core.billing.charges import EXACT, micros_of, money
 from cloudgpu.core.billing.rate_timeline import Strand, amount, billed_strands, moment_of, worst_window
@@ -15,10 +15,11 @@ from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promise
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import laid_out, weight
 from cloudgpu.core.model.machine import BudgetSubject, Machine, volumes_there
+from cloudgpu.core.model.records import SegmentRecord, UsageRecord
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
 
-Use = Mapping[str, Any]
+Use = UsageRecord
 Billed = Iterable[tuple[str, Use | list[Strand]]]
 Ended = Callable[[datetime | None], Billed]
 _EVER = 2**62  # microseconds; later than any time that can be written
@@ -343,6 +344,7 @@ def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
         return use, "no price is known, so it is in no sum"
     else:
         nanos, per, why = prices.beside(use["provider"], "", use["kind"], use["resource"])
+    segment: SegmentRecord
     segment = {"at": use["begin"], "nanos": nanos, "source": why, "as_of": None, "basis": "derived", "maybe_from": None}
     return {**use, "per": per, "segments": [segment]}, why
 

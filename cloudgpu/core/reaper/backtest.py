@@ -6,7 +6,7 @@ a start is billed; what was saved is the difference. Nothing is counted as saved
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.billing.usage import Resource, Use
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
 from cloudgpu.core.values.times import from_iso, iso
@@ -113,7 +114,7 @@ def runs_of(uses: Iterable[Use], since: datetime, until: datetime) -> tuple[Run,
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
 
 
-def only_while_it_runs(row: Machine, use: Mapping[str, Any]) -> bool:
+def only_while_it_runs(row: Machine, use: UsageRecord) -> bool:
     """Say whether a use (as JSON) of this machine is billed only while that runs: the machine, a public address."""
     beside = {entry["what"] for entry in row.get("beside") or () if not entry["kept"]}
     return use["resource"] == Resource.INSTANCE or (use["resource"] != Resource.DISK and use["what"] in beside)

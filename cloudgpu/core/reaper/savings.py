@@ -15,21 +15,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
 
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, Course, micros_of
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import Strand, amount
 from cloudgpu.core.events.log import Said
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, fact
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDS
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
-Use = Mapping[str, Any]
+Use = UsageRecord
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
 KINDS = (  # the kinds of line that `stops` reads
     "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
@@ -128,15 +128,12 @@ def _stops(
         rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
         if rule not in SAVING_RULES:
             continue
-        following = bisect_right(launched, use["end"])
-        bounds = (
-            *launched[following : following + 1],
-            in_time.lease_at(use["end"])[1],
-            in_time.removed(row, use["end"]),
-        )
+        ended = fact(use["end"])
+        following = bisect_right(launched, ended)
+        bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(row, ended))
         until = min(filter(None, (last, *bounds)))
-        if until > use["end"]:
-            end, gone_on = _time(use["end"]), _time(until)
+        if until > ended:
+            end, gone_on = _time(ended), _time(until)
             cost = _cost(use, gone_on - end)
             if cost != 0:  # an end of what is free saves no money
                 yield Stop(row["id"], row["name"], str(rule), end, gone_on, cost)
@@ -162,8 +159,9 @@ class _History:
 
     def rule_of(self, row: Machine, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        end = _time(use["end"])
-        asked = self._asked(use["begin"], use["end"], end)
+        ended = fact(use["end"])
+        end = _time(ended)
+        asked = self._asked(use["begin"], ended, end)
         if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
             return self._decided(asked, use["begin"])
         reason = str(use["reason"] or "")

@@ -6,19 +6,19 @@ The gap of a resource is cut into reasons that add up to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT, billed_span
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 from cloudgpu.core.reconciliation.focus_import import Record
 from cloudgpu.core.values.money import HOUR, NANO
 from cloudgpu.core.values.naming import tag_value
@@ -92,7 +92,7 @@ class Index:
     The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
     """
 
-    def __init__(self, ledger: str, rows: Iterable[Machine], uses: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    def __init__(self, ledger: str, rows: Iterable[Machine], uses: Iterable[tuple[str, UsageRecord]]) -> None:
         self._ledger = tag_value(ledger)
         self.rows = {row["id"]: row for row in rows}
         self._by_id: dict[str, str | None] = {}

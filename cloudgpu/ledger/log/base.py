@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cloudgpu.core.events.log import Draft, Event, Said
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.records import UsageRecord
 
 if TYPE_CHECKING:
     import sqlite3
@@ -81,7 +82,7 @@ class View(Protocol):
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
         `unpriced`: only what has no price. What is billed still stands in the rows. A use is
@@ -93,7 +94,7 @@ class View(Protocol):
         """Return what budgets count of everything in `bills`, or its row where they judge that; oldest first."""
         ...
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
         """Return `uses`, as strands of what each has cost at most; those without a price as they are."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.ledger.log.lines import End, end_of
@@ -12,6 +12,7 @@ from cloudgpu.ledger.log.lines import End, end_of
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import Strand
     from cloudgpu.core.budgets.exposure import Exposure
+    from cloudgpu.core.model.records import UsageRecord
     from cloudgpu.ledger.log.sql import Connection
 
 _FEW = 50  # machines of which the rows are read one by one
@@ -123,7 +124,7 @@ def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
     return [row for row in every if row["ended"] is None or stays(row) or (row["intended_at"], row["id"]) == oldest]
 
 
-def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
     which = " AND strands IS NULL" if unpriced else ""
     query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
@@ -150,7 +151,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     return [Exposure(*one) if isinstance(one, list) else one for one in found]
 
 
-def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | UsageRecord]]:
     """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")

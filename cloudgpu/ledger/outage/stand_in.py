@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import Strand
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.core.model.records import UsageRecord
     from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
@@ -111,7 +112,7 @@ class AsideLedger:
             own = ((one, self._folded(one)) for one in self._lines)
             return list((known | {one: found.state["row"] for one, found in own if found is not None}).values())
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
         """Yield what has ended and was billed after `since`."""
         if not self.is_readable:
             return
@@ -122,13 +123,13 @@ class AsideLedger:
         )
         for subject, found in own.items():
             closed = (use for use in found.closed if not (unpriced and use["segments"]))
-            yield from ((subject, use) for use in closed if billed_until(use) > since)
+            yield from ((subject, cast("UsageRecord", use)) for use in closed if billed_until(use) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
         return list(self.bills())
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | dict[str, Any]]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
         """Return what has ended and was billed after `since`."""
         return list(self.uses(since))
 

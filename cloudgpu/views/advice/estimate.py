@@ -85,7 +85,7 @@ def _value(one: Estimate, shown: Shown, speeds: Speeds) -> EstimateValue:
         "month": _split(one.splits.get("month"), shown),
         "year": _split(one.splits.get("year"), shown),
         "low": _split(one.splits.get("low"), shown),
-        "expected": _split(one.splits.get("in_all"), shown),
+        "expected": _split(one.splits.get("expected"), shown),
         "high": _split(one.splits.get("high"), shown),
         "with_fees_usd": None if shown.fees is None else usd(one.ranked.total.scaled(shown.fees)),
         "sustained_use_usd": _sustained(buy, one.splits.get("month")),
