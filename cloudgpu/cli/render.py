@@ -125,7 +125,7 @@ def price(value: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
-    trust = "" if value["basis"] in ("asked", "listed", "measured") else f", {value['basis']}"
+    trust = "" if value["basis"] in ("quoted", "listed", "measured") else f", {value['basis']}"
     trust = ", not measured" if value["basis"] == "setting" else trust
     if value["source"].startswith("config.toml discounts"):
         trust = ", as agreed"

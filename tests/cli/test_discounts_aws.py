@@ -42,7 +42,7 @@ def test_what_was_agreed_on_for_another_market_changes_nothing(line):
     before = line(f"{UP} --spot --dry-run -o json").json["plan"]["price"]
     line.config(CONFIG + AGREED)
     after = line(f"{UP} --spot --dry-run -o json").json["plan"]["price"]
-    assert (after["usd_per_hour"], after["basis"]) == (before["usd_per_hour"], "asked")
+    assert (after["usd_per_hour"], after["basis"]) == (before["usd_per_hour"], "quoted")
 
 
 def test_regions_ranks_by_what_is_paid(line):

@@ -27,7 +27,7 @@ def test_a_real_machine_says_what_it_does_and_a_replay_knows_that_nothing_is_kno
     assert {one["what"] for one in value["signals"]} >= SIGNALS
     assert value["decision"]["do"] == "keep"
     replayed = cloudgpu("policy", "backtest", "default", "-o", "json").json
-    assert (replayed["blind_share"], replayed["ends"]) == (1, 0)
+    assert (replayed["unsampled_share"], replayed["ends"]) == (1, 0)
     history = cloudgpu("show", "box", "--history")
     assert "the launch is accepted" in history.out
     assert all(len(line) <= 80 or len(line.split()) == 1 for line in history.out.splitlines())  # a path stays whole

@@ -87,7 +87,7 @@ def empty(**more):
         "machines": [],
         "machines_left_out": 0,
         "idle": {"low_usd": "0", "usd": "0", "high_usd": "0", "hours": "0", "unknown_hours": "0"},
-        "machines_rest": rest(0, "0"),
+        "other_machines": rest(0, "0"),
         "named_resources": {"number": 0, "usd": "0", "low_usd": "0", "high_usd": "0"},
         "savings": {
             "stops": stopped(0, "0") | {"by_rule": [], "rule": "From each end to the next start."},
@@ -95,7 +95,7 @@ def empty(**more):
         },
         "idle_resources": [],
         "prices": [],
-        "uncounted": [],
+        "unmetered": [],
         "unpriced": [],
     } | more
 
@@ -190,7 +190,9 @@ def comparison(curve, *, past=None, meets=None):
             {"id": "i-old-desk", "name": "old-desk", "gpu": None, "gpus": 0, "hours": "2", "kwh": None,
              "assumed": False, "electricity_usd": None, "cloud_usd": None, "offer": None},
         ],
-        "own_sentence": "Your own machines worked 83.25 hours, for $3.49 of electricity as far as that is known.",
+        "own_machines_sentence": (
+            "Your own machines worked 83.25 hours, for $3.49 of electricity as far as that is known."
+        ),
         "paid_usd": None,
         "assumptions": ["Every GPU hour is counted as work.", "The desktop is bought on the first day."],
         "sentence": "So far the cloud has cost $1,234.56; a desktop with one RTX 3090 doing the same work would have "
@@ -334,7 +336,7 @@ def hostile():
         }
     for number, one in enumerate(found["budgets"]):
         one["name"] = names[number]
-    found["uncounted"][0]["name"] = names[0]
+    found["unmetered"][0]["name"] = names[0]
     found["unpriced"] = list(names)
     found["summary"] = list(names)
     found["about"]["integrity_problem"] = names[1]

@@ -64,7 +64,7 @@ def _blind(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
     ran = f"{_span(value['hours'] * 3600)} that {_count(len(value['machines']), 'machine')} ran"
-    share = value["blind_share"]
+    share = value["unsampled_share"]
     if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
     if not share:
@@ -133,9 +133,9 @@ def _then(one: ReplayedStop) -> str:
     work = one["work"]
     if work is not None:
         return "KILLED work" if work["under_way"] else "used again"
-    if one["blind_s"] >= one["off_s"] > 0:
+    if one["unsampled_s"] >= one["off_s"] > 0:
         return "not known"
-    return "not used" if not one["blind_s"] else "partly known"
+    return "not used" if not one["unsampled_s"] else "partly known"
 
 
 def _kill(one: ReplayedStop, work: ReplayedWork) -> str:

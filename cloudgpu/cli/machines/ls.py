@@ -168,7 +168,7 @@ def _gpus_now(machines: list[MachineDocument]) -> list[str]:
     """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
     from cloudgpu.cli.render import paragraph
 
-    return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpus_now"]]
+    return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpu_users"]]
 
 
 def _part_missing(unanswered: list[Gap]) -> Exception:

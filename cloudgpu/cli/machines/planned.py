@@ -23,7 +23,7 @@ def plan(value: Plan, now: datetime) -> str:
         [
             ("name", value["name"] or "two words, made up"),
             ("what", _what(value)),
-            *(("gpus now", one) for one in value["gpus_now"]),
+            *(("gpus now", one) for one in value["gpu_users"]),
             ("where", _where(value)),
             *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value) and value["market"] == "on_demand" else _market(value)),
@@ -96,7 +96,7 @@ def _policy(value: Plan) -> str:
     """Return the policy, and who said how long where that is not the policy."""
     by = {"option": " as typed", "config.toml": " from config.toml"}
     lease = duration_text(value["lease_s"]) + by.get(value["lease_from"], "")
-    renew = duration_text(value["renew_s"]) + by.get(value["renew_until_from"], "")
+    renew = duration_text(value["renew_until_s"]) + by.get(value["renew_until_from"], "")
     return f"{value['policy']}: lease {lease}, renew-until {renew}"
 
 

@@ -155,7 +155,7 @@ def _own(document: CompareDocument, shown: _Shown) -> str:
     heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
     said = [table(rows, heads, right=range(2, 6))]
     said += [paragraph(_offer(one, offer, shown)) for one in document["own_machines"] if (offer := one["offer"])]
-    sentence = document["own_sentence"]
+    sentence = document["own_machines_sentence"]
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
         said.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:

@@ -157,7 +157,7 @@ def _missing(document: CostDocument) -> str:
 def _uncounted(document: CostDocument) -> str:
     """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
     now = document["as_of"]
-    long = (one for one in document["uncounted"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
+    long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
     names = [one["name"] for one in long]
     return f"Not in it: bytes out that nobody has read, of {_few(names)}; -o json says since when." if names else ""
 

@@ -145,7 +145,7 @@ def costs(session: Session, wish: CostWish | None = None) -> CostDocument:
         "total": total_value(found.total, wanted.asked.by, wanted.currency),
         "total_usd": usd(money(found.total.amount)),
         "unpriced": list(found.total.unpriced),
-        "uncounted": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
+        "unmetered": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
         "failed": lost_value(found.total.failed),
         **to_come(rows, found.total, wanted.asked, now),

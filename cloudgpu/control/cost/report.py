@@ -158,7 +158,7 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> ReportDocume
         **to_come(read.rows, by_machine.total, period, now),
         "machines": ran.first,
         "machines_left_out": ran.left_out,
-        "machines_rest": ran.rest,
+        "other_machines": ran.rest,
         "named_resources": ran.named,
         "idle": values.idle_value(machines),
         "savings": {
@@ -169,7 +169,7 @@ def _reported(session: Session, wish: ReportWish, now: datetime) -> ReportDocume
         },
         "idle_resources": [values.left_value(one) for one in left_over(read.rows, now)],
         "prices": _ages(read.rows, now),
-        "uncounted": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
+        "unmetered": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
         "summary": [],
     }

@@ -17,7 +17,7 @@ from cloudgpu.core.values.times import from_iso
 
 DAY = timedelta(days=1)
 _MICRO = timedelta(microseconds=1)
-_EXACT_BASES = ("asked", "listed", "measured", "setting")  # of whose prices nothing is guessed
+_EXACT_BASES = ("quoted", "listed", "measured", "setting")  # of whose prices nothing is guessed
 
 
 @dataclass(frozen=True, slots=True)

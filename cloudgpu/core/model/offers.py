@@ -24,7 +24,7 @@ class Market(StrEnum):
 class Basis(StrEnum):
     """How far a price can be trusted; shown wherever the price is."""
 
-    ASKED = "asked"  # the provider's own answer, now
+    ASKED = "quoted"  # the provider's own answer, now
     LISTED = "listed"  # a dated price list
     DERIVED = "derived"  # computed from other figures
     RECALLED = "recalled"  # from memory, unverified

@@ -66,7 +66,7 @@ def compare_value(story: Story, tz: str, currency: Currency | None, changed: Seq
         "pace": _paces(story) if story.sides else None,
         "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
         "own_machines": [own_value(one) for one in story.own],
-        "own_sentence": own_sentence(story.own, shown) if story.own else None,
+        "own_machines_sentence": own_sentence(story.own, shown) if story.own else None,
         "paid_usd": _paid(story),
         "assumptions": assumptions(story, shown),
         "sentence": sentence(story, shown),

@@ -103,7 +103,7 @@ class Price(TypedDict):
     as_of: Time
     """When that was true."""
     basis: PriceBasis
-    """`asked`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the settings
+    """`quoted`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the settings
     have none).
     """
 

@@ -232,7 +232,7 @@ def _prices(document: ReportDocument) -> Iterator[str]:
 
 def _rests(document: ReportDocument) -> Iterator[str]:
     said = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
-    said += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["uncounted"]]
+    said += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["unmetered"]]
     said += document["comparison"]["assumptions"]
     if said:
         yield "## What this rests on"

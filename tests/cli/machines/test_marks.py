@@ -44,7 +44,7 @@ def test_ls_marks_a_price_and_says_what_the_mark_means(value, basis, mark, legen
 
 
 def test_ls_says_nothing_of_marks_where_there_are_none(value):
-    said = listed(value("listed"), value("asked"))
+    said = listed(value("listed"), value("quoted"))
     assert "derived" not in said
     assert "recalled" not in said
 

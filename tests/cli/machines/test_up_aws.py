@@ -37,7 +37,7 @@ def test_the_headline_command_needs_no_settings(bare):
     machine, plan = said.json["machine"], said.json["plan"]
     assert (machine["provider"], machine["account"], machine["market"]) == ("aws", "aws", "spot")
     assert (machine["instance_type"], machine["gpus"][0]["name"]) == ("p3.2xlarge", "V100-16GB")
-    assert plan["price"]["basis"] == "asked"
+    assert plan["price"]["basis"] == "quoted"
     (instance,) = bare.aws.instances(live=True)
     assert bare("ls --refresh -o json").json["machines"][0]["state"] == "running"
     assert bare("down --yes").code == 0
@@ -130,9 +130,9 @@ def test_the_plan_says_what_all_of_it_costs_as_the_budget_beside_it_counts(line)
     line("budget set lab --amount 9999 --period total")
     plan = line(f"up --gpu v100 --region us-east-1 --lease 8h --dry-run {FROM} --volume data:50 -o json").json["plan"]
     whole, machine = (Decimal(plan[f"{what}_to_renew_until_usd"]) for what in ("cost", "machine"))
-    assert machine == Decimal(plan["price"]["usd_per_hour"]) * (plan["renew_s"] // 3600)
+    assert machine == Decimal(plan["price"]["usd_per_hour"]) * (plan["renew_until_s"] // 3600)
     monthly = sum(Decimal(extra["usd_per_month"]) for extra in plan["attached_costs"] if extra["while_running"])
-    assert whole - machine == pytest.approx(monthly * plan["renew_s"] / 3600 / 730, rel=Decimal("0.03"))
+    assert whole - machine == pytest.approx(monthly * plan["renew_until_s"] / 3600 / 730, rel=Decimal("0.03"))
     assert plan["unpriced"] == []
     seconds = Decimal(plan["price"]["usd_per_hour"]) / 3600 * 5  # budgets count from now, and the last second whole
     assert abs(Decimal(plan["budgets"][0]["requested_usd"]) - whole) <= seconds

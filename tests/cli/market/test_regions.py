@@ -42,7 +42,7 @@ def test_each_region_has_the_price_of_its_cheapest_machine_with_that_gpu(line):
     assert [row["region"] for row in found["regions"]] == ["us-east-1", "us-west-2"]
     assert {row["instance_type"] for row in found["regions"]} == {"p3.2xlarge"}
     price = found["regions"][0]["price"]
-    assert (price["basis"], price["source"]) == ("asked", "EC2 DescribeSpotPriceHistory")
+    assert (price["basis"], price["source"]) == ("quoted", "EC2 DescribeSpotPriceHistory")
     assert found["unanswered"] == []
 
 

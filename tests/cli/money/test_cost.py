@@ -128,11 +128,11 @@ def test_what_has_no_price_is_named_and_never_zero(cost):
 def test_bytes_out_that_nobody_has_read_are_named(cost):
     _, said = cost()
     assert f"bytes out that nobody has read, of otter, {LONG}, taken, unknown, lost;" in " ".join(said.out.split())
-    found = {one["name"]: one for one in document(cost)["uncounted"]}
+    found = {one["name"]: one for one in document(cost)["unmetered"]}
     assert found["otter"] | {"since": ""} == {"machine": "cg-1", "name": "otter", "since": "", "until": None}
     assert found["lost"]["until"] == iso(BEGIN + timedelta(days=3))
     later = (NOW - timedelta(days=2)).strftime("%Y-%m-%dT%H:%MZ")
-    assert {one["name"] for one in document(cost, "--since", later)["uncounted"]} == {"otter", LONG}
+    assert {one["name"] for one in document(cost, "--since", later)["unmetered"]} == {"otter", LONG}
 
 
 def test_marks_ranges_and_reasons_are_shown(cost):

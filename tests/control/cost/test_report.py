@@ -53,7 +53,7 @@ def check_sums(lab, document, **asked):
     assert sum(dollars(one["usd"]) for one in document["projects"]) == dollars(total["usd"])
     for one in document["days"]:
         assert sum(map(dollars, one["projects"].values())) == dollars(one["usd"])
-    rows = [*document["machines"], document["machines_rest"], document["named_resources"]]
+    rows = [*document["machines"], document["other_machines"], document["named_resources"]]
     assert sum(dollars(one["usd"]) for one in rows if one["usd"] is not None) == dollars(total["usd"])
     for one in document["machines"]:
         assert one["gpu_s"] + one["used_s"] + one["idle_s"] + one["unknown_s"] == one["billed_s"]
@@ -137,8 +137,8 @@ def test_many_machines_are_the_dearest_and_a_rest_that_adds_up(lab, monkeypatch)
     document = report(lab)
     check_sums(lab, document)
     assert [one["name"] for one in document["machines"]] == ["m0", "m1"]
-    assert (document["machines_left_out"], document["machines_rest"]["usd"]) == (2, "3")
-    assert document["machines_rest"]["billed_s"] == 3600
+    assert (document["machines_left_out"], document["other_machines"]["usd"]) == (2, "3")
+    assert document["other_machines"]["billed_s"] == 3600
     assert document["about"]["machines"] == 4
 
 

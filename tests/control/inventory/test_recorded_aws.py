@@ -64,7 +64,7 @@ def test_spot_prices_are_pinned_by_one_call_per_region_with_spot_machines(line, 
     assert asked(aws, before, "DescribeSpotPriceHistory") == [row["region"]]
     (pin,) = lines(session, "price_observed")
     assert pin.body["price"]["nanos_per_hour"] == Money.usd("0.8").nanos
-    assert (pin.clock, pin.body["price"]["basis"]) == ("provider", "asked")
+    assert (pin.clock, pin.body["price"]["basis"]) == ("provider", "quoted")
     assert from_iso(pin.occurred_at) >= began
     assert line("down otter --yes").code == 0
     before = len(aws.calls)

@@ -115,7 +115,7 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
     assert unproved_since([line(1, "terminate_requested"), line(2, "instance_observed", state="stopped")]) is not None
 
 
-def priced(*nanos, end=None, basis="asked"):
+def priced(*nanos, end=None, basis="quoted"):
     segments = [{"at": ago(hours=9 - hour), "nanos": one, "basis": basis} for hour, one in enumerate(nanos)]
     return row(uses=[{"resource": "instance", "end": end, "segments": segments}])
 

@@ -76,7 +76,7 @@ def test_a_period_that_is_over_says_who_was_the_dearer_one():
 
 def test_no_amount_is_in_dollars_where_another_currency_was_asked_for():
     document = a_comparison()
-    spoken = [document["sentence"], document["own_sentence"], *document["assumptions"]]
+    spoken = [document["sentence"], document["own_machines_sentence"], *document["assumptions"]]
     assert "$" not in " ".join(spoken)
     assert [Shown(WON)(Money.usd(usd)) for usd in ("0.0001", "0.001", "0")] == ["0.14 KRW", "1 KRW", "0 KRW"]
     assert [Shown()(Money.usd(usd)) for usd in ("0", "0.001", "1234.5")] == ["$0.00", "$0.0010", "$1,234.50"]

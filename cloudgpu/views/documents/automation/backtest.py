@@ -36,7 +36,7 @@ class ReplayedMachine(TypedDict):
     """Its name."""
     hours: float
     """How long it ran."""
-    blind_share: float | None
+    unsampled_share: float | None
     """How much of that has no samples."""
     cost: Amount
     """What it cost."""
@@ -82,7 +82,7 @@ class ReplayedStop(TypedDict):
     """When somebody used it again, or its run ended in truth."""
     off_s: float
     """The seconds between."""
-    blind_s: float
+    unsampled_s: float
     """How many of them have no samples."""
     savings: Amount
     """What that would have saved."""
@@ -107,7 +107,7 @@ class BacktestDocument(TypedDict):
     """The time between two passes in seconds."""
     hours: float
     """How long machines ran in that time."""
-    blind_share: float | None
+    unsampled_share: float | None
     """How much of that has no samples, 0 to 1: nothing is known of it; null when nothing ran."""
     cost: Amount
     """What the machines cost while they ran, and what is paid only then."""

@@ -133,7 +133,7 @@ class MachineDocument(TypedDict):
     """`on_demand` or `spot`."""
     gpus: list[Gpu]
     """Its GPUs."""
-    gpus_now: list[str]
+    gpu_users: list[str]
     """With `ls --refresh`, who uses the GPUs of the own machine that it is on, one line each; else empty."""
     price: Price | None
     """What an hour costs."""

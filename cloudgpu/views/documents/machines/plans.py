@@ -162,7 +162,7 @@ class Plan(TypedDict):
     """`on_demand` or `spot`."""
     gpus: list[Gpu]
     """Its GPUs."""
-    gpus_now: list[str]
+    gpu_users: list[str]
     """On an own machine, who uses the GPUs there now, one line each; `nobody uses them`, or that it is not known."""
     vcpus: int | None
     """Processors."""
@@ -180,7 +180,7 @@ class Plan(TypedDict):
     """What it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it is launched."""
-    policy_by: str | None
+    policy_from: str | None
     """Who chose it: `--policy`, or a key of `config.toml`."""
     rules: list[RuleText]
     """What the policy says beside lease and renew-until."""
@@ -188,7 +188,7 @@ class Plan(TypedDict):
     """The lease in seconds."""
     lease_from: TermOrigin
     """Who said so: `option`, `config.toml` or `policy`."""
-    renew_s: float
+    renew_until_s: float
     """How far use may renew it, in seconds from the launch."""
     renew_until_from: TermOrigin
     """Who said so: `option`, `config.toml` or `policy`."""

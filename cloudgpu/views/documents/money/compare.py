@@ -270,7 +270,7 @@ class CompareDocument(TypedDict):
     """What a desktop could be sold for now."""
     own_machines: list[OwnMachine]
     """The user's own machines (`ssh`)."""
-    own_sentence: str | None
+    own_machines_sentence: str | None
     """What these did, in words."""
     paid_usd: Usd | None
     """The cloud's cost and the electricity of these; null: one of them is not known at all."""

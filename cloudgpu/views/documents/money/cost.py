@@ -243,7 +243,7 @@ class CostDocument(CostToCome, Deductions, CostHead):
     """The total, 0 where nothing has a price."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
-    uncounted: list[UncountedTraffic]
+    unmetered: list[UncountedTraffic]
     """Machines whose bytes out are in no sum, as nobody has read them."""
     interrupted: LostCost
     """Runs that the provider took away."""

@@ -277,7 +277,7 @@ class ReportDocument(TypedDict):
     """The dearest first, 200 at most."""
     machines_left_out: int
     """How many more there are."""
-    machines_rest: ReportRest
+    other_machines: ReportRest
     """These together."""
     named_resources: RetainedSum
     """Volumes and images together; with the two before they add up to the total."""
@@ -289,7 +289,7 @@ class ReportDocument(TypedDict):
     """What goes on costing without a machine that runs, the dearest first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""
-    uncounted: list[UncountedTraffic]
+    unmetered: list[UncountedTraffic]
     """Machines whose bytes out are in no sum, as nobody has read them."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
