@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import minute
+
+if TYPE_CHECKING:
+    from cloudgpu.views.documents.machines.machines import HistoryLine
 
 Body = Mapping[str, Any]
 _CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
@@ -15,13 +18,13 @@ _NO_LEASE = {"expires": None, "renew_until": None}
 GB = 1e9
 
 
-def who(line: Mapping[str, Any]) -> str:
+def who(line: HistoryLine) -> str:
     """Return who wrote a line, and from where where it says so: `ada`, `ada on tower`."""
     host = line["body"].get("host")
     return f"{line['actor']} on {host}" if host else str(line["actor"])
 
 
-def told(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+def told(lines: Iterable[HistoryLine]) -> list[str]:
     """Return what each of a machine's lines says; a lease that a look sees is said where it is another one."""
     found, known = [], list[str]()
     for line in lines:
@@ -32,7 +35,7 @@ def told(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def said(line: Mapping[str, Any]) -> str:
+def said(line: HistoryLine) -> str:
     """Return what a line says, as a sentence without a full stop; a kind that nobody knows here by its own name."""
     tell = _WORDS.get(line["kind"], _other)
     words = tell(line["body"]) if tell is not _other else _other({**line["body"], "kind": line["kind"]})

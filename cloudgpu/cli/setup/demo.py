@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.parts import DesktopLine
+    from cloudgpu.views.documents.setup.doctor import DemoDocument, DemoRemains
 
 SPAN = timedelta(minutes=15)  # how long its machine lives at most, whatever becomes of the demo
 CELL = """\
@@ -105,21 +107,28 @@ class _Story:
         self._stream.flush()
 
 
-def _play(session: Session, story: _Story) -> dict[str, Any]:
+def _play(session: Session, story: _Story) -> DemoDocument:
     from cloudgpu.control.lifecycle.lifecycle import end, stop
 
     story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
     row = _launch(session, story)
     cell, activity = _work(session, row, story)
     story.step("What it has cost, beside the desktop you could own.")
-    costs = _cost(session, story)
+    spent, desktop = _cost(session, story)
     story.step("Stop it: what runs ends, the disk stays, no billing is read back as proof.")
     row = stop(session, row, why="the demo is over")
     story.detail(f"{row['name']} is {row['state']}, billed: {'yes' if row['billed'] else 'no'}")
     story.step("End it, and prove it.")
     row = end(session, row, why="the demo is over")
     proof = _prove(session, story)
-    return {"machine": row["name"], "cell_output": cell, "activity": activity, **costs, "remaining": proof}
+    return {
+        "machine": row["name"],
+        "cell_output": cell,
+        "activity": activity,
+        "spent_usd": spent,
+        "desktop": desktop,
+        "remaining": proof,
+    }
 
 
 def _launch(session: Session, story: _Story) -> Machine:
@@ -170,7 +179,7 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-def _cost(session: Session, story: _Story) -> dict[str, Any]:
+def _cost(session: Session, story: _Story) -> tuple[str, DesktopLine | None]:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.machines import machine_value
@@ -180,10 +189,10 @@ def _cost(session: Session, story: _Story) -> dict[str, Any]:
     story.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
     if value["desktop"] is not None:
         story.detail(value["desktop"]["sentence"])
-    return {"spent_usd": value["total_usd"], "desktop": value["desktop"]}
+    return value["total_usd"], value["desktop"]
 
 
-def _prove(session: Session, story: _Story) -> dict[str, Any]:
+def _prove(session: Session, story: _Story) -> DemoRemains:
     """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
     machines = len(session.provider("local").list().instances)
     home = session.home.provider("local", "local")

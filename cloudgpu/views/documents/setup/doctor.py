@@ -90,7 +90,7 @@ class LiveDoctorDocument(DoctorDocument):
     """What was launched, and how it went."""
 
 
-class DemoLeftovers(TypedDict):
+class DemoRemains(TypedDict):
     """What the demonstration has left, counted."""
 
     machines: int
@@ -116,5 +116,5 @@ class DemoDocument(TypedDict):
     """What it cost."""
     desktop: DesktopLine | None
     """The same on an owned desktop; null: it cannot be read."""
-    remaining: DemoLeftovers
+    remaining: DemoRemains
     """What is left, counted: `machines`, `files`, `processes`; and `ledger_lines`."""
