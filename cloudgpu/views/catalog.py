@@ -1,20 +1,21 @@
-"""Prices of the catalogue, and what became of them, as the plain values that `-o json` prints."""
+"""Offers and prices of the catalogue, and what became of them, as the plain values that `-o json` prints."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.catalog.catalog import is_old, speed_per_dollar
 from cloudgpu.core.catalog.pricelist import PER_HOUR
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
+from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice, PastPrice
+    from cloudgpu.core.catalog.catalog import CatalogOffer, DiskPrice, ListedPrice, PastPrice, Speed
     from cloudgpu.core.catalog.pricelist import Move, PriceRow
-    from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, PriceChange
+    from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
 NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
 
@@ -88,3 +89,36 @@ def move_value(provider: str, one: Move) -> PriceChange:
 
 def _price(row: PriceRow) -> ChangedPrice:
     return {"usd": usd(row.price), "source": row.source, "as_of": iso(row.as_of), "basis": str(row.basis)}
+
+
+def offer_value(offer: CatalogOffer, one: Speed | None, now: datetime) -> GpuOffer:
+    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `one` is the speed of a whole GPU."""
+    shape, listed = offer.type, offer.listed
+    return {
+        "provider": shape.provider,
+        "region": listed.region,
+        "regions": offer.regions,
+        "instance_type": shape.name,
+        "market": str(listed.market),
+        "gpu": shape.gpu.name,
+        "count": shape.gpu.count,
+        "share": shape.gpu.share,
+        "gpu_memory_gib": shape.gpu.memory_gib,
+        "vcpus": shape.vcpus,
+        "memory_gib": shape.memory_gib,
+        "local_ssd_gb": shape.local_ssd_gb,
+        "arch": shape.arch,
+        "price": price_value(listed.price),
+        "price_dated": listed.dated,
+        "price_check": listed.check,
+        "old": is_old(listed.price.as_of, now),
+        "legacy": shape.legacy or None,
+        "spot_only": shape.spot_only,
+        "recalled": list(shape.recalled),
+        "speed": None if one is None else {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
+        "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, one)),
+    }
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 4)

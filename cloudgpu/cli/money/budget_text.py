@@ -66,7 +66,7 @@ def set_text(value: BudgetSetDocument) -> str:
 
 def check_text(value: BudgetCheckDocument, every: str) -> str:
     """Return how every budget stands, what those that are passed would stop, and what was told to whom."""
-    from cloudgpu.control.budgets.commands import said_stops
+    from cloudgpu.views.budgets import said_stops
 
     lines = [table_of(value["budgets"]) or "No budget is set."]
     for one in value["budgets"]:

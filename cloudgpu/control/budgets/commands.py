@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,22 +21,19 @@ from cloudgpu.core.budgets.enforcement import Stop, stops
 from cloudgpu.core.budgets.status import Standing
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do
-from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near
-from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.views.budgets import budget_value, said_stops, status_value, stop_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
     from cloudgpu.views.documents.money.budgets import (
         BudgetCheckDocument,
         BudgetJudgement,
         BudgetRemovedDocument,
         BudgetsDocument,
         BudgetSetDocument,
-        BudgetStatus,
-        BudgetStop,
         BudgetTestDocument,
     )
 
@@ -142,7 +138,7 @@ def set_value(session: Session, asked: Asked, *, anew: bool) -> BudgetSetDocumen
     before = set_budget(session, budget, anew=anew)
     (found,) = standings(session, [budget])
     return {
-        "budget": standing_value(found),
+        "budget": status_value(found, EVERY),
         "replaced": None if before is None else budget_value(before),
         "terminates": _terminates(session, budget),
         "warning": _too_low(session, found),
@@ -180,7 +176,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def listed(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {"budgets": [standing_value(one) for one in standings(session, the_budgets(session, None))]}
+    return {"budgets": [status_value(one, EVERY) for one in standings(session, the_budgets(session, None))]}
 
 
 def removed(session: Session, name: str) -> BudgetRemovedDocument:
@@ -221,7 +217,7 @@ def _judged(session: Session, name: str | None, every: timedelta) -> BudgetJudge
         note(session, news, judged=())
     doing = stops(judged, session.ledger.machines(), {}, now)
     return {
-        "budgets": [standing_value(one, every) for one in judged],
+        "budgets": [status_value(one, every) for one in judged],
         "stops": [stop_value(one) for one in doing],
         "alerts": told,
         "exhausted": [one.budget.name for one in judged if one.passed],
@@ -242,57 +238,3 @@ def sent_value(session: Session) -> BudgetTestDocument:
         "sent": [one.receiver for one in outcomes if one.why is None],
         "failed": [{"receiver": one.receiver, "why": one.why} for one in outcomes if one.why is not None],
     }
-
-
-def budget_value(one: Budget) -> BudgetValue:
-    """Return a budget as plain values."""
-    paid = one.paid_in
-    return {
-        "name": one.name,
-        "limit_usd": usd(one.limit),
-        "amount": None if paid is None else f"{paid.amount:f}",
-        "currency": "USD" if paid is None else paid.currency.code,
-        "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
-        "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
-        "period": one.span.text,
-        "tz": one.tz,
-        "scope": one.scope.text,
-        "thresholds": list(one.thresholds),
-        "forecast": one.forecast,
-        "actions": sorted(map(str, one.actions)),
-        "allow_override": one.allow_override,
-        "file": one.place or None,
-    }
-
-
-def standing_value(one: Standing, every: timedelta = EVERY) -> BudgetStatus:
-    """Return a budget and how it stands."""
-    return {
-        **budget_value(one.budget),
-        "since": None if one.period is None else iso(one.period.begin),
-        "until": None if one.period is None else iso(one.period.end),
-        "spent_usd": usd(one.spent),
-        "spent_percent": one.percent(one.spent),
-        "committed_usd": usd(one.promised),
-        "remaining_usd": usd(one.left),
-        "forecast_usd": usd(one.forecast),
-        "burn_usd_per_hour": usd(one.burn),
-        "exhausted_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
-        "overshoot_usd": usd(one.overshoot(every)),
-        "exhausted": one.passed,
-        "unpriced": list(one.unpriced),
-        "assumed": list(one.assumed),
-    }
-
-
-def stop_value(one: Stop) -> BudgetStop:
-    """Return what a passed budget would do with a machine."""
-    return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
-
-
-def said_stops(found: Sequence[BudgetStop]) -> list[str]:
-    """Return the sentences of what passed budgets would do, in their order."""
-    return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
-
-
-_VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}

@@ -21,18 +21,17 @@ from cloudgpu.core.catalog.catalog import (
     by_price,
     by_speed_per_dollar,
     cheapest_per_type,
-    is_old,
     meant_by,
     speed,
-    speed_per_dollar,
 )
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.catalog import offer_value
 from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument, OfferObstacle
+    from cloudgpu.views.documents.market.catalog import GpusDocument, OfferObstacle
 
 
 class Order(StrEnum):
@@ -125,7 +124,7 @@ def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
     in_order = by_price(found) if order is Order.PRICE else by_speed_per_dollar(found, speed_of)
     meant = [] if filters.gpu is None else [spec.name for spec in meant_by(filters.gpu, catalog.gpus())]
     return {
-        "offers": [offer_value(offer, now) for offer in in_order],
+        "offers": [offer_value(offer, speed_of(offer), now) for offer in in_order],
         "matching_gpus": meant,
         "without": [] if found else list(_without(filters)),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
@@ -163,39 +162,6 @@ def speed_of(offer: CatalogOffer) -> Speed | None:
     """Return how fast one of an offer's GPUs trains; None when nothing is known of it."""
     spec = catalog.named_gpu(offer.type.gpu.name)
     return None if spec is None else speed(spec)
-
-
-def offer_value(offer: CatalogOffer, now: datetime) -> GpuOffer:
-    """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` that of one whole GPU."""
-    shape, listed, one = offer.type, offer.listed, speed_of(offer)
-    return {
-        "provider": shape.provider,
-        "region": listed.region,
-        "regions": offer.regions,
-        "instance_type": shape.name,
-        "market": str(listed.market),
-        "gpu": shape.gpu.name,
-        "count": shape.gpu.count,
-        "share": shape.gpu.share,
-        "gpu_memory_gib": shape.gpu.memory_gib,
-        "vcpus": shape.vcpus,
-        "memory_gib": shape.memory_gib,
-        "local_ssd_gb": shape.local_ssd_gb,
-        "arch": shape.arch,
-        "price": price_value(listed.price),
-        "price_dated": listed.dated,
-        "price_check": listed.check,
-        "old": is_old(listed.price.as_of, now),
-        "legacy": shape.legacy or None,
-        "spot_only": shape.spot_only,
-        "recalled": list(shape.recalled),
-        "speed": None if one is None else {"vs_h100": round(one.value, 4), "basis": str(one.basis)},
-        "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, one)),
-    }
-
-
-def _rounded(figure: float | None) -> float | None:
-    return None if figure is None else round(figure, 4)
 
 
 def _without(filters: Filters) -> Iterable[OfferObstacle]:

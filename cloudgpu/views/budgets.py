@@ -1,0 +1,71 @@
+"""Budgets and how they stand, as the plain values that `-o json` prints: money as decimal text in US dollars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.values.money import usd
+from cloudgpu.core.values.times import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from cloudgpu.core.budgets.budget import Budget
+    from cloudgpu.core.budgets.enforcement import Stop
+    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
+    from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop
+
+_VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
+
+
+def budget_value(one: Budget) -> BudgetValue:
+    """Return a budget as plain values."""
+    paid = one.paid_in
+    return {
+        "name": one.name,
+        "limit_usd": usd(one.limit),
+        "amount": None if paid is None else f"{paid.amount:f}",
+        "currency": "USD" if paid is None else paid.currency.code,
+        "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
+        "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
+        "period": one.span.text,
+        "tz": one.tz,
+        "scope": one.scope.text,
+        "thresholds": list(one.thresholds),
+        "forecast": one.forecast,
+        "actions": sorted(map(str, one.actions)),
+        "allow_override": one.allow_override,
+        "file": one.place or None,
+    }
+
+
+def status_value(one: Standing, every: timedelta) -> BudgetStatus:
+    """Return a budget and how it stands; checks are `every` so long."""
+    return {
+        **budget_value(one.budget),
+        "since": None if one.period is None else iso(one.period.begin),
+        "until": None if one.period is None else iso(one.period.end),
+        "spent_usd": usd(one.spent),
+        "spent_percent": one.percent(one.spent),
+        "committed_usd": usd(one.promised),
+        "remaining_usd": usd(one.left),
+        "forecast_usd": usd(one.forecast),
+        "burn_usd_per_hour": usd(one.burn),
+        "exhausted_in_s": None if one.empty_in is None else int(one.empty_in.total_seconds()),
+        "overshoot_usd": usd(one.overshoot(every)),
+        "exhausted": one.passed,
+        "unpriced": list(one.unpriced),
+        "assumed": list(one.assumed),
+    }
+
+
+def stop_value(one: Stop) -> BudgetStop:
+    """Return what a passed budget would do with a machine."""
+    return {"machine": one.machine, "name": one.name, "budget": one.budget, "do": str(one.do), "why": one.why}
+
+
+def said_stops(found: Sequence[BudgetStop]) -> list[str]:
+    """Return the sentences of what passed budgets would do, in their order."""
+    return [f"{one['name']} would be {_VERBS[one['do']]}: {one['why']}" for one in found]
