@@ -36,7 +36,7 @@ class Precision(StrEnum):
 class While(StrEnum):
     """When something beside a machine is paid."""
 
-    KEPT = "kept"  # all the time
+    KEPT = "always"
     RUNNING = "running"
     IDLE = "idle"  # while it is kept and the machine is off
 

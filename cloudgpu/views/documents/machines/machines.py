@@ -336,9 +336,9 @@ class DownDocument(TypedDict):
     terminated: list[MachineDocument]
     """Those that are proved gone, with their disks and images."""
     running: list[BusyMachine]
-    """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `fault`. `processes` is
+    """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `error`. `processes` is
     what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start;
-    JupyterLab with all below it is one. It is null where that is not known, and `fault` says why.
+    JupyterLab with all below it is one. It is null where that is not known, and `error` says why.
     """
     retained: list[NamedResource]
     """Volumes and images of theirs that are kept on purpose."""

@@ -149,7 +149,7 @@ class RefreshedProvider(TypedDict):
     prices: int
     """How many prices the answer named."""
     parts: list[RefreshedPart]
-    """What is kept: `scope` and `asked_at`, that of an earlier refresh for what did not answer now."""
+    """What is kept: `scope` and `refreshed_at`, that of an earlier refresh for what did not answer now."""
     changed: int
     """Prices that are other ones now."""
     jumps: list[PriceChange]
@@ -218,7 +218,7 @@ class CatalogProvider(TypedDict):
     recalled: int
     """Prices from memory."""
     refreshed: list[RefreshedPart]
-    """Parts that were refreshed: `scope` and `asked_at`."""
+    """Parts that were refreshed: `scope` and `refreshed_at`."""
     held: int
     """Prices that moved too far and were not taken."""
     error: str | None

@@ -79,7 +79,7 @@ class AttachedPrice(TypedDict):
     per: str
     """The price is for an `hour` or a `month`."""
     paid: str
-    """`kept`: all the time; `running`: while the machine runs; `idle`: while it does not."""
+    """`always`; `running`: while the machine runs; `idle`: while it does not."""
     usd: Usd | None
     """The price of one; null: none is known."""
     at_most: str | None

@@ -84,7 +84,7 @@ class ReconciledResource(TypedDict):
     reasons: list[GapReason]
     """The largest first; they add up to the gap."""
     parts: BothParts
-    """`ours` and `theirs`: dollars for `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
+    """`ledger` and `bill`: dollars for `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
 
 class OtherLedgers(TypedDict):

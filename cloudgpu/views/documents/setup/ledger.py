@@ -15,7 +15,7 @@ class VerifyDocument(TypedDict):
     errors: list[str]
     """One sentence per fault; empty when all is well. Sums that are not what the lines say were made anew."""
     settled: bool
-    """A doubt was settled by this call; then `doubt` says which."""
+    """A doubt was settled by this call; then `integrity_problem` says which."""
     integrity_problem: NotRequired[str]
     """Why the ledger was not to be trusted, with `settled`."""
     queried: list[AccountAnswer]
