@@ -285,7 +285,7 @@ def three_months(**more):
             {"provider": "gcp", "newest": "2026-11-21T07:30:00.000000Z", "oldest": "2026-11-01",
              "refreshed_at": "2026-11-21T07:30:00.000000Z", "old": 0, "items": 912},
         ],
-        uncounted=[{"machine": "i-old", "name": "old", "since": "2026-09-01T10:00:00.000000Z", "until": None}],
+        unmetered=[{"machine": "i-old", "name": "old", "since": "2026-09-01T10:00:00.000000Z", "until": None}],
         unpriced=["old (address)"],
     ) | more  # fmt: skip
 
@@ -310,8 +310,8 @@ def huge():
         machines=[machine(f"trainer-{number:03}", f"{(200 - number) * 13.37:.2f}",
                           ((number * 37) % 300, number % 40, number % 17, number % 5 * 3.0)) for number in range(200)],
         machines_left_out=317,
-        machines_rest=rest(317, "931.3", 811),
-        kept_by_name={"number": 3, "usd": "41.3", "low_usd": "41.3", "high_usd": "41.3"},
+        other_machines=rest(317, "931.3", 811),
+        named_resources={"number": 3, "usd": "41.3", "low_usd": "41.3", "high_usd": "41.3"},
         comparison=comparison(curve(first, 400, 713.3), past="2025-10-22T00:00:00.000000Z"),
     )  # fmt: skip
 

@@ -190,7 +190,7 @@ def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits)
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
     assert (off.ledger.machine(ids["h3"])["ended"] is None, off.ledger.machine(ids["h0"])["ended"]) == (False, None)
     document, gravest = ended(off, to_end(off, [], all_=True))
-    assert ([one["name"] for one in document["ended"]], gravest.exit_code) == (["h2"], 8)
+    assert ([one["name"] for one in document["terminated"]], gravest.exit_code) == (["h2"], 8)
     visits.clear()
     up(open_session({"CLOUDGPU_HOME": str(off.home.root), "USER": "ada"}), "h2")
     assert set(visits) == {"h2"}, "who launches on a host that was just looked at waits for no other one"
