@@ -1,7 +1,7 @@
 """The CPU of an admission check in a lab of two years, against a lab without a past.
 
 The lab has 1,000 machines of ten ended runs each. What is measured is what a launch waits for under the ledger's lock:
-reading every row, what each has cost in the budget's period, what each will cost to its renew-until, and the verdict.
+reading what budgets count of each, what that has cost in the period, what it will cost to its renew-until, the verdict.
 """
 
 from __future__ import annotations
@@ -144,5 +144,6 @@ def _intent(number: int, at: datetime) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)["rows"]:
+    many = [int(word) for word in sys.argv[1:]]  # machines, rounds, and ended runs of each
+    for row in measure(*many)["rows"]:
         print(f"{row['what']}: {row['ours']:.0f} ms, {row['ratio']:.2f} times one without a past ({row['spread']})")
