@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, micros_of, rated
 from cloudgpu.core.billing.rate_timeline import amount, billed_strands, ended_strands, rule_of, strands
-from cloudgpu.core.billing.usage import use_from_json
+from cloudgpu.core.billing.usage import use_from_json, use_to_json
 from cloudgpu.core.budgets.admission import Account, accounts, asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -27,7 +27,9 @@ from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded
 from cloudgpu.core.model.machine import volumes_there
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.times import from_iso, iso
+from tests.core.billing.test_rate_timeline import BEGIN
+from tests.core.billing.test_rate_timeline import uses as any_use
 from tests.core.events.test_metering import ADDRESS, DAY, DISK, HOUR, USD, down, kept, launch, thing, up
 from tests.core.lives import START, asked, at, gone, line, price, priced, seen, settled
 from tests.examples import some
@@ -222,6 +224,23 @@ def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
         until, strands = ended_strands(use)
         assert until == billed_until(use)
         assert strands == (rated(use_from_json(use), 0) if use["segments"] else None)
+
+
+@settings(max_examples=some(300), deadline=None)
+@given(any_use(), st.none() | st.integers(0, 10**5), st.integers(-HOUR, 120 * DAY), st.integers(0, 120 * DAY))
+def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
+    if continues is not None and use.resource in ("disk", "snapshot"):
+        use = replace(use, continues=iso(from_iso(use.begin) - timedelta(seconds=continues)))
+    now, fold = micros_of(BEGIN + timedelta(seconds=second)), json.loads(json.dumps(use_to_json(use)))
+    if use.end is not None:
+        assert ended_strands(fold) == (billed_until(fold), rated(use, 0) if use.segments else None)
+        return
+    row = folded([launch(0)]).state["row"] | {"uses": [fold], "beside": []}
+    flows = Exposure(*json.loads(json.dumps(exposure_of(row)))).flows(now)
+    laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
+    edge = micros_of(BEGIN + timedelta(seconds=cut))
+    for begin, end in ((0, edge), (edge, 2**62)):
+        assert amount(laid, begin, end) == amount(rated(use, now), begin, end)
 
 
 RULES = [("aws", "disk"), ("azure", "disk"), ("gcp", "disk"), ("plug-in", "disk"), ("aws", "instance")]
