@@ -34,6 +34,8 @@ PAST = timedelta(days=730)
 AIM = 25  # ms CPU, however many runs have ended
 PRICE = {"nanos_per_hour": 3_060_000_000, "source": "AWS price list", "as_of": iso(NOW), "basis": "listed"}
 OF_LIST = {"source": "AWS price list", "as_of": iso(NOW), "basis": "listed", "why_at_most": "", "by_size": True}
+NETWORK = {"ssh_from": ["203.0.113.7/32"], "subnet": None, "security_group": None, "public_ip": True, "jump": None}
+SETUP = {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "network": NETWORK, "keep_disk": True}
 _BUDGETS = (
     ("a month", Budget("lab", Money.usd(10**6), Span("month"), Scope(provider="aws"))),
     ("rolling:30d", Budget("lab", Money.usd(10**6), Span("rolling", 30), Scope(provider="aws"))),
@@ -62,7 +64,7 @@ def _write(place: Path, machines: int, runs: int) -> None:
 def _admission(place: Path, budget: Budget) -> float:
     """Return the CPU seconds of an admission by somebody who has read nothing before, as a new command has not."""
     with closing(open_ledger(None, place, actor="somebody", clock=lambda: NOW)) as ledger:
-        wanted = {**ledger.there()[0], "id": "cg-wanted", "name": "wanted", "uses": [], "attempt": "open"}
+        wanted = ledger.there()[0]._replace(id="cg-wanted", name="wanted", open_usage=(), launch_status="open")
         prices = counted_prices(cast("Session", SimpleNamespace(ledger=ledger, clock=_now)))
 
         def ended(since: datetime | None) -> Billed:
@@ -137,9 +139,9 @@ def _intent(number: int, at: datetime) -> dict[str, Any]:
         "instance_type": "p3.2xlarge", "market": "on_demand", "price": PRICE, "on_demand": PRICE, "max_price": None,
         "accelerators": [{"name": "V100", "count": 1, "memory_gib": 16.0, "share": 1.0}], "owner": "ada",
         "project": f"project-{number % 5}", "policy": "default", "template": "jupyter", "renew_s": 86400,
-        "expires": iso(at + 8 * HOUR), "renew_until": iso(at + 72 * HOUR), "stoppable": True, "stop_means": "stops",
-        "setup": {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "keep_disk": True},
-        "beside": [disk | more, address | more | {"nanos": 5_000_000, "kept": False}],
+        "expires": iso(at + 8 * HOUR), "renew_until": iso(at + 72 * HOUR), "stoppable": True, "stop_effect": "stops",
+        "setup": SETUP,
+        "attached_costs": [disk | more, address | more | {"nanos": 5_000_000, "kept": False}],
     }  # fmt: skip
 
 

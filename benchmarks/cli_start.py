@@ -119,7 +119,7 @@ def _intent(machine: int, start: datetime) -> dict[str, Any]:
         "expires": iso(start + timedelta(hours=8)),
         "renew_until": iso(start + timedelta(hours=72)),
         "stoppable": True,
-        "stop_means": "keeps the disk",
+        "stop_effect": "keeps the disk",
         "setup": None,
     }
 

@@ -34,7 +34,7 @@ HOUR = timedelta(hours=1)
 BARE = """
 import json, sqlite3, sys
 rows = [json.loads(text) for (text,) in sqlite3.connect(sys.argv[1]).execute("SELECT row FROM machine ORDER BY since")]
-print(sum(sums[1] for row in rows for sums in row["totals"].values()))
+print(sum(sums[1] for row in rows for sums in row["usage_totals"].values()))
 """
 
 

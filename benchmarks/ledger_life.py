@@ -104,7 +104,7 @@ def intended(machine: int) -> dict[str, Any]:
     """Return what the intent of a machine's launch says."""
     beside = {"what": "disk", "nanos_per_month": 8_000_000_000, "at_most": False, "running": True, "kept": True}
     beside |= {"resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
-    beside |= {"source": "a list", "as_of": iso(START), "basis": "listed", "why_at_most": ""}
+    beside |= {"source": "a list", "as_of": iso(START), "basis": "listed", "why_at_most": "", "named": False}
     return {
         "attempt": 1,
         "seq": 1,
@@ -128,7 +128,7 @@ def intended(machine: int) -> dict[str, Any]:
         "renew_until": iso(START + timedelta(days=1)),
         "renew_s": 86400,
         "stoppable": True,
-        "stop_means": "it keeps its disk",
+        "stop_effect": "it keeps its disk",
         "setup": None,
-        "beside": [beside],
+        "attached_costs": [beside],
     }

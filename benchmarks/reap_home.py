@@ -22,6 +22,8 @@ from cloudgpu.core.values.times import iso  # noqa: E402
 CONFIG = 'provider = "aws"\nowner = "ada"\n[accounts.lab]\nprovider = "aws"\nregions = {regions}\n'
 OF_LIST = {"source": "AWS price list", "as_of": "2026-11-01T00:00:00.000000Z", "basis": "listed"}
 MORE = {"nanos_per_month": None, "at_most": False, "running": True, "kept": True, "named": False, "by_size": True}
+NETWORK = {"ssh_from": ["203.0.113.7/32"], "subnet": None, "security_group": None, "public_ip": True, "jump": None}
+SETUP = {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "network": NETWORK, "keep_disk": True}
 
 
 def make(home: Path, n: int, regions: int, now: datetime) -> None:
@@ -45,12 +47,13 @@ def make(home: Path, n: int, regions: int, now: datetime) -> None:
 def life(one: ec2_stub.Machine, provider: str = "aws", account: str = "lab") -> list[Draft]:
     """Return the lines of a machine's launch, as if at this provider."""
     token = f"t{one.number}"
+    whose = {"provider": provider, "account": account, "identity": identity(provider)}
     made = {"token": token, "outcome": "made", "why": "it answered"}
     return [
         Draft(
             "launch_intended",
             one.machine,
-            _intent(one) | {"provider": provider, "account": account},
+            _intent(one) | whose,
             one.at,
             f"intent:{token}",
         ),
@@ -58,10 +61,16 @@ def life(one: ec2_stub.Machine, provider: str = "aws", account: str = "lab") -> 
     ]
 
 
+def identity(provider: str) -> dict[str, str]:
+    """Return what an account says that it is; that of AWS is what the stub says."""
+    return {"kind": f"{provider} account", "id": "123456789012", "words": f"{provider.upper()} account 123456789012"}
+
+
 def _intent(one: ec2_stub.Machine) -> dict[str, Any]:
     price = {"nanos_per_hour": 526_000_000, **OF_LIST}
     disk = {"what": "system disk of 100 GB", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month"}
     address = {"what": "public IPv4", "resource": "address", "stored_as": "public_ipv4", "quantity": 1, "per": "hour"}
+    disk, address = disk | {"nanos": 80_000_000}, address | {"nanos": 5_000_000}
     renew_until = one.at + ec2_stub.RENEW_UNTIL
     return {
         "attempt": 1, "seq": 1, "token": f"t{one.number}", "key": f"k{one.number}", "request": f"r{one.number}",
@@ -69,10 +78,10 @@ def _intent(one: ec2_stub.Machine) -> dict[str, Any]:
         "zone": f"{one.region}a", "instance_type": "g4dn.xlarge", "market": "on_demand", "price": price,
         "on_demand": price, "max_price": None, "owner": "ada", "project": "thesis", "policy": "default",
         "policy_by": "config.toml", "template": "jupyter", "renew_s": 86400, "expires": iso(one.expires),
-        "renew_until": iso(renew_until), "stoppable": True, "stop_means": "stops",
+        "renew_until": iso(renew_until), "stoppable": True, "stop_effect": "stops",
         "accelerators": [{"name": "T4", "count": 1, "memory_gib": 16.0, "share": 1.0}],
-        "setup": {"image": None, "disk_gb": 100, "volume": None, "persistent": False, "keep_disk": True},
-        "beside": [disk | MORE | OF_LIST | {"nanos": 80_000_000}, address | MORE | OF_LIST | {"nanos": 5_000_000}],
+        "setup": SETUP,
+        "attached_costs": [one | MORE | OF_LIST for one in (disk, address)],
         "licence": "",
     }  # fmt: skip
 

@@ -204,6 +204,14 @@ class _Canned:
         found = [one for region, body in _answers(self._place, self.kind) for one in self._of_region(region, body)]
         return Listing(tuple(found), ())
 
+    def identity(self, _region: str | None = None) -> Any:
+        """Return which account it is."""
+        import reap_home
+
+        from cloudgpu.core.model.identity import AccountIdentity
+
+        return AccountIdentity(**reap_home.identity(self.kind))
+
     def _of_region(self, region: str, body: bytes) -> Iterator[Any]:
         from cloudgpu.providers.aws.compute.translate import instance
 

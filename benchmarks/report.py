@@ -72,7 +72,7 @@ def in_turns(home: str, turns: int) -> tuple[list[float], list[float], int, int]
     for turn in range(turns + 1):
         read, seconds = timed(lambda: opened(home).ledger.read(lambda view: (view.bills(), list(view.uses("")))))
         page, took = timed(lambda: to_html(reported(opened(home))))
-        size, number = len(page.encode()), len(read[1]) + sum(len(row["uses"]) for row in read[0])
+        size, number = len(page.encode()), len(read[1]) + sum(len(row.open_usage) for row in read[0])
         if turn:  # the first imports, and reads the catalogue
             ours.append(took)
             against.append(seconds)
@@ -173,7 +173,7 @@ def _intended(number: int, at: datetime) -> dict[str, Any]:
         "market": "spot" if number % 3 == 0 else "on_demand",
         "price": price,
         "on_demand": price,
-        "beside": [{**one, **rate, "why_at_most": ""} for one in (disk, address)],
+        "attached_costs": [{**one, **rate, "why_at_most": "", "named": False} for one in (disk, address)],
     }
 
 

@@ -180,9 +180,9 @@ def test_durations_and_moments_are_values_or_text(gpu, clock):
     assert gpu.extend(None, "30m")["expires"] == "2026-11-20T15:00:00.000000Z"
     for until in (timedelta(hours=1), "1h", clock.now + timedelta(hours=1), "2026-11-20T14:00+01:00"):
         clock.now += timedelta(microseconds=1)  # two holds are two lines
-        assert gpu.hold("quiet-owl", until)["hold_until"] == "2026-11-20T13:00:00.000000Z"
+        assert gpu.hold("quiet-owl", until)["held_until"] == "2026-11-20T13:00:00.000000Z"
     clock.now += timedelta(microseconds=1)
-    assert gpu.hold("quiet-owl", release=True)["hold_until"] is None
+    assert gpu.hold("quiet-owl", release=True)["held_until"] is None
 
 
 @pytest.mark.parametrize("lease", [timedelta(0), timedelta(hours=-1), timedelta(days=9999), "0h", "", "tomorrow"])
@@ -197,7 +197,7 @@ def test_a_hold_has_an_end_that_is_meant(gpu, clock):
         fault = refused(lambda until=until: gpu.hold("quiet-owl", until))
         assert (fault.field, bool(fault.next)) == ("UNTIL", True)
     refused(lambda: gpu.hold("quiet-owl", "1h", release=True))
-    assert gpu.show()["hold_until"] is None
+    assert gpu.show()["held_until"] is None
 
 
 def test_a_hold_that_loses_is_told(home, clock):

@@ -24,7 +24,7 @@ def machine_names(incomplete: str) -> list[str]:
         rows = living(open_session(os.environ).ledger.machines())
     except CloudgpuError:
         return []
-    return [row["name"] for row in rows if row["name"].startswith(incomplete)]
+    return [row.name for row in rows if row.name.startswith(incomplete)]
 
 
 def machine_paths(incomplete: str) -> list[str]:

@@ -57,7 +57,7 @@ def _has_no_cloud(value: MachineDocument) -> bool:
     """Say whether there is no timer, nor a cloud that could have one."""
     from cloudgpu.core.model.machine import is_owned
 
-    return is_owned(value) and value["guards"]["timer_is"] == "none"
+    return is_owned(value["provider"]) and value["guards"]["timer_is"] == "none"
 
 
 def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
@@ -80,7 +80,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
     from cloudgpu.core.model.machine import is_owned
 
-    owned = is_owned(value)
+    owned = is_owned(value["provider"])
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
     state = f"{state_text(value) if stays(value) else value['state']}{billed}{reason}"
@@ -98,11 +98,11 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("beside", None if value["terminated_at"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
             ("lease", None if value["terminated_at"] else f"until {when(value['expires'], now)}"),
-            ("renewable", None if value["terminated_at"] else f"until {when(value['renew_until'], now)}"),
-            ("held", when(value["hold_until"], now) if value["hold_until"] else None),
+            ("renewable", None if value["terminated_at"] else f"until {when(value.get('renew_until'), now)}"),
+            ("held", when(value["held_until"], now) if value["held_until"] else None),
             ("ended by", guards(value, now)),
             ("interrupted", _taken(value, now)),
-            ("last active", when(value["last_active"], now) if value["last_active"] else None),
+            ("last active", when(value["last_active_at"], now) if value["last_active_at"] else None),
             ("ssh", access),
             ("shared with", None if value["terminated_at"] else _shared(value)),
             ("template", value["template"]),
@@ -117,7 +117,11 @@ def _market(value: MachineDocument) -> str:
     """Return on which market a machine was bought; nothing for one that was not."""
     from cloudgpu.core.model.machine import is_owned
 
-    return "" if is_owned(value) and value["market"] == "on_demand" else f", {value['market'].replace('_', '-')}"
+    return (
+        ""
+        if is_owned(value["provider"]) and value["market"] == "on_demand"
+        else f", {value['market'].replace('_', '-')}"
+    )
 
 
 def _whose(value: MachineDocument) -> str | None:

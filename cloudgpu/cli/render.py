@@ -246,8 +246,8 @@ def _lease(value: MachineDocument, now: datetime) -> str:
         return "start or down"
     if value["terminated_at"]:
         return f"ended {ago(value['terminated_at'], now)}"
-    if value["hold_until"] and from_iso(value["hold_until"]) > now:
-        return f"held {rounded((from_iso(value['hold_until']) - now).total_seconds())}"
+    if value["held_until"] and from_iso(value["held_until"]) > now:
+        return f"held {rounded((from_iso(value['held_until']) - now).total_seconds())}"
     if value["expires"] is None:
         return "none"
     left = from_iso(value["expires"]) - now

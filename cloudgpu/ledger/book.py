@@ -54,7 +54,7 @@ class Book(Reader):
     def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines; return this machine's row as it stands then, `row` where no such machine is known."""
         self.append(drafts)
-        return self.machine(row["id"]) or row
+        return self.machine(row.id) or row
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log import machines as projection
@@ -129,10 +129,10 @@ class Reader:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
-        def look(found: Connection | None) -> list[tuple[str, UsageRecord]]:
+        def look(found: Connection | None) -> list[tuple[str, Use]]:
             return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
 
         yield from self._read(look)
@@ -141,7 +141,7 @@ class Reader:
         """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
         """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 

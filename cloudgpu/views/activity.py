@@ -54,8 +54,8 @@ def why_value(
     row = seen.row
     found = known(seen, now) if runs_on(row) else Known(UNKNOWN, _rests(row, over), asked=False)
     return {
-        "machine": row["id"],
-        "name": row["name"],
+        "machine": row.id,
+        "name": row.name,
         "activity": found.activity,
         "why": found.why,
         "quiet_s": None if found.quiet is None else round(found.quiet.total_seconds()),
@@ -66,7 +66,7 @@ def why_value(
             "signals_at": None if at is None else iso(at),
         },
         "signals": signal_values(judged or seen.judged),
-        "last_active": None if seen.last_active is None else iso(seen.last_active),
+        "last_active_at": None if seen.last_active is None else iso(seen.last_active),
         "up_since": iso(up_since(row)),
         "scratch": [{"path": path, "bytes": size} for path, size in seen.scratch],
         "policy": _policy(seen),
@@ -80,7 +80,7 @@ def _rests(row: Machine, over: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = reason_of(row)
     why = over if reason in (None, "asked") else _OF_ITSELF.get(reason, reason)
-    return f"it is {row['state']}" + (f": {why}" if why else "")
+    return f"it is {row.state}" + (f": {why}" if why else "")
 
 
 def signal_values(judged: Judged | None) -> list[ActivitySignal]:
@@ -116,7 +116,7 @@ def decision_value(decision: Decision) -> ReapVerdict:
 def _policy(seen: Seen) -> ActivityPolicy:
     policy = seen.policy
     if policy is None:
-        return {"name": seen.row["policy"], "why": seen.why_policy, "idle": None}
+        return {"name": seen.row.policy, "why": seen.why_policy, "idle": None}
     idle = policy.idle
     after_s, grace_s = idle.after.total_seconds(), idle.grace.total_seconds()
     return {
@@ -127,8 +127,8 @@ def _policy(seen: Seen) -> ActivityPolicy:
 
 
 def _warnings(row: Machine) -> list[GivenWarning]:
-    given = row.get("warnings", {})
-    return [{"rule": rule, "at": one["at"], "due": one["due"], "count": one["count"]} for rule, one in given.items()]
+    given = row.warnings
+    return [{"rule": rule, "at": one.at, "due": one.due, "count": one.times} for rule, one in given.items()]
 
 
 def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
@@ -137,10 +137,10 @@ def _ends(seen: Seen, now: datetime, activity: str, quiet: timedelta | None) -> 
     off = None if policy is None else next_off(policy.schedules, now)
     return {
         "idle": _idle_end(seen, now, activity, quiet),
-        "lease": row["expires"],
-        "renew_until": row["renew_until"],
+        "lease": row.expires,
+        "renew_until": row.renew_until,
         "schedule": None if off is None else iso(off),
-        "held_until": row["hold_until"] if row["hold_until"] and from_iso(row["hold_until"]) > now else None,
+        "held_until": row.hold_until if row.hold_until and from_iso(row.hold_until) > now else None,
     }
 
 
@@ -151,6 +151,6 @@ def _idle_end(seen: Seen, now: datetime, activity: str, quiet: timedelta | None)
         return None
     limits = policy.idle
     idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
-    given = seen.row.get("warnings", {}).get("idle")
-    warned_at = from_iso(given["at"]) if given and given["due"] else max(idle_at, now)
+    given = seen.row.warnings.get("idle")
+    warned_at = from_iso(given.at) if given and given.due else max(idle_at, now)
     return iso(max(warned_at + limits.grace, now))

@@ -36,16 +36,16 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry ou
 
 def group_names(keys: Iterable[str], rows: Iterable[Machine], asked: Asked) -> dict[str, GroupName]:
     """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
-    by_id = {row["id"]: row for row in rows} if asked.by is By.INSTANCE else {}
+    by_id = {row.id: row for row in rows} if asked.by is By.INSTANCE else {}
     return {key: _named(key, by_id.get(key), asked) for key in keys}
 
 
 def _named(key: str, row: Machine | None, asked: Asked) -> GroupName:
-    shown = period_name(key, asked) if asked.by in CALENDAR else (row and row["name"]) or key
+    shown = period_name(key, asked) if asked.by in CALENDAR else (row and row.name) or key
     return {
         "name": shown,
-        "provider": None if row is None else row["provider"],
-        "state": None if row is None else row["state"],
+        "provider": None if row is None else row.provider,
+        "state": None if row is None else row.state,
     }
 
 

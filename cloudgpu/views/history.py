@@ -51,7 +51,8 @@ def _launched(body: Body) -> str:
     where = body.get("zone") or body.get("region")
     market = "on spot" if body.get("market") == "spot" else "on demand"
     by = f" ({body['policy_by']})" if body.get("policy_by") else ""
-    parts = [f"attempt {body['attempt']} to launch {body['instance_type']} in {where} of {body['account']}, {market}"]
+    number, type_, account = map(body.get, ("attempt", "instance_type", "account"))
+    parts = [f"attempt {number} to launch {type_} in {where} of {account}, {market}"]
     parts += [_price(body.get("price")), f"policy {body['policy']}{by}" if body.get("policy") else ""]
     return ", ".join([part for part in parts if part] + _lease(body))
 
@@ -100,7 +101,7 @@ def _by_right(body: Body) -> str:
 
 
 def _kept(body: Body) -> str:
-    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["kept"])
+    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
     return f"what is kept of it: {things}" if things else "nothing is kept of it"
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.totals import spent
+from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.endings import is_spared
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of
@@ -20,11 +21,11 @@ from cloudgpu.core.values.times import from_iso, iso
 if TYPE_CHECKING:
     from cloudgpu.core.launch.plan import LaunchPlan, Share
     from cloudgpu.core.launch.plan_cost import Extra
+    from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
+    from cloudgpu.core.model.facts import HourlyPrice, MachineGpus, RecordedIdentity, Retained
     from cloudgpu.core.model.instances import Instance
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
-    from cloudgpu.core.model.records import AcceleratorRecord, IdentityRecord, PriceRecord, Retained
-    from cloudgpu.core.model.records import AttachedCost as AttachedRecord
     from cloudgpu.views.documents.machines.machines import (
         AttachedCost,
         ForeignMachine,
@@ -48,11 +49,11 @@ def guards_value(row: Machine) -> Guards:
 
     The agent may be sooner, for one that is idle; the reaper's is what its last pass has decided.
     """
-    found, over = guards_of(row), row["ended"] is not None or not row["billed"]
+    found, over = guards_of(row), row.terminated_at is not None or not row.billed
     return {
         "agent": _agents_end(row) if ends_itself(row) and not over else None,
         "timer": None if over else timer_of(row),
-        "reaper": row["decision"]["at"] if row.get("decision") and not over else None,
+        "reaper": row.decision.at if row.decision and not over else None,
         "agent_is": None if found is None else str(found.agent),
         "timer_is": None if found is None else str(found.timer),
     }
@@ -61,7 +62,7 @@ def guards_value(row: Machine) -> Guards:
 def _agents_end(row: Machine) -> str | None:
     """Return when the agent ends it at the latest, if nobody uses it; its lease may be no reason for that."""
     spared = is_spared(row, None)
-    end: str | None = row["renew_until"] if spared else row["expires"]
+    end: str | None = row.renew_until if spared else row.expires
     return end
 
 
@@ -73,23 +74,23 @@ def ends_itself(row: Machine) -> bool:
 
 def activity_unknown_reason(row: Machine) -> str | None:
     """Return why passes do not know whether a machine is used, once its people were told so; None where they do."""
-    told = row.get("warnings", {}).get(NOT_KNOWN)
-    return str(told["why"]) if told is not None and row["ended"] is None and row["billed"] else None
+    told = row.warnings.get(NOT_KNOWN)
+    return str(told.why) if told is not None and row.terminated_at is None and row.billed else None
 
 
 def timer_of(row: Machine) -> str | None:
     """Return when its timer fires, as far as the ledger knows; None for none."""
     found = guards_of(row)
     follows = found is not None and found.follows and found.timer is not Timer.NONE
-    at: str | None = row["renew_until"] if follows else row.get("timer")
+    at: str | None = row.renew_until if follows else row.timer
     return at
 
 
 def reason_of(row: Machine) -> str | None:
     """Return why a machine is over, where that was not asked: its provider's word, else its timer's time."""
-    at, since = row.get("timer"), row["since"]
-    if row["reason"] is not None or row["billed"] or at is None or since is None:
-        return None if row["reason"] is None else str(row["reason"])
+    at, since = row.timer, row.since
+    if row.state_reason is not None or row.billed or at is None or since is None:
+        return None if row.state_reason is None else str(row.state_reason)
     return BY_TIMER if _is_at(from_iso(since), from_iso(at)) else None
 
 
@@ -121,60 +122,59 @@ def machine_value(
     `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
     """
     return {
-        "id": row["id"],
-        "name": row["name"],
-        "state": row["state"],
-        "billed": row["billed"],
-        "provider": row["provider"],
-        "account": row["account"],
-        "region": row["region"],
-        "zone": row["zone"],
-        "instance_type": row["instance_type"],
-        "market": row["market"],
-        "owner": row["owner"],
-        "project": row["project"],
-        "policy": row["policy"],
-        "template": row["template"],
-        "key": row["key"],
-        "launched_at": row["launched_at"],
-        "expires": row["expires"],
-        "renew_until": row["renew_until"],
-        "hold_until": row["hold_until"],
-        "last_active": row["last_active"],
+        "id": row.id,
+        "name": row.name,
+        "state": row.state,
+        "billed": row.billed,
+        "provider": row.provider,
+        "account": row.account,
+        "region": row.region,
+        "zone": row.zone,
+        "instance_type": row.instance_type,
+        "market": row.market,
+        "owner": row.owner,
+        "project": row.project,
+        "policy": row.policy,
+        "template": row.template,
+        "key": row.key,
+        "launched_at": row.launched_at,
+        "expires": row.expires,
+        "renew_until": row.renew_until,
+        "held_until": row.hold_until,
+        "last_active_at": row.last_active,
         "reason": reason_of(row),
-        "seen_at": row["seen_at"],
-        "address": row["address"],
-        "terminated_at": row["ended"],
-        "cloud_id": cloud_id(row["provider_id"], row["region"], row["zone"]),
-        "gpus": [_gpu(gpu) for gpu in row["accelerators"] or ()],
+        "seen_at": row.seen_at,
+        "address": None if row.address is None else record_of(row.address),
+        "terminated_at": row.terminated_at,
+        "cloud_id": cloud_id(row.provider_id, row.region, row.zone),
+        "gpus": [_gpu(gpu) for gpu in row.accelerators or ()],
         "gpu_users": list(gpus_now),
-        "price": _row_price(row["price"]),
-        "spent_usd": None if row["unpriced"] else usd(spent(row, now)),
+        "price": _row_price(row.price),
+        "spent_usd": None if row.unpriced else usd(spent(row, now)),
         "unpriced": unpriced_of(row),
-        "launch_uncertain": row["attempt"] == "open",
-        "pending_action": row["asked"],
-        "taken_at": row.get("taken_at"),
+        "launch_uncertain": row.launch_status == "open",
+        "pending_action": row.pending_action,
+        "taken_at": row.taken_at,
         "shared": [
-            {"key": key, "label": said["label"], "from": said["from"], "at": said["at"]}
-            for key, said in row.get("shared", {}).items()
+            {"key": key, "label": said.label, "from": said.network, "at": said.at} for key, said in row.shared.items()
         ],
-        "parked": row["parked"],
-        "retained": [retained_value(entry) for entry in row["kept"]],
+        "parked": row.parked,
+        "retained": [retained_value(entry) for entry in row.retained],
         "retained_usd_per_month": _retained_a_month(row),
-        "attached_costs": None if row["beside"] is None else [_attached(entry) for entry in row["beside"]],
+        "attached_costs": None if row.attached_costs is None else [_attached(entry) for entry in row.attached_costs],
         "stopped_usd_per_month": _while_stopped(row),
         "guards": guards_value(row),
-        "identity": _identity(row["identity"]),
+        "identity": _identity(row.identity),
         "reachable": reachable,
         "absent": absent,
         "activity_unknown_reason": activity_unknown_reason(row),
     }
 
 
-def _identity(identity: IdentityRecord | None) -> Identity | None:
+def _identity(identity: RecordedIdentity | None) -> Identity | None:
     if identity is None:
         return None
-    return {"kind": identity["kind"], "id": identity["id"], "text": identity["words"]}
+    return {"kind": identity.kind, "id": identity.id, "text": identity.words}
 
 
 def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None:  # noqa: A002
@@ -189,50 +189,50 @@ def cloud_id(id: str | None, region: str | None, zone: str | None) -> str | None
 
 def unpriced_of(row: Machine) -> list[str]:
     """Return of which resources something ran, or runs, without a known price."""
-    ended = {resource for resource, sums in row["totals"].items() if sums[5]}
-    return sorted(ended | {use["resource"] for use in row["uses"] if not use["segments"]})
+    ended = {resource for resource, sums in row.usage_totals.items() if sums[5]}
+    return sorted(ended | {use.resource for use in row.open_usage if not use.segments})
 
 
 def retained_value(entry: Retained) -> RetainedPart:
     """Return something that is kept, with its price a month, null where that is not known."""
     return {
-        "id": entry["id"],
-        "kind": entry["kind"],
-        "region": entry["region"],
-        "zone": entry["zone"],
-        "size_gb": entry["size_gb"],
-        "created_at": entry["made_at"],
-        "ready": entry["ready"],
-        "usd_per_month": _monthly(entry["nanos_per_month"]),
+        "id": entry.id,
+        "kind": entry.kind,
+        "region": entry.region,
+        "zone": entry.zone,
+        "size_gb": entry.size_gb,
+        "created_at": entry.made_at,
+        "ready": entry.ready,
+        "usd_per_month": _monthly(entry.nanos_per_month),
     }
 
 
 def _attached(entry: AttachedRecord) -> AttachedCost:
     return {
-        "what": entry["what"],
-        "at_most": entry["at_most"],
-        "while_running": entry["running"],
-        "while_stopped": entry["kept"],
-        "usd_per_month": _monthly(entry["nanos_per_month"]),
+        "what": entry.what,
+        "at_most": entry.at_most,
+        "while_running": entry.running,
+        "while_stopped": entry.kept,
+        "usd_per_month": _monthly(entry.nanos_per_month),
     }
 
 
 def _retained_a_month(row: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
-    if not row["parked"] or row["ended"] is None or row["kept"]:
-        return _sum_of(row["kept"])
-    disks = [entry for entry in row["beside"] or () if entry["kept"]]
+    if not row.parked or row.terminated_at is None or row.retained:
+        return _sum_of(row.retained)
+    disks = [entry for entry in row.attached_costs or () if entry.kept]
     return _sum_of(disks) if disks else None
 
 
 def _while_stopped(row: Machine) -> str | None:
-    entries = row["beside"]
-    return None if entries is None else _sum_of([entry for entry in entries if entry["kept"]])
+    entries = row.attached_costs
+    return None if entries is None else _sum_of([entry for entry in entries if entry.kept])
 
 
 def _sum_of(entries: Sequence[AttachedRecord] | Sequence[Retained]) -> str | None:
     """Return what all of it costs a month; None where a part has no known price."""
-    prices = [price for entry in entries if (price := entry["nanos_per_month"]) is not None]
+    prices = [price for entry in entries if (price := entry.nanos_per_month) is not None]
     return usd(Money(sum(prices))) if len(prices) == len(entries) else None
 
 
@@ -377,14 +377,14 @@ def price_value(price: Price) -> PriceValue:
     }
 
 
-def _row_price(price: PriceRecord | None) -> PriceValue | None:
+def _row_price(price: HourlyPrice | None) -> PriceValue | None:
     if price is None:
         return None
     return {
-        "usd_per_hour": usd(Money(price["nanos_per_hour"])),
-        "source": price["source"],
-        "as_of": price["as_of"],
-        "basis": price["basis"],
+        "usd_per_hour": usd(Money(price.nanos_per_hour)),
+        "source": price.source,
+        "as_of": price.as_of,
+        "basis": price.basis,
     }
 
 
@@ -392,11 +392,11 @@ def _accelerator(gpu: Accelerator) -> Gpu:
     return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
 
 
-def _gpu(gpu: AcceleratorRecord) -> Gpu:
+def _gpu(gpu: MachineGpus) -> Gpu:
     return {
-        "name": gpu["name"],
-        "count": gpu["count"],
-        "memory_gib": gpu["memory_gib"],
-        "share": gpu["share"],
-        "of": gpu.get("of"),
+        "name": gpu.name,
+        "count": gpu.number,
+        "memory_gib": gpu.memory_gib,
+        "share": gpu.share,
+        "of": gpu.out_of,
     }

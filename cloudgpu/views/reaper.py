@@ -62,10 +62,10 @@ def _decision(seen: Seen, one: Decision) -> MachineDecision:
     return {
         "machine": one.machine,
         "name": one.name,
-        "provider": row["provider"],
-        "account": row["account"],
-        "region": row["region"],
-        "state": row["state"],
+        "provider": row.provider,
+        "account": row.account,
+        "region": row.region,
+        "state": row.state,
         "activity": one.activity,
         **decision_value(one),
     }

@@ -50,8 +50,8 @@ def reconciled_value(
 def _resource(id: str, row: Machine | None, ours: Ours, theirs: Side, reasons: list[Gap]) -> ReconciledResource:  # noqa: A002
     return {
         "id": id,
-        "name": row["name"] if row else None,
-        "provider": row["provider"] if row else None,
+        "name": row.name if row else None,
+        "provider": row.provider if row else None,
         "resource_ids": list({**ours.ids, **theirs.ids}),
         "ledger_usd": _usd(ours.total),
         "ledger_low_usd": _usd(ours.low),

@@ -115,12 +115,12 @@ def test_extend_and_hold_reach_the_machine(cloudgpu):
     after = cloudgpu("extend", "amber-fox", "2h", "--yes", "-o", "json").json
     assert after["expires"] > before["expires"]
     held = cloudgpu("hold", "amber-fox", "3h", "--yes", "-o", "json").json
-    assert held["hold_until"]
+    assert held["held_until"]
     seen = cloudgpu("show", "amber-fox", "--refresh", "-o", "json").json
-    assert (seen["expires"], seen["hold_until"]) == (after["expires"], held["hold_until"])
+    assert (seen["expires"], seen["held_until"]) == (after["expires"], held["held_until"])
     agent = ("exec", "amber-fox", "--", "sh", "-c", '"$HOME/.cloudgpu/agent" status')
     assert until(lambda: json.loads(cloudgpu(*agent).out)["hold_until"]), "the agent never saw the hold"
-    assert cloudgpu("hold", "amber-fox", "--release", "-o", "json").json["hold_until"] is None
+    assert cloudgpu("hold", "amber-fox", "--release", "-o", "json").json["held_until"] is None
 
 
 def test_cp_goes_both_ways(cloudgpu, tmp_path):

@@ -127,7 +127,7 @@ class Watched:
 
     def id_of(self, name):
         """Return EC2's id of a machine."""
-        return sessions.open_session(os.environ).find(name)["provider_id"].partition("/")[2]
+        return sessions.open_session(os.environ).find(name).provider_id.partition("/")[2]
 
     def do(self, *words, code=0):
         assert run(list(words)) == code, words

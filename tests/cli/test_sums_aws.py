@@ -14,7 +14,6 @@ from cloudgpu.control.cost.exports import Form, Span, export
 from cloudgpu.control.inputs.periods import cost_wish
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.views.machines import machine_value
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
@@ -52,8 +51,8 @@ def now(own_home, capsys, aws):
 
 def test_every_way_to_ask_gives_the_same_sum(now):
     whole = Decimal(costs(now)["total_usd"])
-    by_hand = [use for _, use in now.ledger.uses()] + [use for row in now.ledger.bills() for use in row["uses"]]
-    assert money(total(charge(use_from_json(use), now.clock()) for use in by_hand).amount).dollars == whole
+    by_hand = [use for _, use in now.ledger.uses()] + [use for row in now.ledger.bills() for use in row.open_usage]
+    assert money(total(charge(use, now.clock()) for use in by_hand).amount).dollars == whole
     for by in By:
         found = costs(now, cost_wish(now.settings, now.clock(), by=str(by)))
         assert (found["total_usd"], by) == (str(whole), by)
@@ -61,7 +60,7 @@ def test_every_way_to_ask_gives_the_same_sum(now):
     names = {one["name"]: Decimal(one["usd"]) for one in costs(now)["groups"]}
     assert set(names) == {"a", "b", "data", "mine"}
     for row in now.ledger.machines():
-        assert abs(Decimal(machine_value(row, now.clock())["spent_usd"]) - names[row["name"]]) <= Decimal("1e-9")
+        assert abs(Decimal(machine_value(row, now.clock())["spent_usd"]) - names[row.name]) <= Decimal("1e-9")
     for form, column in ((Form.CSV, "usd"), (Form.FOCUS, "BilledCost")):
         text = io.StringIO()
         assert Decimal(export(now, form, Span(None, None, now.clock()), None, text)["usd"]) == whole

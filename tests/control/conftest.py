@@ -89,7 +89,7 @@ class Lab:
         return [one for one in self.cloud.list().instances if one.billed]
 
     def rows(self):
-        return [row for row in self.session.ledger.machines() if row["ended"] is None]
+        return [row for row in self.session.ledger.machines() if row.terminated_at is None]
 
     def later(self, **span):
         self.clock.advance(timedelta(**span).total_seconds())
@@ -112,11 +112,11 @@ class Fleet(Lab):
         return self.pass_()
 
     def row(self, name="fox"):
-        (row,) = [one for one in self.session.ledger.machines() if one["name"] == name]
+        (row,) = [one for one in self.session.ledger.machines() if one.name == name]
         return row
 
     def kinds(self, name="fox"):
-        return [line.kind for line in self.session.ledger.events(self.row(name)["id"])]
+        return [line.kind for line in self.session.ledger.events(self.row(name).id)]
 
     def policy(self, name, text):
         """Write a policy of one's own."""

@@ -146,7 +146,7 @@ class Story:
 
     def lines(self, kind):
         """Return the ledger's lines of a kind, as (machine's name, when)."""
-        names = {row["id"]: row["name"] for row in self.session.ledger.bills()}
+        names = {row.id: row.name for row in self.session.ledger.bills()}
         found = self.session.ledger.events()
         return [(names[one.subject], one.occurred_at[:16]) for one in found if one.kind == kind]
 
@@ -162,7 +162,7 @@ def said(session, now, name, *parts):
             samples.append(
                 {"t": at, "s": 60.0, "net": 0.0, "disk": 0.0, "busy": [], "fault": ""} | sample | dict(*more)
             )
-    assert Shelf(session.home.samples, row["id"]).keep(samples, at + MINUTE, now) == len(samples)
+    assert Shelf(session.home.samples, row.id).keep(samples, at + MINUTE, now) == len(samples)
 
 
 def lived(story):

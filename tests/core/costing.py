@@ -7,14 +7,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.core.billing import charge_notes as aside
-from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.billing.charge_notes import NO_NOTE, noted
 from cloudgpu.core.events import metering
+from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.times import iso
+from tests.core.machines import machine
 
 START = datetime(2026, 10, 20, tzinfo=UTC)  # both changes of the clock in Europe and America are near
 NOW = START + timedelta(days=40)
-Ended = list[tuple[str, dict[str, Any]]]
+Ended = list[tuple[str, Use]]
 
 
 def at(seconds: float) -> str:
@@ -33,19 +36,17 @@ def use(begin: float = 0, end: float | None = 3600, **more: Any) -> Use:
     return Use(**(usual | {"on_demand": 1_000_000_000} | more))
 
 
-def row(*uses: Use, id: str = "cg-1", **facts: Any) -> tuple[dict[str, Any], Ended]:  # noqa: A002
-    """Return the row of a machine with these uses, and those of them that have ended."""
-    made: dict[str, Any] = {"id": id, "name": f"name of {id}", "provider": "local", "account": "main", "region": "here"}
-    made |= {"market": "on_demand", "owner": "ada", "project": "thesis", "state": "running", "billed": True}
-    made |= {"attempt": "made", "thing": False, "ended": None, "expires": None, "renew_until": None}
-    made |= {"hold_until": None, "provider_id": "i-1", "intended_at": at(0), "totals": {}, "aside": {}, "price": None}
-    made |= {"first_at": at(0)} | facts
-    ended = [use_to_json(one) for one in uses if one.end is not None]
-    made["uses"] = [use_to_json(one) for one in uses if one.end is None]
+def row(*uses: Use, id: str = "cg-1", **facts: Any) -> tuple[Machine, Ended]:  # noqa: A002
+    """Return a machine with these uses, and those of them that have ended."""
+    usual: dict[str, Any] = {"name": f"name of {id}", "provider": "local", "account": "main", "region": "here"}
+    usual |= {"owner": "ada", "project": "thesis", "state": "running", "billed": True, "provider_id": "i-1"}
+    usual |= {"intended_at": at(0), "first_at": at(0), "open_usage": tuple(one for one in uses if one.end is None)}
+    ended, totals, notes = [one for one in uses if one.end is not None], dict[str, list[int]](), dict[str, Any]()
     for one in ended:
-        charge = metering.add_to(made["totals"], one)
-        aside.note(made["aside"].setdefault(one["resource"], aside.empty()), charge)
-    return made, [(id, one) for one in ended]
+        charge = metering.add_to(totals, record_of(one))
+        notes[one.resource] = noted(notes.get(one.resource, NO_NOTE), charge)
+    usual |= {"usage_totals": {name: tuple(sums) for name, sums in totals.items()}, "charge_notes": notes}
+    return machine(id=id, **usual | facts), [(id, one) for one in ended]
 
 
 seconds = st.integers(0, 40 * 86_400 - 1)
@@ -83,12 +84,12 @@ def uses(draw: st.DrawFn) -> Use:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> tuple[list[dict[str, Any]], Ended]:
+def ledgers(draw: st.DrawFn) -> tuple[list[Machine], Ended]:
     """Return the rows of a few machines and all uses of theirs that have ended."""
     rows, ended = [], []
     for number, many in enumerate(draw(st.lists(st.lists(uses(), max_size=5), max_size=4))):
         facts = {"id": f"cg-{number}", "project": draw(st.sampled_from(["thesis", "course", None]))}
-        facts |= {"failed": draw(st.booleans()), "owner": draw(st.sampled_from(["ada", "bob"]))}
+        facts |= {"launch_failed": draw(st.booleans()), "owner": draw(st.sampled_from(["ada", "bob"]))}
         made, gone = row(*many, **facts)
         rows.append(made)
         ended += gone

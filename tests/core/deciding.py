@@ -7,7 +7,9 @@ from typing import Any
 
 from cloudgpu.core.activity.idle import Judged, Signal
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.projection import machine_of
+from cloudgpu.core.model import machine as model
+from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
@@ -16,6 +18,7 @@ from tests.core.lives import START, intent, line, seen, settled
 
 TEN = timedelta(minutes=10)
 DEFAULT = Policy("default", timedelta(hours=8), timedelta(hours=72))
+KEEPS_DISK, LOSES_DISK = (setup_to_json(Setup(keep_disk=keeps)) for keeps in (True, False))
 
 
 def minute(number: float) -> datetime:
@@ -49,9 +52,9 @@ class Machine:
         self.lines.append(seen(at * 60, state, billed=billed, since=at * 60, **more))
 
     @property
-    def row(self) -> dict[str, Any]:
+    def row(self) -> model.Machine:
         renamed = [Event(number, *_of(item, self.id, number)) for number, item in enumerate(self.lines, 1)]
-        found = machine_row(renamed)
+        found = machine_of(renamed)
         assert found is not None
         return found
 

@@ -25,12 +25,18 @@ def line(second: float, kind: str, body: dict[str, Any], seq: int = 0, subject: 
 
 
 def intent(second: float, per_hour: int | None = 100, attempt: int = 1, **more: Any) -> Event:
-    names = (
-        "key request name provider account region zone instance_type market accelerators owner project policy template"
-    )
+    names = "key request name provider account region zone instance_type market owner project policy template policy_by"
     body = dict.fromkeys(names.split(), "x") | {
+        "accelerators": [],
+        "on_demand": None,
+        "max_price": None,
+        "attached_costs": [],
+        "licence": "",
+        "parkable": True,
+        "terms": None,
+        "identity": {"kind": "computer", "id": "x", "words": "computer x"},
         "stoppable": True,
-        "stop_means": "",
+        "stop_effect": "",
         "setup": None,
         "expires": at(9),
         "renew_until": at(9),

@@ -95,7 +95,7 @@ def test_a_clock_far_in_the_past_refuses_launches_only(fox):
         session.check_launchable()
     assert "cost --verify" in refused.value.next
     row = end(session, session.find("amber-fox"), why="asked")
-    assert row["ended"]
+    assert row.terminated_at
     session.ledger.close()
     assert processes_of(fox.home) == []
 

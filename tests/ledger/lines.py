@@ -10,6 +10,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PRICE = {"nanos_per_hour": 526_000_000, "source": "a list", "as_of": "2026-11-20T00:00:00.000000Z", "basis": "listed"}
 DISK = {"what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
 DISK |= {"running": True, "source": "a list", "as_of": None, "basis": "listed", "why_at_most": ""}
+DISK |= {"named": False, "at_most": False, "nanos_per_month": 8_000_000_000}
 # a first line of another format, what is said of it, and how the way out begins
 OTHER_FORMATS = [
     ('{"ledger":"0123456789abcdef"}', "no format number: it is of before 0.1.0", "End its machines"),
@@ -63,7 +64,7 @@ def intended(machine: str = "cg-1", name: str = "amber-otter", number: int = 1, 
         "expires": "2026-11-20T20:00:00.000000Z",
         "renew_until": "2026-11-21T12:00:00.000000Z",
         "stoppable": True,
-        "stop_means": "it keeps its disk",
+        "stop_effect": "it keeps its disk",
         "setup": None,
     }
     return Draft("launch_intended", machine, body, at(seconds), f"launch:{machine}:{number}")

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.projection import machine_of
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import Ledger, View
+from tests.core.machines import machine
 from tests.examples import some
 from tests.ledger.lines import DISK, NOON, Clock, asked, at, intended, note, priced, seen, vanished
 
@@ -173,27 +174,27 @@ class LedgerSuite:
         ledger = store()
         for draft in LIFE:
             ledger.append([draft])
-            assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
+            assert ledger.machine("cg-1") == machine_of(ledger.events("cg-1"))
         assert ledger.machines() == [ledger.machine("cg-1")]
 
     def test_an_append_to_a_machine_returns_its_row_whoever_the_lines_are_about(self, store: Store) -> None:
-        ledger, given = store(), {"id": "cg-1", "name": "as it was given"}
+        ledger, given = store(), machine(id="cg-1", name="as it was given")
         assert ledger.append_to(given, [note(1)]) is given, "no machine yet"
         both = [intended(), intended("cg-2", "blue-hare"), seen(seconds=5)]
         row = ledger.append_to(given, both)
-        assert row == machine_row(ledger.events("cg-1")) == ledger.machine("cg-1")
-        assert row["state"] == "running"
+        assert row == machine_of(ledger.events("cg-1")) == ledger.machine("cg-1")
+        assert row.state == "running"
         other = store(actor="another")
         other.append([asked("stop", seconds=120)])
         for again in (both, [], [note(2)]):
             assert ledger.append_to(row, again) == other.machine("cg-1"), "as it stands, news or none"
-        row["state"] = "its reader's own"
-        assert ledger.append_to(given, both)["state"] == "running"
+        row = row._replace(state="its reader's own")
+        assert ledger.append_to(row, both).state == "running"
 
     def test_two_writers_in_turn_keep_the_row_as_one_would_after_a_stop_and_a_start(self, store: Store) -> None:
         writers, body = (
             (store(), store()),
-            intended().body | {"beside": [DISK | {"kept": kept} for kept in (True, False)]},
+            intended().body | {"attached_costs": [DISK | {"kept": kept} for kept in (True, False)]},
         )
         writers[0].append([replace(intended(), body=body)])
         states = ("running", "stopped", "running", "running", "stopped", "running")
@@ -202,7 +203,7 @@ class LedgerSuite:
             [*life, priced(5, seconds=10), asked("stop", seconds=11), priced(6, seconds=12)]
         ):
             writers[number // 2 % 2].append([draft])
-            assert writers[0].machine("cg-1") == machine_row(writers[0].events("cg-1"))
+            assert writers[0].machine("cg-1") == machine_of(writers[0].events("cg-1"))
             assert writers[0].verify().faults == ()
 
     def test_what_was_not_written_is_not_remembered(self, store: Store) -> None:
@@ -211,13 +212,13 @@ class LedgerSuite:
         with pytest.raises(KeyError):  # the first line is folded by then; the second says too little
             ledger.append([seen(seconds=5), Draft("launch_intended", "cg-2", {}, NOON, "d")])
         ledger.append([priced(7, seconds=6)])
-        assert ledger.machine("cg-1") == machine_row(ledger.events("cg-1"))
+        assert ledger.machine("cg-1") == machine_of(ledger.events("cg-1"))
         assert ledger.verify().faults == ()
 
     def test_machines_come_oldest_first_whatever_was_written_first(self, store: Store) -> None:
         ledger = store()
         ledger.append([intended("cg-b", seconds=20), intended("cg-c", seconds=10), intended("cg-a", seconds=30)])
-        assert [row["id"] for row in ledger.machines()] == ["cg-c", "cg-b", "cg-a"]
+        assert [row.id for row in ledger.machines()] == ["cg-c", "cg-b", "cg-a"]
 
     def test_a_line_of_a_scope_makes_no_machine(self, store: Store) -> None:
         ledger = store()
@@ -228,9 +229,9 @@ class LedgerSuite:
         writer, reader = store(), store()
         assert reader.machines() == []
         writer.append([intended()])
-        assert [row["name"] for row in reader.machines()] == ["amber-otter"]
+        assert [row.name for row in reader.machines()] == ["amber-otter"]
         writer.append([seen()])
-        assert reader.machines()[0]["state"] == "running"
+        assert reader.machines()[0].state == "running"
         assert reader.id == writer.id
 
     def test_those_that_are_there_are_read_without_those_that_are_gone(self, store: Store) -> None:
@@ -245,28 +246,32 @@ class LedgerSuite:
                 Draft(
                     "resources_retained",
                     "cg-kept",
-                    {"kept": [KEPT]},
+                    {"retained": [KEPT]},
                     at(30),
                     "kept:cg-kept",
                 )
             ]
         )
         rows = ledger.machines()
-        there = [row for row in rows if row["ended"] is None or row["kept"] or row["parked"] or row["id"] == "cg-old"]
+        there = [row for row in rows if row.terminated_at is None or row.retained or row.parked or row.id == "cg-old"]
         assert ledger.there() == there
-        assert {row["id"] for row in there} == {"cg-old", "cg-kept", "cg-parked"}
+        assert {row.id for row in there} == {"cg-old", "cg-kept", "cg-parked"}
         ledger.append([intended("cg-new", seconds=40)])
-        assert [row["id"] for row in ledger.there()] == [*(row["id"] for row in there), "cg-new"]
+        assert [row.id for row in ledger.there()] == [*(row.id for row in there), "cg-new"]
 
-    def test_a_row_is_its_readers_own_and_a_new_one_when_it_has_changed(self, store: Store) -> None:
+    def test_a_row_is_no_readers_to_change_and_a_new_one_when_it_has_changed(self, store: Store) -> None:
         ledger, other = store(), store()
         ledger.append([intended("cg-a"), intended("cg-b")])
-        for row in ledger.machines():
-            row["name"] = "mine"
-        assert [row["name"] for row in ledger.machines()] == ["amber-otter"] * 2
+        before = ledger.machines()
+        for row in before:
+            with pytest.raises(AttributeError):
+                row.name = "mine"  # type: ignore[misc]
+            assert row._replace(name="mine").name == "mine", "that is its reader's own"
+        assert [row.name for row in ledger.machines()] == ["amber-otter"] * 2
         assert ledger.bills() == ledger.machines()
         other.append([seen("cg-a")])
-        assert [row["state"] for row in ledger.machines()] == ["running", "unknown"]
+        assert [row.state for row in ledger.machines()] == ["running", "unknown"]
+        assert [row.state for row in before] == ["unknown", "unknown"], "what was read before stays as it was"
 
     def test_a_decision_sees_the_ledger_as_it_stands_and_its_lines_are_written(self, store: Store) -> None:
         ledger = store()
@@ -278,7 +283,7 @@ class LedgerSuite:
             return [seen()]
 
         (line,) = ledger.decide(decision)
-        assert looks == [(ledger.id, 2, 1, machine_row(list(ledger.events("cg-1"))[:1]))]
+        assert looks == [(ledger.id, 2, 1, machine_of(list(ledger.events("cg-1"))[:1]))]
         assert line.kind == "instance_observed"
 
     def test_the_first_decision_of_all_has_an_id_to_go_by(self, store: Store) -> None:

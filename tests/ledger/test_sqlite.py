@@ -75,7 +75,7 @@ def test_a_file_that_was_exchanged_is_noticed_by_an_open_ledger(store: Store, tm
     raw.execute("PRAGMA wal_checkpoint(truncate)")
     raw.close()
     (tmp_path / "two" / "ledger.db").replace(tmp_path / "one" / "ledger.db")
-    assert [row["id"] for row in ledger.machines()] == ["cg-2"]
+    assert [row.id for row in ledger.machines()] == ["cg-2"]
     assert "not the ledger" in (ledger.suspect() or "")
 
 
@@ -146,7 +146,7 @@ def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
     store().append([intended()])
     step = ("ALTER TABLE machine ADD COLUMN colour TEXT",)
     monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, step])
-    assert [row["id"] for row in store().machines()] == ["cg-1"]
+    assert [row.id for row in store().machines()] == ["cg-1"]
     with sqlite3.connect(tmp_path / "one" / "ledger.db") as raw:
         assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
     raw.close()

@@ -156,8 +156,8 @@ class Lab(RuleBasedStateMachine):
             with suppress(CloudgpuError):
                 row = started(self.world.session, self.row(box), None, wait=False)
                 row = self.world.rows()[box.id]
-                if box.provider_id != row["provider_id"] or self.world.runs(box):
-                    box.provider_id, box.up = row["provider_id"], self.world.now
+                if box.provider_id != row.provider_id or self.world.runs(box):
+                    box.provider_id, box.up = row.provider_id, self.world.now
 
     @rule(region=st.sampled_from(REGIONS), account=st.sampled_from(["red", "green", "blue"]))
     def a_region_falls_silent_or_speaks(self, region, account):
@@ -236,8 +236,8 @@ class Lab(RuleBasedStateMachine):
         row, new = self.world.rows()[box.id], self.world.reasons(box.id)[known:]
         assert new, f"{box.name} was ended without a reason in the ledger"
         assert all(why for _, _, why in new)
-        by, now = row["decision"]["rule"], self.world.clock()
-        assert row["decision"]["do"] in ("stop", "park", "terminate"), row["decision"]
+        by, now = row.decision.rule, self.world.clock()
+        assert row.decision.do in ("stop", "park", "terminate"), row.decision
         policy = self.policies[box.id]
         window = AFTER[policy] * MINUTE
         used = box.is_used(begun - window + 2 * MINUTE, begun - MINUTE) or begun - box.up < window - 2 * MINUTE
@@ -247,14 +247,14 @@ class Lab(RuleBasedStateMachine):
             assert not box.blind or not self.blind_long(box, begun)
             assert not self.is_held(box, now), f"{box.name} was ended and is held"
             assert not box.scratch, f"{box.name} was ended with something on its scratch disk"
-            assert (box.account, row["region"]) not in self.hidden
+            assert (box.account, row.region) not in self.hidden
         elif by == "lease":
-            assert from_iso(row["expires"]) <= now
+            assert from_iso(row.expires) <= now
             assert not self.is_held(box, now)
             assert not used, f"{box.name} was ended by its lease while it was used"
             assert box.lives(begun)
         elif by == "renew-until":
-            assert from_iso(row["renew_until"]) <= now
+            assert from_iso(row.renew_until) <= now
         elif by == "schedule":
             assert policy == "nightly"
             assert any(box.up < off <= now for off in offs(box.up, now)), f"{box.name} was ended at no off time"
@@ -281,7 +281,7 @@ class Lab(RuleBasedStateMachine):
         """Check that nobody pays for it longer than its policy, one interval and the grace."""
         now, policy = self.world.now, self.policies[box.id]
         row = self.world.rows()[box.id]
-        silent = (box.account, row["region"]) in self.hidden
+        silent = (box.account, row.region) in self.hidden
         if self.is_held(box, self.world.clock()) or box.scratch:  # its samples go on meanwhile
             self.wrong(box.id, now - AFTER[policy] * MINUTE)
         if not box.lives(now) or box.blind or silent:
@@ -291,7 +291,7 @@ class Lab(RuleBasedStateMachine):
         idle_from = max(box.last_used(now) + after, box.up + max(after, UPTIME[policy] * MINUTE), wrong + after)
         behind = max(timedelta(0), -self.world.hurry)  # a clock that is wrong for good makes words look younger
         late = now - idle_from - (GRACE + INTERVAL + SLACK) * MINUTE - timedelta(seconds=max(0, box.skew)) - behind
-        assert late <= timedelta(0), f"{box.name} is billed idle {late} too long: {row.get('decision')}"
+        assert late <= timedelta(0), f"{box.name} is billed idle {late} too long: {row.decision}"
 
     def heal_and_converge(self):
         """Let every fault heal and nobody do anything: passes end what is idle, and then have nothing to do."""
@@ -311,7 +311,7 @@ class Lab(RuleBasedStateMachine):
             self.go(TEN)
             self.passed()
         running = [box for box in world.boxes.values() if world.runs(box) and not self.is_held(box, world.clock())]
-        left = {box.name: (world.rows()[box.id].get("decision"), box) for box in running}
+        left = {box.name: (world.rows()[box.id].decision, box) for box in running}
         last = world.reap()
         assert set(last.decided) <= {"keep"}, last.decided
         assert (last.exit_code, last.ended, last.warned, last.unproved) == (0, (), (), ())
@@ -321,7 +321,7 @@ class Lab(RuleBasedStateMachine):
         assert self.world.session.ledger.verify().faults == ()
         for box in self.world.boxes.values():
             found, row = self.world.instance(box), self.world.rows()[box.id]
-            assert row["billed"] == (found is not None and found.billed), box.name
+            assert row.billed == (found is not None and found.billed), box.name
 
     def row(self, box):
         return self.world.rows()[box.id]

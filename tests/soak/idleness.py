@@ -138,8 +138,8 @@ class World:
         want = Want(gpu="v100", market=market)
         wish = Wish(want, spot=spot, account=account, name=name, template="bare", policy=policy, **more)
         row = launch(self.session, prepare(self.session, wish), wait=False).row
-        box = Box(row["id"], name, account, row["provider_id"], by, self.now)
-        self.boxes[row["id"]] = box
+        box = Box(row.id, name, account, row.provider_id, by, self.now)
+        self.boxes[row.id] = box
         return box
 
     def living(self):
@@ -180,7 +180,7 @@ class World:
 
     def probe(self, _session, rows, **_options):
         """Answer as the agents of these machines would."""
-        return {row["id"]: self._report(row["id"]) for row in rows}
+        return {row.id: self._report(row.id) for row in rows}
 
     def _report(self, machine):
         box, now = self.boxes[machine], self.now
@@ -210,7 +210,7 @@ class World:
             reap_seen.probe = kept
 
     def rows(self):
-        return {row["id"]: row for row in self.session.ledger.machines()}
+        return {row.id: row for row in self.session.ledger.machines()}
 
     def reasons(self, machine):
         """Return (when, kind, why) of what was asked to end it, from its lines."""

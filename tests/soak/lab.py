@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.ledger.open import open_ledger
 from tests.soak.lab_member import KILLED, Member, Said
 from tests.soak.lab_outbox import ends_harm, outbox_harm, waiting
@@ -116,7 +117,7 @@ class Lab:
 
     def line_of(self, member: Member) -> str:
         """Return a command line: of the own machines more often than of others'."""
-        names = [row["name"] for row in self.rows() if row["ended"] is None] if self.server_stands else []
+        names = [row.name for row in self.rows() if row.terminated_at is None] if self.server_stands else []
         own = [name for name in names if self.account_of(name) in member.accounts]
         name = self.chance.choice((own if own and self.chance.random() < 0.7 else names) or [""])
         hours = self.chance.choice([4, 30, 90, 200])
@@ -178,7 +179,7 @@ class Lab:
         self.seen["host off"] += 1
         host.off()
         for member in (one for one in self.members if host.number in one.accounts):
-            names = [row["name"] for row in self.rows() if row["ended"] is None and row["provider"] == "ssh"]
+            names = [row.name for row in self.rows() if row.terminated_at is None and row.provider == "ssh"]
             name = self.chance.choice(names or ["nothing"])
             for words in ("reap", self.chance.choice([f"down {name} --yes -o json", "ls --refresh"])):
                 self.do(member, words)
@@ -211,13 +212,13 @@ class Lab:
 
     def the_server_is_away(self) -> None:
         """For a while, dead or frozen: members stop and end machines meanwhile, and the ledger learns of it later."""
-        living, more = [row for row in self.rows() if row["ended"] is None], dict[str, str]()
+        living, more = [row for row in self.rows() if row.terminated_at is None], dict[str, str]()
         todo = []
         for row in self.chance.sample(living, min(3, len(living))):
-            able = [one for one in self.members if self.account_of(row["name"]) in one.accounts]
+            able = [one for one in self.members if self.account_of(row.name) in one.accounts]
             if able:
-                member = next((one for one in able if one.name == row["owner"]), self.chance.choice(able))
-                todo.append((member, f"{self.chance.choice(['stop', 'down'])} {row['name']} --yes -o json"))
+                member = next((one for one in able if one.name == row.owner), self.chance.choice(able))
+                todo.append((member, f"{self.chance.choice(['stop', 'down'])} {row.name} --yes -o json"))
         is_frozen = self.chance.random() < 0.3
         if not is_frozen:
             self.server.kill()
@@ -293,13 +294,13 @@ class Lab:
     def _end_one_of(self, machines: Collection[str], since: float) -> str | None:
         """Have the owner of one of these machines, if it has run on since then, stop or end it; return its id."""
         as_then = {one["tags"]["cloudgpu-id"] for one in self.machines() if all(at < since for at, _ in one["log"])}
-        found = [row for row in self.rows() if row["id"] in as_then & self._well_known().keys() & set(machines)]
+        found = [row for row in self.rows() if row.id in as_then & self._well_known().keys() & set(machines)]
         if not found:
             return None
-        member = next(one for one in self.members if one.name == found[0]["owner"])
-        said = self.do(member, f"{self.chance.choice(['stop', 'down'])} {found[0]['name']} --yes -o json")
+        member = next(one for one in self.members if one.name == found[0].owner)
+        said = self.do(member, f"{self.chance.choice(['stop', 'down'])} {found[0].name} --yes -o json")
         self.passes(600)
-        return found[0]["id"] if said.code == 0 else None
+        return found[0].id if said.code == 0 else None
 
     # --- the judge --------------------------------------------------------------------------------------------------
 
@@ -325,18 +326,18 @@ class Lab:
             after = self.rows()
             mine = {one["tags"]["cloudgpu-id"] for name in member.accounts for one in self.clouds[name].machines()}
             mates = {one.name for one in self.members if one.account == member.account}
-            mine |= {row["id"] for row in before if self._host_of(row) in member.accounts}
-            mine |= {row["id"] for row in before if row["owner"] == member.name}
-            mine |= {row["id"] for row in before if row["owner"] in mates and row["provider"] == "aws"}
+            mine |= {row.id for row in before if self._host_of(row) in member.accounts}
+            mine |= {row.id for row in before if row.owner == member.name}
+            mine |= {row.id for row in before if row.owner in mates and row.provider == "aws"}
             for sentence in strangers_harm(before, after, mine):
                 self.fault(f"{member.name}: {words}: {sentence}")
         if words.startswith("up ") and said.code == 0:
             self.judge_budget()
 
-    def _host_of(self, row: dict[str, Any]) -> str | None:
+    def _host_of(self, row: Machine) -> str | None:
         """Return the number of the host where a machine was launched, by what its owner calls that."""
-        owner = next((one for one in self.members if one.name == row["owner"]), None)
-        return owner.hosts.get(row["region"]) if owner is not None and row["provider"] == "ssh" else None
+        owner = next((one for one in self.members if one.name == row.owner), None)
+        return owner.hosts.get(row.region) if owner is not None and row.provider == "ssh" else None
 
     def judge_proof(self, words: str, said: Said) -> None:
         """What `down` calls ended has ended, and what `stop` calls stopped does not run."""
@@ -386,7 +387,7 @@ class Lab:
         rows, machines = self.rows(), self.machines()
         for sentence in words_harm(rows, machines):
             self.fault(f"in a quiet moment: {sentence}")
-        lost = self.forgiven & {one["tags"]["cloudgpu-id"] for one in machines} - {row["id"] for row in rows}
+        lost = self.forgiven & {one["tags"]["cloudgpu-id"] for one in machines} - {row.id for row in rows}
         self.seen["machines that a restored ledger lost"] = len(lost)
         self.seen["bills that are exact"] = self.seen["bills that are a range"] = 0
         for sentence in self._harm_in_sums(lost):
@@ -434,7 +435,7 @@ class Lab:
         found = [cloud.number for cloud, one in self._each() if one["tags"]["cloudgpu-name"] == name]
         return found[0] if found else ""
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Machine]:
         return self.read(lambda ledger: ledger.machines())
 
     def read(self, look: Callable[[Any], Any]) -> Any:

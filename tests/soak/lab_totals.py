@@ -11,14 +11,14 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.model.machine import Machine
 
-Row = Mapping[str, Any]
 Sums = dict[str, list[Fraction]]  # by group: at least and at most, in nano-dollars
 Costs = Sequence[tuple[str, Mapping[str, Any], Fraction]]  # the account's number, a machine, and what it has cost
 BLUR = 2  # nano-dollars: what `cost` says of a group is the difference of two rounded sums
-GROUPS: Mapping[str, tuple[Callable[[Row], str], Callable[[str, Any], str]]] = {
-    "account": (lambda row: row["identity"]["id"], lambda number, _: number),
-    "owner": (lambda row: row["owner"], lambda _, one: one["tags"]["cloudgpu-owner"]),
+GROUPS: Mapping[str, tuple[Callable[[Machine], str], Callable[[str, Any], str]]] = {
+    "account": (lambda row: row.identity.id, lambda number, _: number),
+    "owner": (lambda row: row.owner, lambda _, one: one["tags"]["cloudgpu-owner"]),
     "all": (lambda _: "", lambda *_: ""),
 }
 
@@ -26,7 +26,7 @@ GROUPS: Mapping[str, tuple[Callable[[Row], str], Callable[[str, Any], str]]] = {
 def totals_harm(costs: Costs, now: datetime, seen: Counter[str], ledger: Any) -> Iterator[str]:
     """Yield which sums of AWS are not what its machines cost, within the range that is stated."""
     for by, (of_row, of_machine) in GROUPS.items():
-        said = _of_ledger(ledger, now, lambda row, group=of_row: group(row) if row["provider"] == "aws" else None)
+        said = _of_ledger(ledger, now, lambda row, group=of_row: group(row) if row.provider == "aws" else None)
         truth = dict.fromkeys(said, Fraction(0))
         for number, machine, cost in costs:
             key = of_machine(number, machine)
@@ -44,14 +44,14 @@ def shown_harm(by: str, document: Mapping[str, Any], now: datetime, ledger: Any)
     """Yield which sums of the JSON of `cost --by` are not those of the ledger."""
     sides = ("low_usd", "high_usd")
     said = {one["group"]: [Fraction(Decimal(one[side])) * 10**9 for side in sides] for one in document["groups"]}
-    billed_here = _of_ledger(ledger, now, lambda row: str(row[by]))
+    billed_here = _of_ledger(ledger, now, lambda row: str(getattr(row, by)))
     for key in sorted({*said, *billed_here}):
         pairs = zip(said.get(key, (0, 0)), billed_here.get(key, (0, 0)), strict=True)
         if any(abs(one - other) > BLUR for one, other in pairs):
             yield f"`cost --by {by}` says another sum of {key} than the ledger has"
 
 
-def _of_ledger(ledger: Any, now: datetime, key: Callable[[Row], str | None]) -> Sums:
+def _of_ledger(ledger: Any, now: datetime, key: Callable[[Machine], str | None]) -> Sums:
     """Return what the ledger bills by what `key` says of a machine's row; without those of which it says nothing."""
     found: Sums = {}
     for item in billed(ledger.bills(), ledger.uses(""), now):

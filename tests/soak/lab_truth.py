@@ -10,30 +10,30 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.model.machine import Machine
 
-Row = Mapping[str, Any]
 LIVING = ("pending", "running", "stopping", "stopped")
 NANO = Fraction(1)
 WORDS = {"pending": {"pending", "running"}, "stopping": {"stopping", "stopped"}}  # what is on its way, may be there
 
 
-def word_of(row: Row) -> tuple[Any, ...]:
+def word_of(row: Machine) -> tuple[Any, ...]:
     """Return what a look that cannot see this machine must leave as it is."""
-    parts = ("attempt", "state", "ended", "renew_until", "provider_id", "decision", "kept", "parked")
-    return tuple(row.get(part) for part in parts)
+    said = row.launch_status, row.state, row.terminated_at, row.renew_until, row.provider_id
+    return *said, row.decision, row.retained, row.parked
 
 
-def strangers_harm(before: Sequence[Row], after: Sequence[Row], mine: Collection[str]) -> Iterator[str]:
+def strangers_harm(before: Sequence[Machine], after: Sequence[Machine], mine: Collection[str]) -> Iterator[str]:
     """Yield what a command has changed of machines that it cannot see; `mine` are the ids of those that it can."""
-    now = {row["id"]: row for row in after}
+    now = {row.id: row for row in after}
     for row in before:
-        if row["id"] not in mine and word_of(row) != word_of(now[row["id"]]):
-            yield f"a stranger changed {row['name']} from {word_of(row)} to {word_of(now[row['id']])}"
+        if row.id not in mine and word_of(row) != word_of(now[row.id]):
+            yield f"a stranger changed {row.name} from {word_of(row)} to {word_of(now[row.id])}"
 
 
-def words_harm(rows: Sequence[Row], machines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def words_harm(rows: Sequence[Machine], machines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield where the ledger's word of a machine is not the cloud's, one lives twice, or lives unknown."""
-    known = {row["id"]: row for row in rows}
+    known = {row.id: row for row in rows}
     living = [one for one in machines if one["state"] in LIVING]
     for tag in ("cloudgpu-id", "cloudgpu-key"):
         for value, count in Counter(one["tags"][tag] for one in living).items():
@@ -43,21 +43,21 @@ def words_harm(rows: Sequence[Row], machines: Sequence[Mapping[str, Any]]) -> It
         row = known.get(one["tags"]["cloudgpu-id"])
         if row is None:
             yield f"{one['id']} ({one['tags']['cloudgpu-name']}) is {one['state']} and unknown to the ledger"
-        elif row["ended"] is not None:
-            yield f"{row['name']} has ended at {row['ended']} in the ledger, and is {one['state']}"
-        elif row["state"] not in {one["state"], *WORDS.get(row["state"], ())}:
-            yield f"{row['name']} is {row['state']} in the ledger, and {one['state']}"
+        elif row.terminated_at is not None:
+            yield f"{row.name} has ended at {row.terminated_at} in the ledger, and is {one['state']}"
+        elif row.state not in {one["state"], *WORDS.get(row.state, ())}:
+            yield f"{row.name} is {row.state} in the ledger, and {one['state']}"
     there = {one["tags"]["cloudgpu-id"] for one in living}
     for row in rows:
-        if row["attempt"] != "open" and row["ended"] is None and row["id"] not in there:
-            yield f"{row['name']} is {row['state']} ({row['attempt']}) in the ledger, and there is none"
+        if row.launch_status != "open" and row.terminated_at is None and row.id not in there:
+            yield f"{row.name} is {row.state} ({row.launch_status}) in the ledger, and there is none"
 
 
 def sums(ledger: Any, now: datetime) -> dict[str, list[Fraction]]:
     """Return by machine what the ledger bills it: the amount, at least and at most, in nano-dollars."""
     found: dict[str, list[Fraction]] = {}
     for item in billed(ledger.bills(), ledger.uses(""), now):
-        sides = found.setdefault(item.row["id"], [Fraction(0)] * 3)
+        sides = found.setdefault(item.row.id, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
             sides[place] += Fraction(exact, EXACT)
     return found

@@ -103,12 +103,12 @@ class Outage(AwsLife):
         try:
             lines = list(ledger.events(self.machine["id"]))
             (row,) = ledger.machines()
-            uses = [use["end"] for _, use in ledger.uses() if use["resource"] == "instance"]
+            uses = [use.end for _, use in ledger.uses() if use.resource == "instance"]
             assert ledger.verify().faults == ()
         finally:
             ledger.close()
         over = [line for line in lines if line.body.get("state") == state or line.kind == "instance_vanished"]
-        assert (row["state"], row["billed"], len(over)) == (state, False, 1), [line.kind for line in lines]
+        assert (row.state, row.billed, len(over)) == (state, False, 1), [line.kind for line in lines]
         # AWS says the second; a machine that lived within one has not ended before it began.
         assert [datetime.fromisoformat(end).replace(microsecond=0) for end in uses] == [since]
         asked = [line.seq for line in lines if line.kind in ("stop_requested", "terminate_requested")]

@@ -199,7 +199,7 @@ class Ninety:
             return
         if not self.world.runs(box) and self.chance.random() < 0.3 and self.world.now < self.until - timedelta(days=4):
             started(self.world.session, self.row(box), None, wait=False)
-            box.provider_id, box.up = self.row(box)["provider_id"], self.world.now
+            box.provider_id, box.up = self.row(box).provider_id, self.world.now
             box.held = box.up
             self.works(box, self.chance.randrange(1, 3))
         elif not self.world.runs(box):
@@ -229,7 +229,7 @@ class Ninety:
             by_cloud = world.instance_wish(box) is None
             new = world.reasons(box.id)[before[box.id] :]
             assert by_cloud or (new and all(why for _, _, why in new)), f"{box.name} ended without a reason"
-            rule = "timer" if by_cloud else self.row(box)["decision"]["rule"]
+            rule = "timer" if by_cloud else self.row(box).decision.rule
             excused = max([box.up, box.held, *(stop for _, stop in box.deaf if stop and stop <= now)])
             self.ended.append((box, rule, now, now - box.last_used(now), excused))
             self.seen[f"ended by {rule}"] += 1
@@ -306,7 +306,7 @@ def test_the_ledger_is_whole_and_says_what_the_clouds_say(lab):
     for box in lab.world.boxes.values():
         found = lab.world.instance(box)
         if found is not None and found.state is not State.TERMINATED:
-            assert from_iso(lab.row(box)["renew_until"]) > lab.world.now or not found.billed
+            assert from_iso(lab.row(box).renew_until) > lab.world.now or not found.billed
 
 
 def test_the_storm_was_one(lab):

@@ -194,7 +194,7 @@ def charges(year, since=None, until=None):
     """Return what the ledger says each machine cost in a period, exact USD: (amount, lowest, highest) by kind."""
     ledger, found = year.session.ledger, {}
     for item in billed(ledger.bills(), ledger.uses(iso(since) if since else ""), year.now, since=since, until=until):
-        key = item.row["id"], item.charge.use.resource in ("image", "snapshot")
+        key = item.row.id, item.charge.use.resource in ("image", "snapshot")
         sums = found.setdefault(key, [Fraction(0)] * 3)
         for place, exact in enumerate((item.charge.amount, item.charge.low, item.charge.high)):
             sums[place] += Fraction(exact, EXACT * 10**9)
@@ -255,7 +255,7 @@ def test_every_months_bill_equals_the_clouds_own_to_the_cent(year):
 
 def test_nothing_lives_that_the_ledger_does_not_know(year):
     living = {box.id for sim in year.sims.values() for box in sim.boxes.values() if box.state is not State.TERMINATED}
-    assert living == {row["provider_id"] for row in year.session.ledger.machines() if row["ended"] is None}
+    assert living == {row.provider_id for row in year.session.ledger.machines() if row.terminated_at is None}
 
 
 def test_rollups_are_what_the_lines_say(year):

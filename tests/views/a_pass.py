@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cloudgpu.core.activity.idle import Thresholds, judge
-from cloudgpu.core.events.projection import folded
+from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
@@ -18,12 +18,11 @@ NOW = minute(150)
 
 def a_pass(**changes: object) -> Pass:
     """Return it; `changes` are fields of the pass."""
-    found = folded(life())
-    assert found is not None
-    row = found.state["row"]
+    row = machine_of(life())
+    assert row is not None
     judged = judge(quiet(0, 150), Thresholds(), NOW.timestamp(), minute(0).timestamp())
     seen = Seen(row, USUAL, "it was launched under default", judged, reached_at=NOW)
-    machine, name = row["id"], row["name"]
+    machine, name = row.id, row.name
     fields = {
         "took": timedelta(seconds=2.5),
         "seen": (seen,),

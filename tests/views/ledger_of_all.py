@@ -31,7 +31,7 @@ def looked(machine, at, state="running", own="i-0123456789abcdef0", **more):
 def beside(what, resource, stored_as, quantity, per, nanos, **more):
     entry = {"what": what, "resource": resource, "stored_as": stored_as, "quantity": quantity, "per": per}
     entry |= {"nanos": nanos, "nanos_per_month": nanos, "at_most": False, "why_at_most": "", "running": True}
-    return entry | {"kept": True, "source": "a list", "as_of": AS_OF, "basis": "listed"} | more
+    return entry | {"kept": True, "named": False, "source": "a list", "as_of": AS_OF, "basis": "listed"} | more
 
 
 def aws_spot():
@@ -41,7 +41,7 @@ def aws_spot():
         beside("public address", "address", "public_ipv4", 1, "hour", 5_000_000, kept=False),
     ]
     aws = {"provider": "aws", "account": "lab", "instance_type": "g4dn.xlarge", "market": "spot", "zone": "us-east-1a"}
-    aws |= {"name": "otter", "owner": "=ada@example.org", "project": "vision", "beside": extras}
+    aws |= {"name": "otter", "owner": "=ada@example.org", "project": "vision", "attached_costs": extras}
     bytes_out = {"bytes_out": 12_000_000_000, "since": "2026-12-01T00:00:00.000000Z", "nanos": 90_000_000}
     bytes_out |= {"until": "2026-12-02T00:00:00.000000Z", "stored_as": "egress", "source": "a list", "as_of": AS_OF}
     dearer = PRICE | {"nanos_per_hour": 210_000_000}
@@ -68,7 +68,7 @@ def others():
     volume |= {"attached_to": None, "nanos_per_month": 4_000_000_000, "per": "month", "nanos": 80_000_000}
     volume |= {"why_at_most": "", "source": "a list", "as_of": AS_OF, "basis": "derived", "by_size": True}
     azure = {"provider": "azure", "account": "uni", "region": "koreacentral", "zone": None}
-    azure |= {"beside": [beside("disk P10", "disk", "P10", 1, "month", 19_710_000_000)]}
+    azure |= {"attached_costs": [beside("disk P10", "disk", "P10", 1, "month", 19_710_000_000)]}
     gcp = {"provider": "gcp", "account": "cloud", "region": "asia-northeast3", "zone": "asia-northeast3-b"}
     return [
         launched("cg-2", "2026-11-30T10:00:00Z", **aws, name="no-price", instance_type="p9.large", price=None),

@@ -51,10 +51,10 @@ def line(kind, clock="own", /, **body):
         ("start_refused", {"why": "no capacity"}, "the start has not begun: no capacity"),
         (
             "resources_retained",
-            {"kept": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]},
+            {"retained": [{"kind": "disk", "id": "vol-1", "size_gb": 30}]},
             "kept of it: disk vol-1 (30 GB)",
         ),
-        ("resources_retained", {"kept": []}, "nothing is kept of it"),
+        ("resources_retained", {"retained": []}, "nothing is kept of it"),
         ("price_observed", {"price": PRICE}, "it costs $0.5260 an hour: AWS price list"),
         ("price_observed", {"price": None}, "no price is known"),
         ("traffic_observed", {"bytes_out": 1_250_000_000, "since": AT}, "1.25 GB sent since 2026-11-20 10:00 UTC"),

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import money, total
 from cloudgpu.core.billing.line_items import itemised
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import iso
+from tests.core.machines import machine
 from tests.examples import some
 
 FIRST = datetime(2026, 1, 28, tzinfo=UTC)
@@ -48,13 +49,13 @@ uses = st.tuples(
     st.booleans(),
     st.integers(1, 10**9),
 ).map(use_of)  # fmt: skip
-ROW = {"id": "cg-1", "uses": [], "name": "otter"}
+ROW = machine(id="cg-1", name="otter")
 NOW = FIRST + timedelta(days=11)
 
 
 def lines(found, since=None, until=None):
-    rows = [{**ROW, "uses": [use_to_json(use) for use in found if use.end is None]}]
-    ended = [("cg-1", use_to_json(use)) for use in found if use.end is not None]
+    rows = [ROW._replace(open_usage=tuple(use for use in found if use.end is None))]
+    ended = [("cg-1", use) for use in found if use.end is not None]
     bill = list(billed(rows, ended, NOW, since=since, until=until))
     return bill, list(itemised(bill, NOW, since=since, until=until))
 

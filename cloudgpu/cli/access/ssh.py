@@ -28,5 +28,5 @@ def command(
     row = find_way(session, session.find(name))
     tidy(session)
     words = list(arguments or [])
-    argv = ssh_command(session.home.ssh_config, row["name"], words[1:] if words[:1] == ["--"] else words)
+    argv = ssh_command(session.home.ssh_config, row.name, words[1:] if words[:1] == ["--"] else words)
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

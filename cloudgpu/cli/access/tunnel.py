@@ -37,10 +37,8 @@ def command(
     row = session.find(name)
     if stop:
         ended = tunnels.stop(session, row)
-        said = (
-            f"The tunnel to {row['name']} is closed." if ended else f"There was no background tunnel to {row['name']}."
-        )
-        emit(output, {"name": row["name"], "stopped": ended}, said)
+        said = f"The tunnel to {row.name} is closed." if ended else f"There was no background tunnel to {row.name}."
+        emit(output, {"name": row.name, "stopped": ended}, said)
     elif serve:
         from cloudgpu.control.access.jupyter import serve_background
 

@@ -62,7 +62,7 @@ def command(
     for line in running_lines(running):
         tell(line)
     if wanted.rows:
-        listed = ", ".join(row["name"] for row in wanted.rows)
+        listed = ", ".join(row.name for row in wanted.rows)
         whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
         confirm(f"End {listed}? {end_words(session, wanted.rows)}{whose}", yes=yes)
     document, gravest = ended(session, wanted, running)
@@ -70,7 +70,7 @@ def command(
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
     gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
-    gone += [f"Left alone: {row['name']}, for {row['owner'] or 'nobody that is known'}." for row in wanted.others]
+    gone += [f"Left alone: {row.name}, for {row.owner or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
     asked = asked_lines(document) if all_ and not gravest else []
@@ -91,7 +91,7 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
         message = "--lost is about one machine, which has to be named."
         raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
     row = session.find(names[0], ended=True)
-    confirm(f"Take {row['name']} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
+    confirm(f"Take {row.name} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
     value = machine(session, lose(session, row, why))
     words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(

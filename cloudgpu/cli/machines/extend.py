@@ -39,8 +39,8 @@ def command(
     extension = plan_extension(session, row, span)
     end = when(iso(extension.lease.expires), session.clock())
     moves = "; renew-until moves there too" if extension.moves_renew_until else ""
-    confirm(f"Extend {row['name']} until {end}{moves}? It adds up to {extension.added_cost.text()}.{whose}", yes=yes)
+    confirm(f"Extend {row.name} until {end}{moves}? It adds up to {extension.added_cost.text()}.{whose}", yes=yes)
     row = extend(session, extension, override=reason)
-    end = when(row["expires"], session.clock())
-    lives = "lives until" if row["state"] == "running" else f"is {row['state']}; its lease ends"
-    emit(output, machine_value(row, session.clock()), f"{row['name']} {lives} {end}{moves}.")
+    end = when(row.expires, session.clock())
+    lives = "lives until" if row.state == "running" else f"is {row.state}; its lease ends"
+    emit(output, machine_value(row, session.clock()), f"{row.name} {lives} {end}{moves}.")

@@ -36,17 +36,17 @@ def command(
     check_hold(name, until, release=release)
     whose = others_note(session, row, "hold")
     if until is None:
-        if row["expires"] and row["expires"] <= iso(session.clock()):
-            confirm(f"Release {row['name']}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+        if row.expires and row.expires <= iso(session.clock()):
+            confirm(f"Release {row.name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
         row = set_hold(session, row, None)
-        emit(output, machine_value(row, session.clock()), f"{row['name']} is not held any more.")
+        emit(output, machine_value(row, session.clock()), f"{row.name} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
-    check_held(row["name"], end, session.clock(), limits_of(session))
+    check_held(row.name, end, session.clock(), limits_of(session))
     loses = hold_loses_to(session, row, end)
     if loses:
         tell(loses)
-    billed = "" if is_owned(row) else " It is billed meanwhile."
-    confirm(f"Hold {row['name']} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
+    billed = "" if is_owned(row.provider) else " It is billed meanwhile."
+    confirm(f"Hold {row.name} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
     row = set_hold(session, row, end)
-    emit(output, machine_value(row, session.clock()), f"{row['name']} is held until {when(iso(end), session.clock())}.")
+    emit(output, machine_value(row, session.clock()), f"{row.name} is held until {when(iso(end), session.clock())}.")

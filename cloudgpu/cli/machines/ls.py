@@ -89,7 +89,9 @@ def _text(
             from cloudgpu.cli.render import at_cloud, facts
             from cloudgpu.core.model.machine import is_owned
 
-            rented = facts((one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one))
+            rented = facts(
+                (one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one["provider"])
+            )
             lines += ["\nAt the cloud", rented] if rented else []
             lines += guard_lines(document["machines"], document["last_run"], now)
     else:

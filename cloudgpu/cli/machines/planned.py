@@ -26,7 +26,7 @@ def plan(value: Plan, now: datetime) -> str:
             *(("gpus now", one) for one in value["gpu_users"]),
             ("where", _where(value)),
             *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
-            ("market", None if is_owned(value) and value["market"] == "on_demand" else _market(value)),
+            ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
             ("price", price(value["price"])),
             ("lease", _lease(value, now)),
             ("policy", _policy(value)),
@@ -46,7 +46,7 @@ def plan(value: Plan, now: datetime) -> str:
 
 
 def _lease(value: Plan, now: datetime) -> str:
-    expires, last = when(value["expires"], now), when(value["renew_until"], now)
+    expires, last = when(value["expires"], now), when(value.get("renew_until"), now)
     if value["lease_ends"]:
         return f"until {expires}, renewed while in use until {last}"
     return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"

@@ -64,16 +64,16 @@ def command(
     else:
         row = _started(session, row, asked, wait=not no_wait, yes=yes)
     value = machine_value(row, session.clock())
-    emit(output, value, f"{row['name']} is {row['state']}.{_next(session, row)}")
+    emit(output, value, f"{row.name} is {row.state}.{_next(session, row)}")
 
 
 def _next(session: Session, row: Machine) -> str:
     from cloudgpu.cli.render import next_steps
     from cloudgpu.control.launch.templates import opens_jupyter
 
-    if row["state"] != "running":
-        return f" See: cloudgpu show {row['name']} --refresh"
-    return "\n" + next_steps(row["name"], jupyter=opens_jupyter(session, row))
+    if row.state != "running":
+        return f" See: cloudgpu show {row.name} --refresh"
+    return "\n" + next_steps(row.name, jupyter=opens_jupyter(session, row))
 
 
 def _started(session: Session, row: Machine, asked: Asked, *, wait: bool, yes: bool) -> Machine:
@@ -86,14 +86,14 @@ def _started(session: Session, row: Machine, asked: Asked, *, wait: bool, yes: b
     from cloudgpu.views.machines import machine_value
 
     until = new_lease(session, row, asked.lease, asked.renew_until)
-    if row["state"] in AWAKE:
+    if row.state in AWAKE:
         row = refresh(session, row)
-    if row["state"] not in AWAKE:  # else nothing is spent, and `start` says that it runs
+    if row.state not in AWAKE:  # else nothing is spent, and `start` says that it runs
         value = machine_value(row, session.clock())
         lives = until.expires - session.clock()
-        cost = usd(run_cost(Money(row["price"]["nanos_per_hour"]), lives)) if row["price"] else None
+        cost = usd(run_cost(Money(row.price.nanos_per_hour), lives)) if row.price else None
         to_the_end = f"{dollars(cost)} for the machine to the end of its new lease"
-        confirm(f"Start {row['name']} at {price(value['price'])}; {to_the_end}?", yes=yes)
+        confirm(f"Start {row.name} at {price(value['price'])}; {to_the_end}?", yes=yes)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
@@ -107,7 +107,7 @@ def _moved(session: Session, row: Machine, asked: Asked, *, yes: bool) -> Machin
     cheapest, per_month = found.offers[0], found.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
-        f"Move {row['name']} out of {row['zone']}? It ends, and its disk becomes an image ({costs}), which is launched "
+        f"Move {row.name} out of {row.zone}? It ends, and its disk becomes an image ({costs}), which is launched "
         f"from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
         yes=yes,
     )
@@ -126,8 +126,8 @@ def _brought_back(
 
     def agree() -> None:
         tell_plan(planned(session, prepared), session.clock(), output)
-        no = f"{row['name']} was not launched; its image is kept."
-        confirm(f"Launch {row['name']} again from its image?", yes=yes, no=no)
+        no = f"{row.name} was not launched; its image is kept."
+        confirm(f"Launch {row.name} again from its image?", yes=yes, no=no)
 
     check_budgets(session, prepared)
     agree()

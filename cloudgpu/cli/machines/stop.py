@@ -31,12 +31,12 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     check_stop(row)
     for line in running_lines(still_running(session, [row])):
         tell(line)
-    if row["stop_means"]:
-        confirm(f"Stop {row['name']}? Stopping {row['stop_means']}.{whose}", yes=yes)
+    if row.stop_effect:
+        confirm(f"Stop {row.name}? Stopping {row.stop_effect}.{whose}", yes=yes)
     else:
-        confirm(f"Stop {row['name']}?{whose}", yes=yes)
+        confirm(f"Stop {row.name}?{whose}", yes=yes)
     value = machine_value(stop(session, row, why="asked by the user"), session.clock())
-    emit(output, value, _said(value) + _lost(row["stop_means"] or ""))
+    emit(output, value, _said(value) + _lost(row.stop_effect or ""))
 
 
 def _said(value: MachineDocument) -> str:
@@ -51,7 +51,7 @@ def _said(value: MachineDocument) -> str:
                 f"{name} is {value['state']} and not billed; what stays is.\n"
                 f"  {stays_billed}\n  Start it again: cloudgpu start {name}"
             )
-        unbilled = "" if is_owned(value) else " and not billed"
+        unbilled = "" if is_owned(value["provider"]) else " and not billed"
         return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
     costs = f"at most {dollars(value['retained_usd_per_month'])} a month"
     ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]

@@ -96,7 +96,7 @@ def command(
     if document["existing"] is None:
         agree()
     done = launch(session, prepared, wait=not no_wait, agree=agree)
-    ready = not no_wait and done.row["state"] == "running"
+    ready = not no_wait and done.row.state == "running"
     on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
     result = launched(session, prepared, done, on_start)
     emit(output, result, _result_text(result, ready=not no_wait, jupyter=opens_jupyter(session, done.row)))
@@ -112,8 +112,8 @@ def _on_start(session: Session, row: Machine, template: Template, *, wait: bool)
     try:
         return wait_for_on_start(session, row, template)
     except KeyboardInterrupt:
-        billed = "" if is_owned(row) else " and billed"
-        tell(f"Interrupted. {row['name']} is ready{billed}, and its on_start goes on.")
+        billed = "" if is_owned(row.provider) else " and billed"
+        tell(f"Interrupted. {row.name} is ready{billed}, and its on_start goes on.")
         raise
 
 
@@ -174,5 +174,5 @@ def _at_cloud(machine: MachineDocument) -> str:
     from cloudgpu.cli.render import at_cloud
     from cloudgpu.core.model.machine import is_owned
 
-    found = None if is_owned(machine) else at_cloud(machine)
+    found = None if is_owned(machine["provider"]) else at_cloud(machine)
     return f"  at the cloud: {found}\n" if found else ""

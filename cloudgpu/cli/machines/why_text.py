@@ -115,7 +115,7 @@ def _facts(value: WhyDocument, now: datetime) -> str:
             ("schedule", ends["schedule"] and f"off {when(ends['schedule'], now)}"),
             ("held", ends["held_until"] and f"until {when(ends['held_until'], now)}"),
             ("lease", ends["lease"] and f"until {when(ends['lease'], now)}"),
-            ("renewable", ends["renew_until"] and f"until {when(ends['renew_until'], now)}"),
+            ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
             ("warned", "; ".join(_warning(one, now) for one in value["warnings"])),
             ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
             ("decision", f"{decision['do']}{_rule(decision)}: {decision['why']}"),
@@ -142,7 +142,7 @@ def _known(value: WhyDocument, now: datetime) -> str:
         return f"asked over SSH, and nothing is known of now{older}"
     if known["at"]:
         return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
-    word = value["last_active"]
+    word = value["last_active_at"]
     if not _runs(value):
         return f"nothing is asked of it now{f'; it was last in use {ago(word, now)}' if word else ''}"
     return (f"its own word that it was in use, {ago(word, now)}" if word else "nothing") + again

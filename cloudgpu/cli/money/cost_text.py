@@ -209,7 +209,7 @@ def _to_come(document: CostDocument, shown: _Amounts) -> str:
         ["at the end of the day", _range(found["end_of_day"], shown)],
         ["at the end of the month", _range(found["end_of_month"], shown)],
         ["at the leases' end", _range(found["leases_end"], shown)],
-        ["at renew-until", _range(found["renew_until"], shown)],
+        ["at renew-until", _range(found.get("renew_until"), shown)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
     return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}\n{paragraph(found['assumption'])}"

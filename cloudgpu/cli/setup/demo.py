@@ -117,12 +117,12 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     spent, desktop = _cost(session, story)
     story.step("Stop it: what runs ends, the disk stays, no billing is read back as proof.")
     row = stop(session, row, why="the demo is over")
-    story.detail(f"{row['name']} is {row['state']}, billed: {'yes' if row['billed'] else 'no'}")
+    story.detail(f"{row.name} is {row.state}, billed: {'yes' if row.billed else 'no'}")
     story.step("End it, and prove it.")
     row = end(session, row, why="the demo is over")
     proof = _prove(session, story)
     return {
-        "machine": row["name"],
+        "machine": row.name,
         "cell_output": cell,
         "activity": activity,
         "spent_usd": spent,
@@ -144,9 +144,9 @@ def _launch(session: Session, story: _Story) -> Machine:
     story.say(plan(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
-    address = fact(row["address"])
-    story.detail(f"{row['name']} runs at {address['host']} port {address['port']}; its tags:")
-    tags = session.provider_of(row).get(fact(row["provider_id"])).tags
+    address = fact(row.address)
+    story.detail(f"{row.name} runs at {address.host} port {address.port}; its tags:")
+    tags = session.provider_of(row).get(fact(row.provider_id)).tags
     story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
     return row
 

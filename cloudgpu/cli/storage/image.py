@@ -67,13 +67,13 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
 
     row = session.find(name)
     check_may(session, row, "save an image of")
-    goes_on = row["state"] == "running" and getattr(session.provider_of(row), "saves_running", False)
+    goes_on = row.state == "running" and getattr(session.provider_of(row), "saves_running", False)
     if goes_on:
-        confirm(f"Save an image of {row['name']}? {_CUT}.", yes=yes)
-    elif row["state"] == "running" and restart:
-        confirm(f"Save an image of {row['name']}? It restarts: what runs on it ends.", yes=yes)
+        confirm(f"Save an image of {row.name}? {_CUT}.", yes=yes)
+    elif row.state == "running" and restart:
+        confirm(f"Save an image of {row.name}? It restarts: what runs on it ends.", yes=yes)
     else:
-        confirm(f"Save an image of {row['name']}? It costs money until it is removed.", yes=yes)
+        confirm(f"Save an image of {row.name}? It costs money until it is removed.", yes=yes)
     value = leftover_value(save(session, row, image, restart=restart))
     emit(output, value, _said(value, row) + (f"\n{_CUT}." if goes_on else ""))
 
@@ -82,7 +82,7 @@ def _said(value: NamedResource, row: Machine) -> str:
     from cloudgpu.cli.storage.retained import monthly
 
     return (
-        f"The image {value['name']} of {row['name']} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
+        f"The image {value['name']} of {row.name} is ready ({value['size_gb']} GB, {monthly(value)}).\n"
         f"  Launch from it: cloudgpu up --provider {value['provider']} --image {value['name']}\n"
         f"  Remove it:      cloudgpu image rm {value['name']}"
     )

@@ -55,7 +55,7 @@ def monthly(value: NamedResource) -> str:
 def _table(values: list[NamedResource], word: str, session: Session) -> str:
     if not values:
         return f"No {word} is kept."
-    names = {row["provider_id"]: row["name"] for row in session.ledger.machines() if row["provider_id"]}
+    names = {row.provider_id: row.name for row in session.ledger.machines() if row.provider_id}
     rows = [
         [
             value["name"],

@@ -47,8 +47,8 @@ def unresolved(held: Mapping[str, Held], rows: Sequence[Machine]) -> tuple[str, 
     fault = {one.name: one.fault for one in held.values() if one.policy is None}
     names: dict[str, list[str]] = {name: [] for name in fault}
     for row in rows:
-        if held[row["id"]].policy is None:
-            names[held[row["id"]].name].append(row["name"])
+        if held[row.id].policy is None:
+            names[held[row.id].name].append(row.name)
     return tuple(f"{fault[name]}: only the lease counts for {_named(those)}" for name, those in names.items())
 
 

@@ -11,8 +11,8 @@ from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, do
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.checks import gravest
-from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.values.network import ANYWHERE, cidr_wish, is_behind
+from cloudgpu.core.model.machine import Machine, fact, is_behind
+from cloudgpu.core.values.network import ANYWHERE, cidr_wish
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import changing
 
@@ -65,23 +65,23 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
     if not rows:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
     moves = _Moves()
-    known = {row["id"]: row for row in session.ledger.machines()}
+    known = {row.id: row for row in session.ledger.machines()}
     if not name:
         rows, others = _told_apart(session, rows)
         moves.skipped += others
     for row, keeper in _kept(session, rows, cidr, moves):
         try:
             with told_if_gone(session, row), alone(session, row):
-                before = keeper.allowed(fact(row["provider_id"]))  # the cloud first: without it no address is needed
+                before = keeper.allowed(fact(row.provider_id))  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
-                with changing(f"Who may reach {row['name']} may have changed already. Run the same command again."):
+                with changing(f"Who may reach {row.name} may have changed already. Run the same command again."):
                     moves.machines.append(_moved(row, keeper, _label(session, row), cidr, before, known))
         except CallerUnknown:
             raise
         except (InvalidRequest, InstanceNotFound) as fault:
             if name:
                 raise
-            moves.skipped.append({"name": row["name"], "why": fault.message})
+            moves.skipped.append({"name": row.name, "why": fault.message})
         except CloudgpuError as fault:
             if name:
                 raise
@@ -96,12 +96,12 @@ def _told_apart(session: Session, rows: Sequence[Machine]) -> tuple[list[Machine
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
     law = law_of(session)
     ours = [row for row in rows if law.owns(row) or let_in(session, row) is not None]
-    return ours, [{"name": row["name"], "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
+    return ours, [{"name": row.name, "why": f"it is {law.whose(row)}"} for row in rows if row not in ours]
 
 
 def alone(session: Session, row: Machine) -> AbstractContextManager[None]:
     """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return session.hold(f"doors-{row['account']}", wait=WITHIN_S)
+    return session.hold(f"doors-{row.account}", wait=WITHIN_S)
 
 
 def _named(session: Session, name: str, cidr: str | None) -> Machine:
@@ -112,7 +112,7 @@ def _named(session: Session, name: str, cidr: str | None) -> Machine:
         raise refuse_unkept(session, row, "name")
     if is_behind(row) and cidr is None:
         raise InvalidRequest(
-            f"{row['name']} is reached from inside its network, so your public address has no part in it.",
+            f"{row.name} is reached from inside its network, so your public address has no part in it.",
             field="--from",
             value=None,
             next="Name the address that it sees: --from 10.0.0.5/32",
@@ -132,9 +132,9 @@ def _kept(
             moves.faults.append(fault)
             continue
         if keeper is None:
-            moves.skipped.append({"name": row["name"], "why": f"{row['provider']} has no rules about who may connect"})
+            moves.skipped.append({"name": row.name, "why": f"{row.provider} has no rules about who may connect"})
         elif is_behind(row) and cidr is None:
-            moves.skipped.append({"name": row["name"], "why": "it is reached from inside its network"})
+            moves.skipped.append({"name": row.name, "why": "it is reached from inside its network"})
         else:
             found.append((row, keeper))
     return found
@@ -148,16 +148,16 @@ def _label(session: Session, row: Machine) -> str:
 def _moved(
     row: Machine, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Machine]
 ) -> SshRule:
-    machine = row["provider_id"]
+    machine = row.provider_id
     keeper.allow(fact(machine), label, cidr)  # also where it seems so: a crash may have left the old rule beside it
     for other in before:
         if _is_of_the_dead(other, known):
             keeper.allow(fact(machine), other, None)
     was = before.get(label)
-    return {"name": row["name"], "provider": row["provider"], "before": was, "changed": was != cidr}
+    return {"name": row.name, "provider": row.provider, "before": was, "changed": was != cidr}
 
 
 def _is_of_the_dead(label: str, known: dict[str, Machine]) -> bool:
     """Say whether a colleague's address was let in for a machine of this ledger that has ended."""
     owner = known.get(label.partition(".")[0])
-    return owner is not None and owner["ended"] is not None
+    return owner is not None and owner.terminated_at is not None

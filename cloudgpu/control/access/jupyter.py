@@ -132,7 +132,7 @@ class JupyterTunnel:
         if not self._opened:
             return self._session.target(self._row)
         with self._session.beside() as session:
-            row = session.ledger.machine(self._row["id"]) or self._row
+            row = session.ledger.machine(self._row.id) or self._row
             try:
                 row = refresh(session, row)
             except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
@@ -146,7 +146,7 @@ class JupyterTunnel:
         return self._server.port
 
     def _told(self, event: TunnelEvent) -> None:
-        name, why = self._row["name"], event.fault.message if event.fault else ""
+        name, why = self._row.name, event.fault.message if event.fault else ""
         if event.kind is Happening.LOST:
             self._session.tell(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0
@@ -171,7 +171,7 @@ def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:
     Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
     JupyterLab says itself that it is installing it.
     """
-    until = from_iso(row["launched_at"]) + SETUP_WITHIN if row["launched_at"] else None
+    until = from_iso(row.launched_at) + SETUP_WITHIN if row.launched_at else None
     told: list[str] = []
     begun: list[datetime] = []
 
@@ -183,7 +183,7 @@ def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:
             return False
         if not told:
             told.append(fault.message)
-            session.tell(f"{row['name']}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+            session.tell(f"{row.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
         session.pause(SETUP_PAUSE_S)
         return True
 
@@ -195,13 +195,13 @@ def _is_set_up(session: Session, row: Machine) -> bool:
     try:
         return isinstance(session.provider_of(row), Resolves)
     except CloudgpuError:
-        return bool(row["setup"])
+        return bool(row.setup)
 
 
 def tunnel_value(row: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
     """Return the answer of `tunnel`; `pid` is the process that holds it."""
     return {
-        "name": row["name"],
+        "name": row.name,
         "port": notebook.port,
         "url": notebook.url,
         "started": notebook.started,
@@ -217,14 +217,14 @@ def start_background(session: Session, row: Machine, *, first_port: int) -> tupl
     """
     with reached(session, row) as connection:  # before it is left alone: what is wrong is said here
         server = jupyter.ensure(connection, go_on=setup_patience(session, row))
-    running = background.find(session.home.tunnels, row["id"])
+    running = background.find(session.home.tunnels, row.id)
     if running is None:
-        words = ["tunnel", row["id"], "--serve", "--port", str(first_port)]
+        words = ["tunnel", row.id, "--serve", "--port", str(first_port)]
         command = [sys.executable, "-P", "-m", "cloudgpu", *words]
         try:
-            running = background.spawn(command, session.home.tunnels, row["id"])
+            running = background.spawn(command, session.home.tunnels, row.id)
         except InvalidRequest:  # somebody else was quicker
-            running = background.find(session.home.tunnels, row["id"])
+            running = background.find(session.home.tunnels, row.id)
             if running is None:
                 raise
     return Notebook(running.port, server.token, server.started), running.pid
@@ -236,7 +236,7 @@ def serve_background(session: Session, row: Machine, *, first_port: int) -> None
     try:
         with (
             JupyterTunnel(session, row, first_port=first_port) as tunnel,
-            background.serving(session.home.tunnels, row["id"], row["name"], tunnel.port),
+            background.serving(session.home.tunnels, row.id, row.name, tunnel.port),
         ):
             ended = tunnel.wait()
     except CloudgpuError as fault:
@@ -258,9 +258,9 @@ def agent_status(session: Session, row: Machine) -> dict[str, Any]:
     except ValueError:
         said = done.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
-            f"The agent on {row['name']} does not answer: {said or 'nothing was said'}.",
+            f"The agent on {row.name} does not answer: {said or 'nothing was said'}.",
             field="name",
-            value=row["name"],
-            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {row['name']}",
+            value=row.name,
+            next=f"Look at ~/.cloudgpu/agent.log there: cloudgpu ssh {row.name}",
         ) from None
     return status

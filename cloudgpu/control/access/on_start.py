@@ -53,7 +53,7 @@ def wait_for_on_start(session: Session, row: Machine, template: Template) -> OnS
 
     if not template.on_start.strip():
         return None
-    session.tell(f"{row['name']}: waiting for on_start of the template {template.name} to end")
+    session.tell(f"{row.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + WITHIN
     with reached(session, row) as connection:
         while (found := _said(connection))[0] is OnStart.RUNNING:
@@ -75,18 +75,18 @@ def _said(connection: Connection) -> tuple[OnStart, str]:
 
 def _failed(row: Machine, template: Template, status: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{row['name']} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
+        f"{row.name} runs and is billed, but on_start of the template {template.name} failed with status {status}.",
         field="template",
         value=template.name,
-        next=f"Read its log: cloudgpu exec {row['name']} -- cat {LOG}. To end the machine: cloudgpu down {row['name']}",
+        next=f"Read its log: cloudgpu exec {row.name} -- cat {LOG}. To end the machine: cloudgpu down {row.name}",
     )
 
 
 def _still_running(row: Machine) -> ProviderUnavailable:
     hours = int(WITHIN.total_seconds() // 3600)
     return ProviderUnavailable(
-        f"on_start still runs on {row['name']} after {hours} hour; the machine is ready and billed.",
+        f"on_start still runs on {row.name} after {hours} hour; the machine is ready and billed.",
         field="template",
-        value=row["template"],
-        next=f"Follow its log: cloudgpu exec {row['name']} -- tail -f {LOG}",
+        value=row.template,
+        next=f"Follow its log: cloudgpu exec {row.name} -- tail -f {LOG}",
     )

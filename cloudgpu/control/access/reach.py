@@ -18,8 +18,7 @@ from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, stays
-from cloudgpu.core.values.network import is_behind, is_told
+from cloudgpu.core.model.machine import Machine, is_behind, is_told, stays
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -48,11 +47,11 @@ def wait_until_ready(session: Session, row: Machine) -> Machine:
     client's address.
     """
     deadline = session.clock() + READY_WITHIN
-    session.tell(f"{row['name']}: waiting for the machine to run")
+    session.tell(f"{row.name}: waiting for the machine to run")
     import_module("cloudgpu.access.ssh.handshake")  # a tenth of a second: spent while the machine starts, not after
     row = _wait_running(session, row, deadline)
     wait_for_key(session, row, deadline)
-    session.tell(f"{row['name']}: verifying SSH against the host key of the launch")
+    session.tell(f"{row.name}: verifying SSH against the host key of the launch")
     _wait_for_ssh(session, row, deadline)
     return row
 
@@ -83,22 +82,22 @@ def _wait_running(session: Session, row: Machine, deadline: datetime, *, address
     pause = 0.05
     while True:
         row = _look(session, row)
-        if row["state"] == "running" and (row["address"] or not addressed):
+        if row.state == "running" and (row.address or not addressed):
             return row
-        if row["ended"] or row["state"] in ("stopped", "deallocated", "terminated"):
+        if row.terminated_at or row.state in ("stopped", "deallocated", "terminated"):
             raise Unreachable(
-                f"{row['name']} ended while it was starting: {row['reason'] or 'the provider gave no reason'}.",
+                f"{row.name} ended while it was starting: {row.state_reason or 'the provider gave no reason'}.",
                 field="name",
-                value=row["name"],
+                value=row.name,
                 next="See what the reason says, then run up again.",
             )
         if session.clock() >= deadline:
             raise Unreachable(
-                f"{row['name']} was not running after {int(READY_WITHIN.total_seconds() // 60)} minutes "
-                f"(last seen {row['state']}).",
+                f"{row.name} was not running after {int(READY_WITHIN.total_seconds() // 60)} minutes "
+                f"(last seen {row.state}).",
                 field="name",
-                value=row["name"],
-                next=f"Run: cloudgpu show {row['name']} --refresh, or: cloudgpu down {row['name']}",
+                value=row.name,
+                next=f"Run: cloudgpu show {row.name} --refresh, or: cloudgpu down {row.name}",
             )
         session.pause(pause)
         pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
@@ -111,7 +110,7 @@ def _look(session: Session, row: Machine) -> Machine:
     except LedgerUnavailable:
         raise  # the provider did answer
     except ProviderUnavailable as fault:
-        session.tell(f"{row['name']}: {fault.message}; asking again")
+        session.tell(f"{row.name}: {fault.message}; asking again")
         return row
 
 
@@ -157,7 +156,7 @@ def moved(session: Session, row: Machine, fault: Unreachable) -> Machine:
     Raises why it cannot be reached otherwise.
     """
     latest = _asked_again(session, row)
-    if latest["address"] == row["address"] and not pin_confirmed(session, latest):
+    if latest.address == row.address and not pin_confirmed(session, latest):
         raise explained(session, latest, fault)
     return latest
 
@@ -187,17 +186,17 @@ def find_way(session: Session, row: Machine) -> Machine:
 
 def check_reachable(session: Session, row: Machine) -> None:
     """Raise the error that says why this machine cannot be reached and what to do; `gone` for one that has ended."""
-    name = row["name"]
-    if row["attempt"] == "open":
+    name = row.name
+    if row.launch_status == "open":
         raise Unreachable(
             f"The launch of {name} was interrupted and is not settled.",
             field="name",
             value=name,
             next="Run the same up again, or: cloudgpu ls --refresh",
         )
-    if row["state"] in ("stopped", "deallocated", "stopping"):
+    if row.state in ("stopped", "deallocated", "stopping"):
         raise Unreachable(
-            f"{name} is {row['state']}" + (f" ({row['reason']})." if row["reason"] else "."),
+            f"{name} is {row.state}" + (f" ({row.state_reason})." if row.state_reason else "."),
             field="name",
             value=name,
             next=f"Run: cloudgpu start {name}",
@@ -209,7 +208,7 @@ def check_reachable(session: Session, row: Machine) -> None:
             value=name,
             next=f"Run: cloudgpu start {name}",
         )
-    if row["ended"]:
+    if row.terminated_at:
         raise gone(row, session.clock())
 
 

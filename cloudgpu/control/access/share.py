@@ -15,8 +15,8 @@ from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.team.law import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
-from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.values.network import cidr_wish, is_behind
+from cloudgpu.core.model.machine import Machine, fact, is_behind
+from cloudgpu.core.values.network import cidr_wish
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import changing
 
@@ -56,7 +56,7 @@ def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = 
         raise refuse_unkept(session, row, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
     with told_if_gone(session, row):
-        before = keeper.allowed(fact(row["provider_id"])) if keeper and kept else {}
+        before = keeper.allowed(fact(row.provider_id)) if keeper and kept else {}
     network = _network(session, row, from_, before) if kept else None
     with changing(_half_done(row)):
         with reached(session, row) as connection:
@@ -65,11 +65,11 @@ def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = 
         if network is not None and keeper is not None:
             changed |= before.get(label_of(row, key)) != network
             with told_if_gone(session, row), alone(session, row):
-                keeper.allow(fact(row["provider_id"]), label_of(row, key), network)
+                keeper.allow(fact(row.provider_id), label_of(row, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
-        "name": row["name"],
+        "name": row.name,
         "shared": True,
         "changed": changed,
         "key": key.fingerprint,
@@ -91,12 +91,12 @@ def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocume
         with reached(session, row) as connection:
             changed = let_out(connection, key)
         fingerprint = key.fingerprint if key else None
-        if row.get("shared") and (fingerprint is None or fingerprint in row["shared"]):
+        if row.shared and (fingerprint is None or fingerprint in row.shared):
             now = session.clock()
             who = by(session, row, "share")
-            session.ledger.append([machine_unshared(row["id"], fingerprint, now, host=platform.node(), who=who)])
+            session.ledger.append([machine_unshared(row.id, fingerprint, now, host=platform.node(), who=who)])
     return {
-        "name": row["name"],
+        "name": row.name,
         "shared": False,
         "changed": changed or closed,
         "key": fingerprint,
@@ -108,11 +108,10 @@ def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocume
 
 def _hand_over(session: Session, row: Machine, key: GuestKey, said: dict[str, Any]) -> None:
     """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
-    now, known = session.clock(), row.get("shared", {}).get(key.fingerprint)
-    before: Mapping[str, Any] = known or {}
-    if known is None or any(before.get(name) != value for name, value in said.items()):
+    now, known = session.clock(), row.shared.get(key.fingerprint)
+    if known is None or (known.label, known.network, known.host_key) != (said["label"], said["from"], said["host_key"]):
         line = machine_shared(
-            row["id"],
+            row.id,
             key.fingerprint,
             now,
             label=said["label"],
@@ -131,7 +130,7 @@ def _network(session: Session, row: Machine, typed: str | None, before: Mapping[
     if not before:
         return None
     raise InvalidRequest(
-        f"{row['name']} lets nobody connect but from addresses that were named: where does this key's owner come from?",
+        f"{row.name} lets nobody connect but from addresses that were named: where does this key's owner come from?",
         field="--from",
         value=None,
         next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",
@@ -144,15 +143,15 @@ def _closed(session: Session, row: Machine, key: GuestKey | None) -> bool:
     if keeper is None:
         return False
     with alone(session, row):
-        labels = [label for label in keeper.allowed(fact(row["provider_id"])) if label.startswith(f"{row['id']}.")]
+        labels = [label for label in keeper.allowed(fact(row.provider_id)) if label.startswith(f"{row.id}.")]
         gone = [label for label in labels if key is None or label == label_of(row, key)]
         for label in gone:
-            keeper.allow(fact(row["provider_id"]), label, None)
+            keeper.allow(fact(row.provider_id), label, None)
     return bool(gone)
 
 
 def _half_done(row: Machine) -> str:
-    return f"Who may log in to {row['name']} may be changed in part. Run the same command again to finish it."
+    return f"Who may log in to {row.name} may be changed in part. Run the same command again to finish it."
 
 
 def _command(target: Target) -> str:

@@ -51,8 +51,8 @@ def heard_of(session: Session, rows: Sequence[Machine], *, keep: bool = True) ->
 
 
 def _words(asker: TellsActivity, rows: Sequence[Machine]) -> dict[str, Word]:
-    answers = _answers(asker, [one for row in rows if (one := row["provider_id"])])
-    return {row["id"]: answers.get(row["provider_id"] or "") for row in rows}
+    answers = _answers(asker, [one for row in rows if (one := row.provider_id)])
+    return {row.id: answers.get(row.provider_id or "") for row in rows}
 
 
 def _answers(asker: TellsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
@@ -73,7 +73,7 @@ def _plausible(session: Session, word: Word) -> Word:
 def _write(session: Session, rows: Sequence[Machine], words: Mapping[str, Word]) -> None:
     drafts = []
     for row in rows:
-        word, known = words.get(row["id"]), row["last_active"]
+        word, known = words.get(row.id), row.last_active
         if isinstance(word, datetime) and has_moved_on(from_iso(known) if known else None, word):
             drafts.append(instance_observed_by_itself(row, word, not_before(row, session.clock())))
     if drafts:
@@ -121,11 +121,11 @@ class _How(NamedTuple):
 
 def _ask_of(session: Session, row: Machine, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
-    shelf, clock = Shelf(session.home.samples, row["id"]), session.clock
+    shelf, clock = Shelf(session.home.samples, row.id), session.clock
     try:
         target = session.target(row)
     except CloudgpuError as fault:
-        missing = Report(row["id"], clock(), None, fault.message.removesuffix("."))
+        missing = Report(row.id, clock(), None, fault.message.removesuffix("."))
         return lambda: missing
 
     def ask() -> Report:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.last_seen import alive_at
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
-from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf
@@ -55,7 +54,7 @@ class OwnMachine:
 def worked(
     session: Session,
     rows: Iterable[Machine],
-    uses: Iterable[tuple[str, UsageRecord]],
+    uses: Iterable[tuple[str, Use]],
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, tuple[Hour, ...]]:
@@ -69,14 +68,12 @@ def worked(
     runs, hears = _runs(rows, uses, now.timestamp()), _Hears(session)
     found: dict[str, tuple[Hour, ...]] = {}
     for row in rows:
-        inside = [
-            (max(first, begin), min(last, end)) for first, last in runs[row["id"]] if first < end and last > begin
-        ]
+        inside = [(max(first, begin), min(last, end)) for first, last in runs[row.id] if first < end and last > begin]
         if inside:
-            spans = Shelf(session.home.samples, row["id"]).worked(min(inside)[0], end)
-            latest = max(runs[row["id"]])
-            word = hears.word(row, latest) if latest[0] < end and row["last_active"] else None
-            found[row["id"]] = hours(spans, inside, word)
+            spans = Shelf(session.home.samples, row.id).worked(min(inside)[0], end)
+            latest = max(runs[row.id])
+            word = hears.word(row, latest) if latest[0] < end and row.last_active else None
+            found[row.id] = hours(spans, inside, word)
     return found
 
 
@@ -85,16 +82,16 @@ def own_machines(rows: Iterable[Machine], worked_hours: Mapping[str, Sequence[Ho
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
     """
-    mine = (row for row in rows if row["provider"] == OWN and row["id"] in worked_hours)
-    return tuple(_own(row, worked_hours[row["id"]]) for row in mine)
+    mine = (row for row in rows if row.provider == OWN and row.id in worked_hours)
+    return tuple(_own(row, worked_hours[row.id]) for row in mine)
 
 
 def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     measured = [one.joules for one in found if one.joules is not None]
     joules, drawing = sum(measured), sum(one.drawing for one in found)
     return OwnMachine(
-        id=row["id"],
-        name=row["name"],
+        id=row.id,
+        name=row.name,
         hours=sum(one.gpu + one.used for one in found) / HOUR,
         gpu_hours=sum(one.gpu for one in found) / HOUR,
         unknown_hours=sum(one.unknown for one in found) / HOUR,
@@ -106,14 +103,14 @@ def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     )
 
 
-def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, UsageRecord]], now: float) -> dict[str, list[Run]]:
+def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Use]], now: float) -> dict[str, list[Run]]:
     """Return when each machine was billed, by its row's id; what still runs, until now."""
-    found: dict[str, list[Run]] = {row["id"]: [] for row in rows}
-    open_uses = ((row["id"], use) for row in rows for use in row["uses"])
+    found: dict[str, list[Run]] = {row.id: [] for row in rows}
+    open_uses = ((row.id, use) for row in rows for use in row.open_usage)
     for subject, use in (*uses, *open_uses):
-        if subject in found and use["resource"] == Resource.INSTANCE:
-            end = now if use["end"] is None else from_iso(use["end"]).timestamp()
-            found[subject].append((from_iso(use["begin"]).timestamp(), end))
+        if subject in found and use.resource == Resource.INSTANCE:
+            end = now if use.end is None else from_iso(use.end).timestamp()
+            found[subject].append((from_iso(use.begin).timestamp(), end))
     return found
 
 
@@ -130,10 +127,10 @@ class _Hears:
         The ledger has it to a quarter of an hour. While a machine runs, each look that saw it brought its word.
         That its agent lived to say more is taken for granted: use after an agent's death is idle here.
         """
-        active = from_iso(fact(row["last_active"]))
-        if active.timestamp() < run[0] or not self._in_a_look(row["account"]):
+        active = from_iso(fact(row.last_active))
+        if active.timestamp() < run[0] or not self._in_a_look(row.account):
             return None
-        seen = alive_at(self.session.ledger, row.copy()) if row["billed"] else None
+        seen = alive_at(self.session.ledger, row) if row.billed else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
         return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 

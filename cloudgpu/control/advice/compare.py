@@ -87,12 +87,12 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
     if last is not None:  # what is still to come did not happen yet
         within, known = replace(asked, until=min(now, asked.until or now)), replace(found, cost=None)
     history, unpriced = _history(session, within, known, counted, now)
-    ran, ids = [row for row in found.rows if row["id"] in found.hours], {row["id"] for row in counted}
+    ran, ids = [row for row in found.rows if row.id in found.hours], {row.id for row in counted}
     straight = counted_by(desktop, Depreciation.STRAIGHT)
     worth_of = straight if desktop.depreciation is Depreciation.NONE else desktop
     sides = {} if history is None else sides_of(history, desktop, goes_on=goes_on)
     number = sides[Case.EXPECTED].owned.number if sides else 1
-    here = [] if rehearsed else [row["name"] or row["id"] for row in ran if row["provider"] == HERE]
+    here = [] if rehearsed else [row.name or row.id for row in ran if row.provider == HERE]
     return Story(
         now=now,
         desktop=desktop,
@@ -110,7 +110,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
         last=last,
         rehearsed=rehearsed,
         left_out=here,
-        unknown_gpus=[row["name"] or row["id"] for row in ran if row["id"] in ids and not knows_gpus(row)],
+        unknown_gpus=[row.name or row.id for row in ran if row.id in ids and not knows_gpus(row)],
     )
 
 
@@ -118,9 +118,9 @@ def _history(
     session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
-    ids, of_all = {row["id"] for row in counted}, len(counted) == len(found.rows)
+    ids, of_all = {row.id for row in counted}, len(counted) == len(found.rows)
     ended = found.ended if of_all else [one for one in found.ended if one[0] in ids]
-    begins = [use["begin"] for _, use in ended] + [use["begin"] for row in counted for use in row["uses"]]
+    begins = [use.begin for _, use in ended] + [use.begin for row in counted for use in row.open_usage]
     cost = found.cost if of_all else None
     if cost is None:
         cost = daily(counted, ended, now, asked.zone, since=asked.since, until=asked.until)
@@ -134,11 +134,11 @@ def _history(
 
 
 def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine]) -> list[Compared]:
-    ran = [row for row in counted if row["id"] in found.hours]
-    begins = {one.at for row in ran for one in found.hours[row["id"]]}
+    ran = [row for row in counted if row.id in found.hours]
+    begins = {one.at for row in ran for one in found.hours[row.id]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
     speed = speeds(asked.desktop, asked.work or Work.TRAINING)
-    return [_machine(session, row, found.hours[row["id"]], days, speed) for row in ran]
+    return [_machine(session, row, found.hours[row.id], days, speed) for row in ran]
 
 
 def _machine(
@@ -150,7 +150,7 @@ def _machine(
 ) -> Compared:
     gpu = gpu_of(row)
     return Compared(
-        name=row["name"] or row["id"],
+        name=row.name or row.id,
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         memory_gib=None if gpu is None else gpu.memory_gib,
@@ -164,13 +164,13 @@ def _is_read(session: Session, row: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
     if any(one.gpu for one in hours) or not any(one.used for one in hours):
         return True
-    shelf = Shelf(session.home.samples, row["id"])
+    shelf = Shelf(session.home.samples, row.id)
     last = shelf.last()
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
 def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
-    rows = {row["id"]: row for row in found.rows}
+    rows = {row.id: row for row in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING
 
@@ -184,7 +184,7 @@ def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
 
 def _cost_of(row: Machine, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
     """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
-    its = [one for one in ended if one[0] == row["id"]]
+    its = [one for one in ended if one[0] == row.id]
     found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)
     return None if found.without_price else money(found.total.amount)
 

@@ -40,7 +40,7 @@ def own(row: Machine, found: OwnMachine, work: Work, cost: Money | None, *, read
         unknown=timedelta(hours=found.unknown_hours),
         energy=_energy(found, hours),
         electricity=cost,
-        assumed=row["price"] is not None and row["price"]["basis"] == Basis.ASSUMED,
+        assumed=row.price is not None and row.price.basis == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
         cards=timedelta(hours=found.card_hours),

@@ -21,9 +21,9 @@ from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.advice.estimate import Beside, Job, Precision, While, peak_tflops
 from cloudgpu.core.catalog.catalog import by_price, meant_by
+from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.model.records import AcceleratorRecord
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
@@ -165,20 +165,20 @@ def past_run(session: Session, name: str) -> Past:
     never in use.
     """
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(""))))
-    row = find_machine([one for one in rows if not one["thing"]], name, session.clock(), ended=True)
+    row = find_machine([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
     spec, accelerator = _gpu_of(row)
-    mine = [(subject, use) for subject, use in uses if subject == row["id"]]
-    hours = worked(session, [row], mine).get(row["id"], ())
+    mine = [(subject, use) for subject, use in uses if subject == row.id]
+    hours = worked(session, [row], mine).get(row.id, ())
     sums = [
         Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
     ]
     found = Past(
-        row["id"],
-        row["name"],
+        row.id,
+        row.name,
         spec,
-        Fraction(str(accelerator["count"])) * Fraction(accelerator["share"]).limit_denominator(8),
-        accelerator["memory_gib"] or spec.memory_gib,
+        accelerator.number * Fraction(accelerator.share).limit_denominator(8),
+        accelerator.memory_gib or spec.memory_gib,
         *sums,
     )
     if not found.work.hours:
@@ -201,34 +201,34 @@ def past_value(past: Past) -> PastRun:
     }
 
 
-def _gpu_of(row: Machine) -> tuple[GpuSpec, AcceleratorRecord]:
-    found = row["accelerators"] or []
+def _gpu_of(row: Machine) -> tuple[GpuSpec, MachineGpus]:
+    found = row.accelerators or ()
     if len(found) != 1:
         has = f"{len(found)} kinds of GPU" if found else "no GPU"
-        raise _no_gpu(row, f"{row['name']} has {has}, so its work says nothing of another GPU's hours.")
+        raise _no_gpu(row, f"{row.name} has {has}, so its work says nothing of another GPU's hours.")
     (one,) = found
     spec = _spec(one)
     if spec is None:
-        raise _no_gpu(row, f"The GPU of {row['name']} is {one['name']!r}, of which the catalogue knows no speed.")
+        raise _no_gpu(row, f"The GPU of {row.name} is {one.name!r}, of which the catalogue knows no speed.")
     return spec, one
 
 
-def _spec(gpu: AcceleratorRecord) -> GpuSpec | None:
+def _spec(gpu: MachineGpus) -> GpuSpec | None:
     """Return what is known of a machine's GPU; its memory says which, where its name means several."""
-    known = catalog.named_gpu(gpu["name"])
+    known = catalog.named_gpu(gpu.name)
     if known is not None:
         return known
     try:
-        meant = meant_by(gpu["name"], catalog.gpus())
+        meant = meant_by(gpu.name, catalog.gpus())
     except InvalidRequest:
         return None
-    alike = [spec for spec in meant if gpu["memory_gib"] in (None, spec.memory_gib)]
+    alike = [spec for spec in meant if gpu.memory_gib in (None, spec.memory_gib)]
     return alike[0] if len(alike) == 1 else None
 
 
 def _no_gpu(row: Machine, says: str) -> InvalidRequest:
     way = "Say how much work it is instead: --flops, or --hours-per-day."
-    return InvalidRequest(says, field="--like", value=row["name"], next=way)
+    return InvalidRequest(says, field="--like", value=row.name, next=way)
 
 
 def _never_used(past: Past) -> InvalidRequest:

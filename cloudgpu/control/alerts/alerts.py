@@ -72,7 +72,7 @@ def found_here(session: Session) -> tuple[Finding, ...]:
     bills = session.ledger.bills()
     rows = [_as_seen(session, row, iso(now)) for row in living(bills)]
     of_machines = machine_findings(rows, dict(_asked_since(session, rows)), now)
-    over = ended_findings((row | {"reason": reason_of(row)} for row in bills if "unasked" in row), now)
+    over = ended_findings((row._replace(state_reason=reason_of(row)) for row in bills if row.unrequested_stop), now)
     return (*of_machines, *over, *price_leaps(rows, _factor_of(session)), *_held_back(session))
 
 
@@ -83,7 +83,7 @@ def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
         published = lab_limits(session).price_jump
 
     def factor(row: Machine) -> Fraction:
-        return Fraction(published or Decimal(row["terms"]["price_jump"] if row.get("terms") else PRICE_JUMP))
+        return Fraction(published or Decimal(row.terms.price_jump if row.terms else PRICE_JUMP))
 
     return factor
 
@@ -103,16 +103,16 @@ def _held_back(session: Session) -> Iterator[Finding]:
 
 def _as_seen(session: Session, row: Machine, now: str) -> Machine:
     """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
-    if not row["billed"] or row["renew_until"] is None or row["renew_until"] > now:
+    if not row.billed or row.renew_until is None or row.renew_until > now:
         return row
-    return row | {"seen_at": alive_at(session.ledger, row)}
+    return row._replace(seen_at=alive_at(session.ledger, row))
 
 
 def _asked_since(session: Session, rows: list[Machine]) -> Iterator[tuple[str, datetime]]:
     for row in rows:
-        since = unproved_since(session.ledger.events(row["id"])) if row["asked"] else None
+        since = unproved_since(session.ledger.events(row.id)) if row.pending_action else None
         if since is not None:
-            yield row["id"], since
+            yield row.id, since
 
 
 LOCK = "alerts"

@@ -119,7 +119,7 @@ class Cloudgpu(Policies):
 
         prepared = prepare(self._session, wish_of(**asked))
         done = launch(self._session, prepared, wait=wait)
-        reached = wait and done.row["state"] == "running"
+        reached = wait and done.row.state == "running"
         on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
         return launched(self._session, prepared, done, on_start)
 
@@ -288,7 +288,7 @@ class Cloudgpu(Policies):
         session = self._session
         row = session.find(name)
         check_may(session, row, "hold")
-        check_hold(row["name"], until, release=release)
+        check_hold(row.name, until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
         loses = end and hold_loses_to(session, row, end)
         if loses:

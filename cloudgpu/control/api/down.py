@@ -168,14 +168,14 @@ def ended(
         "retained": _on_purpose(gone),
         "kept_files": [_retained(one.row, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
-        "others": [{"name": row["name"], "id": row["id"], "owner": row["owner"]} for row in wanted.others],
+        "others": [{"name": row.name, "id": row.id, "owner": row.owner} for row in wanted.others],
         **asked_value(wanted.asked, wanted.closed),
     }
     return document, _gravest(faults)
 
 
 def _retained(row: Machine, remains: Remains) -> RetainedFiles:
-    return {"name": row["name"], "where": remains.where, "files": list(remains.files), "count": remains.count}
+    return {"name": row.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
 
 
 def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
@@ -206,10 +206,10 @@ def _ended(session: Session, row: Machine) -> Ended | CloudgpuError:
         return fault
     except Exception as bug:  # noqa: BLE001  (the other machines have to be ended all the same)
         return StopUnproved(
-            f"{row['name']} {may_go_on(row)}: ending it failed ({type(bug).__name__}: {bug}).",
+            f"{row.name} {may_go_on(row)}: ending it failed ({type(bug).__name__}: {bug}).",
             field="name",
-            value=row["name"],
-            next=f"Run: cloudgpu down {row['name']}, and report this.",
+            value=row.name,
+            next=f"Run: cloudgpu down {row.name}, and report this.",
         )
 
 

@@ -18,7 +18,7 @@ def shown(
 ) -> ShownDocument:
     """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself."""
     row = session.find(name, ended=True)
-    if refresh and row["provider_id"] and not row["ended"]:
+    if refresh and row.provider_id and not row.terminated_at:
         from cloudgpu.control.inventory.sync import refresh as look
 
         row = look(session, row, note=True)
@@ -34,8 +34,8 @@ def shown(
 
 def _lines_about(session: Session, row: Machine) -> list[Event]:
     """Return the lines about a machine by seq: its own, and where it was let past a budget."""
-    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row["id"])
-    return sorted([*session.ledger.events(row["id"]), *past], key=lambda one: one.seq)
+    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == row.id)
+    return sorted([*session.ledger.events(row.id), *past], key=lambda one: one.seq)
 
 
 def _line(event: Event) -> HistoryLine:

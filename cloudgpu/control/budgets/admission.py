@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.events.lab_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.identity import gap_text
-from cloudgpu.core.model.machine import BudgetSubject
+from cloudgpu.core.model.machine import Budgeted
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import scope_of
 from cloudgpu.core.values.times import from_iso, iso
@@ -59,7 +59,7 @@ def look_first(session: Session, accounts: Mapping[str, str], covers: Callable[[
 def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
     configured = session.settings.accounts
     known = {name: one.provider for name, one in configured.items()}
-    known |= {row["account"]: row["provider"] for row in session.ledger.machines() if row["ended"] is None}
+    known |= {row.account: row.provider for row in session.ledger.machines() if row.terminated_at is None}
     for account, provider in sorted(known.items()):
         if any(budget.scope.spans(provider, account) for budget in spanning):
             yield account
@@ -92,7 +92,7 @@ def decided(session: Session, decision: Decision, way: Way) -> tuple[Event, ...]
         raise refusal(refused.ask, way) from None
 
 
-def carried(session: Session, view: View, wanted: BudgetSubject, override: str | None) -> list[Draft]:
+def carried(session: Session, view: View, wanted: Budgeted, override: str | None) -> list[Draft]:
     """Return the lines that go with the admission of what is wanted: none, or that budgets were overridden.
 
     Raises NotCarried where a budget refuses it, and no reason is given or it does not allow to be overridden.
@@ -113,7 +113,7 @@ def _too_much(total: Money, limit: Money) -> Money:
     return max(total - limit, Money(0))
 
 
-def ask_budgets(session: Session, view: View, wanted: BudgetSubject) -> Asking:
+def ask_budgets(session: Session, view: View, wanted: Budgeted) -> Asking:
     """Return what is wanted, a row as it would be in the ledger, with what the budgets that cover it carry already."""
     covering = [budget for budget in budgets(session) if budget.scope.covers(wanted)]
     now = session.clock()

@@ -117,9 +117,9 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
 def _check_known(session: Session, scope: Scope) -> None:
     """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
     rows = session.ledger.machines()
-    accounts = {*session.settings.accounts, *(row["account"] for row in rows)}
+    accounts = {*session.settings.accounts, *(row.account for row in rows)}
     kinds = {*provider_kinds(), *(one.provider for one in session.settings.accounts.values())}
-    kinds |= {row["provider"] for row in rows}
+    kinds |= {row.provider for row in rows}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:
             meant = near(value, known)
@@ -171,7 +171,7 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
     if Action.STOP not in budget.actions:
         return []
     covered = (row for row in living(session.ledger.machines()) if budget.scope.covers(row))
-    return [row["name"] for row in covered if gentlest(row) is Do.TERMINATE]
+    return [row.name for row in covered if gentlest(row) is Do.TERMINATE]
 
 
 def listed(session: Session) -> BudgetsDocument:

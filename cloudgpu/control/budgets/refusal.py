@@ -11,7 +11,8 @@ from cloudgpu.core.budgets.admission import Asking, Share, Verdict
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, is_left_alone
 from cloudgpu.core.budgets.enforcement import affordable, longest
-from cloudgpu.core.model.machine import BudgetSubject, fact
+from cloudgpu.core.model.facts import HourlyPrice
+from cloudgpu.core.model.machine import Budgeted, fact
 from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -56,8 +57,8 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
 
 
 def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
-    share, budget, name = worst.tightest, worst.budget, ask.wanted["name"]
-    until = from_iso(fact(ask.wanted["renew_until"]))
+    share, budget, name = worst.tightest, worst.budget, ask.wanted.name
+    until = from_iso(fact(ask.wanted.renew_until))
     others = f", nor do {number - 1} others," if number > 1 else ""
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
@@ -78,10 +79,10 @@ _MAKE_PASSES = "Once passes are made, it counts to its renew-until: cloudgpu cro
 def _counted_at(ask: Asking) -> str:
     """Return at which price a spot machine is counted: a newcomer expects that of today."""
     nanos = compute_nanos(ask.wanted, ask.prices)
-    if ask.wanted["market"] != "spot" or nanos is None:
+    if ask.wanted.market != "spot" or nanos is None:
         return ""
     price = Money(nanos).text(4)
-    if ask.wanted.get("max_price"):
+    if ask.wanted.max_price:
         return f" It is counted at its --max-price, {price} an hour."
     return f" A spot machine is counted at the on-demand price, {price} an hour; --max-price limits that."
 
@@ -161,18 +162,18 @@ def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
     return []
 
 
-def _as_row(ask: Asking, offer: Offer) -> BudgetSubject:
+def _as_row(ask: Asking, offer: Offer) -> Budgeted:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
-    return ask.wanted | {
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "market": str(item.market),
-        "price": price_to_json(offer.price),
-        "on_demand": None,
-        "instance_type": item.instance_type,
-    }
+    return ask.wanted._replace(
+        provider=item.provider,
+        account=item.account,
+        region=item.region,
+        market=str(item.market),
+        price=HourlyPrice.of(price_to_json(offer.price)),
+        on_demand=None,
+        instance_type=item.instance_type,
+    )
 
 
 def _override(refusals: Sequence[Verdict]) -> str:
@@ -184,10 +185,10 @@ def _override(refusals: Sequence[Verdict]) -> str:
 
 def _unpriced(verdict: Verdict, ask: Asking) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
-    own = ask.wanted["name"] in verdict.unpriced
+    own = ask.wanted.name in verdict.unpriced
     what = "it is not known what it costs" if own else f"it is not known what {names} costs, which runs already"
     return BudgetRefused(
-        f"The budget {verdict.budget.name} does not carry {ask.wanted['name']}: {what}.",
+        f"The budget {verdict.budget.name} does not carry {ask.wanted.name}: {what}.",
         field="budget",
         value=verdict.budget.name,
         next=" ".join(

@@ -198,7 +198,7 @@ def counted_prices(session: Session) -> Prices:
     """Return what is counted where the ledger has no price: the dated list's, and what stands in for those."""
     listed = cache(_listed)
     return Prices(
-        lambda row: listed(row["provider"], row["instance_type"], row["region"]),
+        lambda row: listed(row.provider, row.instance_type, row.region),
         cache(_beside),
         passes=are_made(session.ledger, session.clock()),
     )

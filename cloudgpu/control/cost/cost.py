@@ -15,7 +15,7 @@ from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 def deducted(session: Session, rows: list[Machine], asked: Asked, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
-    if not session.settings.credits and not any(row["provider"] == "gcp" for row in rows):
+    if not session.settings.credits and not any(row.provider == "gcp" for row in rows):
         return {"sustained_use": [], "credits": None}
     # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
     return session.ledger.read(lambda view: _deducted(session, view, asked, now))
@@ -65,10 +65,10 @@ def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Dedu
     found: Deductions = {"sustained_use": [], "credits": None}
     rows = view.bills()
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, UsageRecord]]:
+    def ended(since: datetime | None) -> Iterable[tuple[str, Use]]:
         return view.uses("" if since is None else iso(since))
 
-    if any(row["provider"] == "gcp" for row in rows):
+    if any(row.provider == "gcp" for row in rows):
         from cloudgpu.core.billing.deductions import sustained
 
         discounts = sustained(rows, ended, now, asked.since, asked.until)
@@ -189,14 +189,14 @@ def _of_owner(rows: list[Machine], ended: Sequence[Ended], owner: str) -> tuple[
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
     theirs, uses = of_owner(list(rows), ended, owner)
     if rows and not theirs:
-        known = sorted({str(row["owner"]) for row in rows if row["owner"]})
+        known = sorted({str(row.owner) for row in rows if row.owner})
         raise InvalidRequest(
             f"No machine in this ledger is of {owner!r}.",
             field="--owner",
             value=owner,
             next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
         )
-    return [row.copy() for row in theirs], uses
+    return list(theirs), uses
 
 
 def _head(wanted: CostWish, now: datetime) -> CostHead:

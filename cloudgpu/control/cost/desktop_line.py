@@ -72,8 +72,8 @@ def _sentence(desktop: Desktop, cost: Owned, when: str) -> str:
 def _work(rows: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
     for row in rows:
-        gpu = gpu_of(row) if ran[row["id"]] else None
+        gpu = gpu_of(row) if ran[row.id] else None
         if gpu is not None:
             scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
-            seconds += scale * ran[row["id"]].total_seconds()
+            seconds += scale * ran[row.id].total_seconds()
     return timedelta(seconds=int(seconds))

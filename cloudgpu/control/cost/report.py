@@ -24,8 +24,8 @@ from cloudgpu.core.billing.charges import micros_of
 from cloudgpu.core.billing.cost_groups import Asked, By, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, lay
-from cloudgpu.core.billing.usage import Resource
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
@@ -198,12 +198,10 @@ def _read(session: Session, period: Asked) -> Read:
 
 def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
-    machines = [row for row in read.rows if not row["thing"]]
-    begins = [use["begin"] for _, use in read.ended] + [use["begin"] for row in read.rows for use in row["uses"]]
+    machines = [row for row in read.rows if not row.is_named_resource]
+    begins = [use.begin for _, use in read.ended] + [use.begin for row in read.rows for use in row.open_usage]
     return {
-        "machines": sum(
-            bool(by_machine.groups[row["id"]].micros) for row in machines if row["id"] in by_machine.groups
-        ),
+        "machines": sum(bool(by_machine.groups[row.id].micros) for row in machines if row.id in by_machine.groups),
         "since": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),
         "integrity_problem": session.doubt(),
@@ -213,8 +211,8 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
 def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
-    rows = [row for row in named if not row["thing"] and row["id"] in by_machine.groups]
-    runs: dict[str, list[Course]] = {row["id"]: [] for row in rows}
+    rows = [row for row in named if not row.is_named_resource and row.id in by_machine.groups]
+    runs: dict[str, list[Course]] = {row.id: [] for row in rows}
     for one in laid:
         if one.resource == Resource.INSTANCE and one.subject in runs:
             runs[one.subject].append(one.course)
@@ -222,22 +220,22 @@ def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked
     until = FOREVER if period.until is None else micros_of(period.until)
     found = []
     for row in rows:
-        hours = read.hours.get(row["id"], ())
-        idle = wasted(hours, runs[row["id"]], since, until)
-        found.append(values.MachineSummary(row, by_machine.groups[row["id"]], hours, idle))
+        hours = read.hours.get(row.id, ())
+        idle = wasted(hours, runs[row.id], since, until)
+        found.append(values.MachineSummary(row, by_machine.groups[row.id], hours, idle))
     return found
 
 
 def _things(rows: list[Machine], by_machine: Costs) -> list[Tally]:
     """Return what each thing that is kept by its name has cost."""
-    return [by_machine.groups[row["id"]] for row in rows if row["thing"] and row["id"] in by_machine.groups]
+    return [by_machine.groups[row.id] for row in rows if row.is_named_resource and row.id in by_machine.groups]
 
 
 def _ages(rows: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import ages
 
-    found = [ages(kind, now) for kind in CLOUDS if any(row["provider"] == kind for row in rows)]
+    found = [ages(kind, now) for kind in CLOUDS if any(row.provider == kind for row in rows)]
     return [
         {
             "provider": one.provider,

@@ -14,6 +14,7 @@ from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import machine_adopted
 from cloudgpu.core.events.price_lines import pins
 from cloudgpu.core.launch.plan_cost import beside_entry
+from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.machine import PriceSubject
 from cloudgpu.core.model.offers import Market, Price, price_to_json
@@ -62,12 +63,8 @@ def taken_up(session: Session, instance: Instance, found: Leftovers | None, now:
         identity=identity,
         unknown=unknown,
     )
-    known: PriceSubject = {
-        "id": line.subject,
-        "intended_at": iso(line.occurred_at),
-        "ended": None,
-        "price": None if price is None else price_to_json(price),
-    }
+    first = None if price is None else HourlyPrice.of(price_to_json(price))
+    known = PriceSubject(line.subject, iso(line.occurred_at), terminated_at=None, price=first)
     return [line, *pins(known, history[1:])]
 
 

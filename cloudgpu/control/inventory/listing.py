@@ -32,7 +32,7 @@ def age_of_view(session: Session, rows: list[Machine]) -> str | None:
 
 
 def _oldest(rows: list[Machine], reached: dict[str, str]) -> str | None:
-    ages = (max(row["seen_at"] or row["intended_at"], reached.get(row["id"], "")) for row in living(rows))
+    ages = (max(row.seen_at or row.intended_at, reached.get(row.id, "")) for row in living(rows))
     return min(ages, default=None)
 
 
@@ -45,17 +45,17 @@ def looks(session: Session, rows: list[Machine]) -> dict[str, str]:
         if scope not in looked:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             looked[scope] = [line for line in lines if line is not None]
-        reached = [line.occurred_at for line in looked[scope] if row["id"] not in line.body["unseen"]]
+        reached = [line.occurred_at for line in looked[scope] if row.id not in line.body["unseen"]]
         if reached:
-            found[row["id"]] = max(reached)
+            found[row.id] = max(reached)
     return found
 
 
 def _as_seen(row: Machine, reached: dict[str, str]) -> Machine:
     """Return a machine with `seen_at` as of the latest look that found it; one that nobody has seen stays so."""
-    if row["seen_at"] is None or row["thing"] or row["id"] not in reached:  # a look may ask for machines alone
+    if row.seen_at is None or row.is_named_resource or row.id not in reached:  # a look may ask for machines alone
         return row
-    return row | {"seen_at": max(row["seen_at"], reached[row["id"]])}
+    return row._replace(seen_at=max(row.seen_at, reached[row.id]))
 
 
 def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine: bool = False) -> LsDocument:
@@ -109,7 +109,7 @@ def valued(
             now,
             reachable=known,
             absent=None if gone is None else f"{gone.why} {gone.way}",
-            gpus_now=uses.get(row["id"], ()),
+            gpus_now=uses.get(row.id, ()),
         )
         for row, known, gone in zip(rows, here, lost, strict=True)
     ]

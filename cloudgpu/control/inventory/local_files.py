@@ -8,9 +8,8 @@ from cloudgpu.control.network import tunnels
 from cloudgpu.control.network.authorized_keys import pin_all_shared
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.model.instances import Address
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, jump_of
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.core.values.network import jump_of
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger import saved_calls as saved
 
@@ -41,9 +40,9 @@ def put_in_order(session: Session) -> None:
     rows = session.ledger.machines()
     alive = living(rows)
     for token, lock in calls:
-        if token not in {row["token"] for row in alive} and not session.held(lock):
+        if token not in {row.token for row in alive} and not session.held(lock):
             saved.forget(session.home.attempts, token)
-    known = {row["id"]: row for row in rows}
+    known = {row.id: row for row in rows}
     for machine in pinned:
         if machine not in known or not _may_live(session, known[machine]):
             known_hosts.unpin(session.home.known_hosts, machine)
@@ -55,16 +54,12 @@ def put_in_order(session: Session) -> None:
 
 def _may_live(session: Session, row: Machine) -> bool:
     """Say whether a machine lives, or is between two attempts of a launch that goes on."""
-    return row["ended"] is None or session.held(lock_name(row["key"] or row["id"]))
+    return row.terminated_at is None or session.held(lock_name(row.key or row.id))
 
 
 def write_ssh_config(session: Session, alive: list[Machine]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
-    hosts = [
-        ssh_config.SshHost(row["name"], row["id"], Address(**row["address"]), jump_of(row))
-        for row in alive
-        if row["address"]
-    ]
+    hosts = [ssh_config.SshHost(row.name, row.id, Address(*row.address), jump_of(row)) for row in alive if row.address]
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )

@@ -30,10 +30,10 @@ def stopped_instead(session: Session, row: Machine, refusal: EndRefused) -> EndR
     """
     row = session.ledger.append_to(row, [_line(session, row, "terminate", refusal)])
     outcome, lifts = _stopped(session, row, refusal)
-    refusal.message = f"{row['name']} was not ended: {refusal.message} {outcome}"
+    refusal.message = f"{row.name} was not ended: {refusal.message} {outcome}"
     ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
     way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
-    refusal.next = f"{way}; then: cloudgpu down {row['name']}"
+    refusal.next = f"{way}; then: cloudgpu down {row.name}"
     return refusal
 
 
@@ -43,7 +43,7 @@ def note(session: Session, row: Machine, what: Literal["stop", "terminate"], ref
 
 
 def _line(session: Session, row: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
-    return action_refused(row["id"], what, refusal, not_before(row, session.clock()))
+    return action_refused(row.id, what, refusal, not_before(row, session.clock()))
 
 
 def with_way(fault: CloudgpuError) -> str:
@@ -65,15 +65,15 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
 def _stopped(session: Session, row: Machine, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
     provider = session.provider_of(row)
-    if row["state"] in ("stopped", "deallocated") and not row["billed"]:
+    if row.state in ("stopped", "deallocated") and not row.billed:
         return "It is stopped; its disk goes on costing.", ""
-    if not isinstance(provider, Pausable) or row["stoppable"] is False:
+    if not isinstance(provider, Pausable) or row.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
-    session.tell(f"{row['name']}: {refusal.message} Stopping it instead")
+    session.tell(f"{row.name}: {refusal.message} Stopping it instead")
     now = not_before(row, session.clock())
-    session.ledger.append([asked("stop", row["id"], "its end was refused", now, who=by(session, row, "stop"))])
+    session.ledger.append([asked("stop", row.id, "its end was refused", now, who=by(session, row, "stop"))])
     try:
-        row = prove(session, row, is_stopped, lambda: provider.stop(fact(row["provider_id"])), watched=True)
+        row = prove(session, row, is_stopped, lambda: provider.stop(fact(row.provider_id)), watched=True)
     except LedgerUnavailable:
         raise
     except EndRefused as second:

@@ -50,9 +50,9 @@ def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: 
     said = _adopt(session, whose, found.items, asked_at)
     for row in session.ledger.machines():
         things = kept.things_of(session, row, found)
-        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row["region"], whose.account):
+        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row.region, whose.account):
             continue
-        lock = lock_name(row["key"] or row["id"])
+        lock = lock_name(row.key or row.id)
         if session.held(lock):
             continue
         try:
@@ -61,25 +61,25 @@ def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: 
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
-            said.append(f"{row['name']}: what stays of it could not be put in order yet ({fault.message})")
+            said.append(f"{row.name}: what stays of it could not be put in order yet ({fault.message})")
     return said
 
 
 def _matters(row: Machine, things: list[Leftover]) -> bool:
-    return bool(things or row["kept"] or (row["parked"] and row["ended"]))
+    return bool(things or row.retained or (row.parked and row.terminated_at))
 
 
 def _settle(session: Session, row: Machine, things: list[Leftover], asked_at: datetime) -> list[str]:
-    row = session.ledger.machine(row["id"]) or row
-    last = session.ledger.last(row["id"])
-    if row["attempt"] == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
+    row = session.ledger.machine(row.id) or row
+    last = session.ledger.last(row.id)
+    if row.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
         return []
-    if row["kept"] and not things and row["provider_id"]:
+    if row.retained and not things and row.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
-            session.provider_of(row).get(row["provider_id"])
+            session.provider_of(row).get(row.provider_id)
     row, said = kept.record(session, row, things, asked_at=asked_at), []
     if keeping.is_forgotten(row, session.clock()):
-        said.append(f"{row['name']}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
+        said.append(f"{row.name}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
         row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
     for step in keeping.steps(row, things, session.clock()):
         now = kept.carry_out(session, step)
@@ -100,12 +100,12 @@ def _latest(things: list[Leftover]) -> list[Leftover]:
 def _said(row: Machine, step: keeping.Step) -> str:
     what = f"{step.thing.kind} {step.thing.id}"
     doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
-    return f"{row['name']}: {doing} {what}"
+    return f"{row.name}: {doing} {what}"
 
 
 def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
     """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
-    known = {row["id"] for row in session.ledger.machines()}
+    known = {row.id for row in session.ledger.machines()}
     said = []
     for thing in items:
         machine = thing.tags.get(TAG_ID)

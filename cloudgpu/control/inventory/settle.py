@@ -49,15 +49,15 @@ def settle_others(session: Session) -> None:
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
     """
     for row in living(session.ledger.machines()):
-        if row["attempt"] != "open" or session.held(lock_name(row["key"])):
+        if row.launch_status != "open" or session.held(lock_name(row.key)):
             continue
         try:
-            with session.hold(lock_name(row["key"]), wait=5):
+            with session.hold(lock_name(row.key), wait=5):
                 settle_by_listing(session, row)
         except NotReachableHere:
             continue  # a colleague's: nothing here can settle it
         except CloudgpuError as fault:
-            session.tell(f"{row['name']}: an earlier launch is not settled yet ({fault.message})")
+            session.tell(f"{row.name}: an earlier launch is not settled yet ({fault.message})")
 
 
 def settle(session: Session, row: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
@@ -67,13 +67,13 @@ def settle(session: Session, row: Machine, *, deadline: datetime, replay: bool =
     owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
     tell yet.
     """
-    attempt = saved.load(session.home.attempts, fact(row["token"]))
+    attempt = saved.load(session.home.attempts, fact(row.token))
     rule = session.provider_of(row).token_rule
-    age = session.clock() - from_iso(row["intended_at"])
+    age = session.clock() - from_iso(row.intended_at)
     if replay and not session.apart and attempt is not None and age < rule.lifetime:
-        session.tell(f"{row['name']}: an earlier launch was interrupted; sending the same call again")
+        session.tell(f"{row.name}: an earlier launch was interrupted; sending the same call again")
         _send_again(session, row, attempt, deadline)
-        return session.ledger.machine(row["id"]) or row
+        return session.ledger.machine(row.id) or row
     return settle_by_listing(session, row)
 
 
@@ -90,8 +90,8 @@ def settle_to_end(session: Session, row: Machine, *, deadline: datetime) -> Mach
     except ProviderUnavailable:  # too early to tell, or a silence
         with contextlib.suppress(*SURELY_NOT_MADE):
             settle(session, row, deadline=deadline)
-        row = session.ledger.machine(row["id"]) or row
-        if row["attempt"] == "open":
+        row = session.ledger.machine(row.id) or row
+        if row.launch_status == "open":
             raise
         return row
 
@@ -111,7 +111,7 @@ def _send_again(session: Session, row: Machine, attempt: Attempt, deadline: date
             fault.next = " ".join(filter(None, (fault.next, early.next)))
         except AuthFailed:
             pass  # the listing is refused as the launch was
-        if (session.ledger.machine(row["id"]) or row)["attempt"] != "made":
+        if (session.ledger.machine(row.id) or row).launch_status != "made":
             raise
 
 
@@ -174,40 +174,40 @@ def settle_by_listing(session: Session, row: Machine) -> Machine:
     now = session.clock()  # a listing says nothing about what came after it was asked
     listing = provider.list()
     for instance in listing.instances:
-        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row.id, session.ledger.id)
         if ours and not is_of_earlier_life(row, instance.tags):
             return session.ledger.append_to(row, _found(row, instance, now))
-    if not listing.is_whole(row["region"]):
+    if not listing.is_whole(row.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )
     if not covers(listing, row):
         raise ProviderUnavailable(
-            f"The settings of account {row['account']} do not name {row['region']}, so it is not looked there.",
-            field=f"accounts.{row['account']}.regions",
-            value=row["region"],
-            next=f"Add {row['region']} to regions in config.toml, and run it again.",
+            f"The settings of account {row.account} do not name {row.region}, so it is not looked there.",
+            field=f"accounts.{row.account}.regions",
+            value=row.region,
+            next=f"Add {row.region} to regions in config.toml, and run it again.",
         )
-    if now - from_iso(row["intended_at"]) < provider.token_rule.listing_proves_after:
+    if now - from_iso(row.intended_at) < provider.token_rule.listing_proves_after:
         raise LaunchUncertain(
-            f"The launch of {row['name']} was interrupted and it is too early to tell from the listing.",
+            f"The launch of {row.name} was interrupted and it is too early to tell from the listing.",
             field="name",
-            value=row["name"],
-            next=f"Run the same up again where it was started, or: cloudgpu down {row['name']}",
+            value=row.name,
+            next=f"Run the same up again where it was started, or: cloudgpu down {row.name}",
         )
-    line = launch_settled(row["id"], fact(row["token"]), "void", "absent from a complete listing", now)
+    line = launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)
     closed = session.ledger.append_to(row, [line])
-    saved.forget(session.home.attempts, fact(row["token"]))
+    saved.forget(session.home.attempts, fact(row.token))
     return closed
 
 
 def covers(listing: Listing, row: Machine) -> bool:
     """Say whether the machine's region was asked at all: what a look left out proves no absence."""
-    return listing.regions is None or row["region"] in listing.regions
+    return listing.regions is None or row.region in listing.regions
 
 
 def _found(row: Machine, instance: Instance, now: datetime) -> list[Draft]:
     return [
-        launch_settled(row["id"], fact(row["token"]), "made", "found in the provider's listing", now),
+        launch_settled(row.id, fact(row.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),
     ]

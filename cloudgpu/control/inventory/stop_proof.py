@@ -50,10 +50,10 @@ def got(session: Session, row: Machine) -> Instance:
     provider = session.provider_of(row)
     for pause in pauses_of(provider):
         try:
-            return provider.get(fact(row["provider_id"]))
+            return provider.get(fact(row.provider_id))
         except InstanceNotFound:
             session.pause(pause)
-    return provider.get(fact(row["provider_id"]))
+    return provider.get(fact(row.provider_id))
 
 
 PROVED_WITHIN = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
@@ -79,14 +79,14 @@ def prove(
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
     again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
-    waiting = Waiting(session.waits, session.clock, f"{row['name']}: not proved yet", deadline)
+    waiting = Waiting(session.waits, session.clock, f"{row.name}: not proved yet", deadline)
     while True:
         try:
             if not arrived or (last == "running" and session.clock() >= again):
                 _asked(ask, silence)
                 again, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
             row, arrived = _look_hard(session, row, watched=watched, unsure=unsure)
-            watched, last = True, row["state"]
+            watched, last = True, row.state
             arrived = arrived and not silence.is_now
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
@@ -97,11 +97,11 @@ def prove(
         if session.clock() >= deadline or silence.lasts():
             word = last if silence.word in ("", last) else f"{last}; {silence.word}"
             raise StopUnproved(
-                f"{row['name']} {may_go_on(row)}: its end could not be proved (last word: {word})."
-                f" At {row['provider']} it is {cloud_id(row['provider_id'], row['region'], row['zone'])}.",
+                f"{row.name} {may_go_on(row)}: its end could not be proved (last word: {word})."
+                f" At {row.provider} it is {cloud_id(row.provider_id, row.region, row.zone)}.",
                 field="name",
-                value=row["name"],
-                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row['name']}",
+                value=row.name,
+                next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {row.name}",
             )
         waiting.on(last)
         session.pause(pause)
@@ -110,7 +110,7 @@ def prove(
 
 def is_stopped(seen: Machine) -> bool:
     """Say whether a machine costs no compute any more."""
-    return not seen["billed"] and seen["state"] not in ("unknown", "pending")
+    return not seen.billed and seen.state not in ("unknown", "pending")
 
 
 def _asked(ask: Callable[[], None], silence: Silence) -> None:
@@ -129,12 +129,12 @@ def _look_hard(session: Session, row: Machine, *, watched: bool, unsure: bool) -
     """
     provider, now = session.provider_of(row), not_before(row, session.clock())
     try:
-        instance: Instance = got(session, row) if unsure or not watched else provider.get(fact(row["provider_id"]))
+        instance: Instance = got(session, row) if unsure or not watched else provider.get(fact(row.provider_id))
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False
         proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
-        news = [instance_vanished(row["id"], fact(row["provider_id"]), proof, now, alive)]
+        news = [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
     else:
         news = news_of(session, row, instance, now, watched=watched)
     return session.ledger.append_to(row, news), True

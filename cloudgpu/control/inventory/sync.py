@@ -27,13 +27,14 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import is_resized, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.events.price_lines import lines_of
+from cloudgpu.core.events.projection import as_told
 from cloudgpu.core.model.identity import Asked, Unanswered, is_there, words_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
-from cloudgpu.core.values.times import from_iso, iso
+from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 from cloudgpu.ledger import saved_calls as saved
 
@@ -107,7 +108,7 @@ def _regions(rows: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
     for row in filter(is_there, rows):
-        found.setdefault(row["provider"], set()).add(row["region"])
+        found.setdefault(row.provider, set()).add(row.region)
     return found
 
 
@@ -117,9 +118,9 @@ def _elsewhere(session: Session, accounts: Sequence[str], whose: Sequence[Whose]
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
     every = set(accounts) >= set(used_accounts(session))
-    rows = [row for row in session.ledger.machines() if is_there(row) and (every or row["account"] in accounts)]
+    rows = [row for row in session.ledger.machines() if is_there(row) and (every or row.account in accounts)]
     said = {gap.scope for gap in look.unanswered}
-    rows = [row for row in rows if row["account"] not in said]
+    rows = [row for row in rows if row.account not in said]
     return [gap for gap in elsewhere(session, rows, whose) if gap.scope not in said]
 
 
@@ -137,7 +138,7 @@ def refresh(session: Session, row: Machine, *, note: bool = False) -> Machine:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row
         alive = alive_at(session.ledger, row)
-        news = [instance_vanished(row["id"], fact(row["provider_id"]), "the provider has no such machine", now, alive)]
+        news = [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
     else:
         close_request(session, row, instance)
         news = news_of(session, row, instance, now)
@@ -151,8 +152,7 @@ def _noted(session: Session, row: Machine, line: Draft) -> Machine:
     try:
         return session.ledger.append_to(row, [line])
     except CloudgpuError:
-        told: Machine = row | {"seen_at": iso(line.occurred_at), "last_active": line.body["last_active"]}
-        return told
+        return as_told(row, line)
 
 
 def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], look: Look) -> list[Instance]:
@@ -163,7 +163,7 @@ def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], lo
 
     def place(one: Instance) -> tuple[bool, bool]:
         row = rows.get(one.tags[TAG_ID])
-        return one.state is State.TERMINATED, row is not None and row["provider_id"] != one.id
+        return one.state is State.TERMINATED, row is not None and row.provider_id != one.id
 
     chosen: dict[str, Instance] = {}
     for instance in sorted(instances, key=place):
@@ -182,7 +182,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
     look.unlisted |= {account} if answer.silent else set()
     ledger = session.ledger.id
     look.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
-    every = {row["id"]: row for row in session.ledger.machines()}
+    every = {row.id: row for row in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
     rows = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
     drafts: list[Draft] = lines_of(answer.priced, list(rows.values()), now)
@@ -194,12 +194,12 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
         drafts += _seen(session, rows.get(instance.tags[TAG_ID]), instance, look, answer)
     look.answered |= ours
     unseen = []
-    for row in (row for row in living(list(rows.values())) if row["id"] not in ours):
-        tells = listing.is_whole(row["region"]) and from_iso(row["intended_at"]) < now and _is_asked(row, listing)
+    for row in (row for row in living(list(rows.values())) if row.id not in ours):
+        tells = listing.is_whole(row.region) and from_iso(row.intended_at) < now and _is_asked(row, listing)
         found = _missing(session, row, look, answer) if tells else None
         drafts += found or []
-        unseen += [row["id"]] if found is None else []
-        look.answered |= {row["id"]} if found is not None else set()
+        unseen += [row.id] if found is None else []
+        look.answered |= {row.id} if found is not None else set()
     if answer.things is not None:
         lines, silent = news(session.ledger, answer.whose, answer.things, now)
         drafts += lines
@@ -208,7 +208,7 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
             *(
                 one
                 for one, row in rows.items()
-                if row["kept"] and is_silent(answer.things, row["region"], answer.account)
+                if row.retained and is_silent(answer.things, row.region, answer.account)
             ),
         ]
     drafts += _doubts(session, listing, now)
@@ -222,8 +222,8 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
 def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (row for row in every.values() if row["id"] in asked or is_there(row))
-    return {row["id"]: row for row in some if answer.whose.covers(row)}
+    some = (row for row in every.values() if row.id in asked or is_there(row))
+    return {row.id: row for row in some if answer.whose.covers(row)}
 
 
 def _is_ours(
@@ -240,7 +240,7 @@ def _is_ours(
     whose = answer.whose.of(instance.region)
     if machine in every and whose is not None:
         why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
-        look.unanswered.append(Unanswered(every[machine]["name"] or machine, why))
+        look.unanswered.append(Unanswered(every[machine].name or machine, why))
     elif whose is None and machine not in every and (fault := answer.whose.fault_of(instance.region)) is not None:
         look.unanswered.append(Unanswered(answer.account, fault.message))
     return machine not in every and whose is not None
@@ -248,7 +248,7 @@ def _is_ours(
 
 def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the look is written: the accounts for which it speaks, by their identities."""
-    found = {fact(row["identity"])["id"] for row in rows}
+    found = {fact(row.identity).id for row in rows}
     if not found:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
@@ -263,7 +263,7 @@ def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) ->
 
 def _is_asked(row: Machine, listing: Listing) -> bool:
     """Say whether the listing, or a question of its own, can tell what became of this machine."""
-    return row["attempt"] != "open" or covers(listing, row)
+    return row.launch_status != "open" or covers(listing, row)
 
 
 def _is_of_this_life(rows: dict[str, Machine], instance: Instance) -> bool:
@@ -296,18 +296,18 @@ def _seen(session: Session, row: Machine | None, instance: Instance, look: Look,
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
         drafts += taken_up(session, instance, answer.things, now)
-    elif row["attempt"] == "open" and session.held(lock_name(row["key"])):
+    elif row.launch_status == "open" and session.held(lock_name(row.key)):
         return []  # the process that launches it is alive and writes this itself
-    elif row["attempt"] == "open":
-        look.sentences.append(f"{row['name']}: an interrupted launch was found to have succeeded.")
-        drafts.append(launch_settled(row["id"], fact(row["token"]), "made", "found in the provider's listing", now))
+    elif row.launch_status == "open":
+        look.sentences.append(f"{row.name}: an interrupted launch was found to have succeeded.")
+        drafts.append(launch_settled(row.id, fact(row.token), "made", "found in the provider's listing", now))
     if row is not None and not _is_closed(session, row, instance, look):
         return drafts  # seen as ended once that is done: the next look tries it again
     if row is None:
         return [*drafts, instance_observed(instance, now)]
     if is_resized(row, instance):
         look.sentences.append(
-            f"{row['name']} was changed by others from {row['instance_type']} ({row['market']}) to "
+            f"{row.name} was changed by others from {row.instance_type} ({row.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
     return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
@@ -317,9 +317,9 @@ def _is_closed(session: Session, row: Machine, instance: Instance, look: Look) -
     """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
     try:
         if close_request(session, row, instance):
-            look.sentences.append(f"{row['name']} has ended; its request, which would launch the next, is cancelled.")
+            look.sentences.append(f"{row.name} has ended; its request, which would launch the next, is cancelled.")
     except CloudgpuError as fault:
-        look.unanswered.append(Unanswered(row["name"], fault.message))
+        look.unanswered.append(Unanswered(row.name, fault.message))
         return False
     return True
 
@@ -329,8 +329,8 @@ def close_request(session: Session, row: Machine, instance: Instance) -> bool:
 
     Before the end is written down: a process that dies in between leaves it to the next look.
     """
-    persistent = bool(row["setup"] and row["setup"].get("persistent", False))
-    if instance.state is not State.TERMINATED or row["ended"] is not None or not persistent:
+    persistent = bool(row.setup and row.setup.persistent)
+    if instance.state is not State.TERMINATED or row.terminated_at is not None or not persistent:
         return False
     session.provider_of(row).terminate(instance.id)
     return True
@@ -340,34 +340,34 @@ def _missing(session: Session, row: Machine, look: Look, answer: Answer) -> list
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.gone_after
-    if row["attempt"] == "open":
+    if row.launch_status == "open":
         return _missing_attempt(session, row, look, answer)
-    if (row["account"], row["region"]) in look.silent:
-        look.unanswered.append(Unanswered(row["name"], f"{row['region']} did not answer just now"))
+    if (row.account, row.region) in look.silent:
+        look.unanswered.append(Unanswered(row.name, f"{row.region} did not answer just now"))
         return None
     try:
-        instance = provider.get(fact(row["provider_id"]))
+        instance = provider.get(fact(row.provider_id))
     except InstanceNotFound:
         if too_fresh(row, proves_after, now):
             return None
-        look.sentences.append(f"{row['name']} is gone: the provider has no such machine any more.")
+        look.sentences.append(f"{row.name} is gone: the provider has no such machine any more.")
         proof, alive = "missing from a complete listing and unknown to get", alive_at(session.ledger, row)
-        return [instance_vanished(row["id"], fact(row["provider_id"]), proof, now, alive)]
+        return [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
     except CloudgpuError as fault:
-        look.unanswered.append(Unanswered(row["name"], fault.message))
-        look.silent |= {(row["account"], row["region"])} if isinstance(fault, Silent) else set()
+        look.unanswered.append(Unanswered(row.name, fault.message))
+        look.silent |= {(row.account, row.region)} if isinstance(fault, Silent) else set()
         return None
     then = not_before(row, session.clock())
     return news_of(session, row, instance, then)
 
 
 def _missing_attempt(session: Session, row: Machine, look: Look, answer: Answer) -> list[Draft] | None:
-    if session.held(lock_name(row["key"])):
+    if session.held(lock_name(row.key)):
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
-    if now - from_iso(row["intended_at"]) < rule.listing_proves_after:
-        look.sentences.append(f"{row['name']}: an interrupted launch is not settled yet; up or down settles it.")
+    if now - from_iso(row.intended_at) < rule.listing_proves_after:
+        look.sentences.append(f"{row.name}: an interrupted launch is not settled yet; up or down settles it.")
         return None
-    look.sentences.append(f"{row['name']}: an interrupted launch made no machine; that is settled now.")
-    saved.forget(session.home.attempts, fact(row["token"]))
-    return [launch_settled(row["id"], fact(row["token"]), "void", "absent from a complete listing", now)]
+    look.sentences.append(f"{row.name}: an interrupted launch made no machine; that is settled now.")
+    saved.forget(session.home.attempts, fact(row.token))
+    return [launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)]

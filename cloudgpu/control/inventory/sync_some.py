@@ -40,9 +40,9 @@ def looked_at(session: Session, row: Machine) -> Machine:
     """
     from cloudgpu.control.inventory.sync import refresh
 
-    if row["ended"] is None and row["provider_id"] is not None:
+    if row.terminated_at is None and row.provider_id is not None:
         row = refresh(session, row)
-    if row["ended"] is not None:
+    if row.terminated_at is not None:
         raise gone(row, session.clock())
     return row
 
@@ -53,7 +53,7 @@ def told_if_gone(session: Session, row: Machine) -> Iterator[None]:
     try:
         yield
     except InstanceNotFound:
-        row = session.ledger.machine(row["id"]) or row
+        row = session.ledger.machine(row.id) or row
         with suppress(ProviderUnavailable):
             looked_at(session, row)
         raise
@@ -73,14 +73,14 @@ def look_again(session: Session, rows: Sequence[Machine], *, watched: bool = Fal
     news: list[Draft] = []
     for row, found in _surely(session, rows):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
-            faults[row["id"]] = found
+            faults[row.id] = found
             continue
         try:
             news += _news(session, row, found, watched=watched)
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
-            faults[row["id"]] = fault
+            faults[row.id] = fault
     if news:
         session.ledger.append(news)
     return faults
@@ -94,26 +94,26 @@ def _surely(session: Session, rows: Sequence[Machine]) -> list[tuple[Machine, In
         if not doubtful:
             break
         session.pause(pause)
-        again = {row["id"]: found for row, found in _asked(session, doubtful)}
-        said = [(row, again.get(row["id"], found)) for row, found in said]
+        again = {row.id: found for row, found in _asked(session, doubtful)}
+        said = [(row, again.get(row.id, found)) for row, found in said]
     return said
 
 
 def _is_doubtful(session: Session, row: Machine) -> bool:
-    return not row["ended"] and bool(pauses_of(session.provider_of(row)))
+    return not row.terminated_at and bool(pauses_of(session.provider_of(row)))
 
 
 def _asked(session: Session, rows: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, rows)
-    ids = {one: [fact(row["provider_id"]) for row in some] for one, some in groups.items()}
+    ids = {one: [fact(row.provider_id) for row in some] for one, some in groups.items()}
     found = heard(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
     answers = {
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
         for account, said in zip(ids, found, strict=True)
     }
-    pairs = [(row, answers[account][fact(row["provider_id"])]) for account, some in groups.items() for row in some]
-    told = {row["id"]: answer for row, answer in pairs} | faults
-    return [(row, told[row["id"]]) for row in rows]
+    pairs = [(row, answers[account][fact(row.provider_id)]) for account, some in groups.items() for row in some]
+    told = {row.id: answer for row, answer in pairs} | faults
+    return [(row, told[row.id]) for row in rows]
 
 
 def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
@@ -135,12 +135,12 @@ def _got(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
 
 
 def _news(session: Session, row: Machine, found: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
-    row = session.ledger.machine(row["id"]) or row
+    row = session.ledger.machine(row.id) or row
     now = not_before(row, session.clock())
     if not isinstance(found, Instance):
-        if row["ended"] or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
+        if row.terminated_at or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
             return []
         alive = None if watched else alive_at(session.ledger, row)
-        return [instance_vanished(row["id"], fact(row["provider_id"]), "the provider has no such machine", now, alive)]
+        return [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
     close_request(session, row, found)
     return news_of(session, row, found, now, watched=watched)

@@ -46,7 +46,7 @@ def ended_unrecorded(session: Session, row: Machine, fault: CloudgpuError, *, wh
     """
     provider = session.provider_of(row)
     why = "the ledger cannot be written" if isinstance(fault, LedgerUnavailable) else fault.message.rstrip(".")
-    session.tell(f"{row['name']}: {why}; ending the machine all the same")
+    session.tell(f"{row.name}: {why}; ending the machine all the same")
     known = _known_of(session, provider, row, fault)
     refused = {one: word for one in known if (word := _refused(provider, one)) is not None}
     left = list(refused.values())
@@ -56,13 +56,13 @@ def ended_unrecorded(session: Session, row: Machine, fault: CloudgpuError, *, wh
         except CloudgpuError as unproved:
             left.append(unproved)
     for other in left[1:]:
-        session.tell(f"{row['name']}: {other.message}")
+        session.tell(f"{row.name}: {other.message}")
     if left:
         raise left[0] from fault
     if whole:
         _prove(session, row, partial(_nothing_kept, session, provider, row))
     return Unrecorded(
-        f"{row['name']} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
+        f"{row.name} was ended and nothing of it is left, but the ledger does not know it yet: {fault.message}",
         field=fault.field,
         value=fault.value,
         next=f"{_way_of(fault)} cloudgpu ls --refresh",
@@ -91,13 +91,13 @@ def _refused(provider: Provider, instance: str) -> CloudgpuError | None:
 
 def _known_of(session: Session, provider: Provider, row: Machine, fault: CloudgpuError) -> list[str]:
     """Return the provider's ids of this machine; raise `fault` when a silence proves nothing."""
-    if row["provider_id"]:
-        return [row["provider_id"]]
+    if row.provider_id:
+        return [row.provider_id]
     listing = provider.list()
     found = [
         instance.id
         for instance in listing.instances
-        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row["id"], session.ledger.id)
+        if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (row.id, session.ledger.id)
         and not is_of_earlier_life(row, instance.tags)
     ]
     if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
@@ -110,10 +110,10 @@ def _prove(session: Session, row: Machine, done: Callable[[], bool]) -> None:
     while not done():
         if session.clock() >= deadline:
             raise StopUnproved(
-                f"{row['name']} {may_go_on(row)}: its end could not be proved, and the ledger cannot be written.",
+                f"{row.name} {may_go_on(row)}: its end could not be proved, and the ledger cannot be written.",
                 field="name",
-                value=row["name"],
-                next=f"Run the same again: cloudgpu down {row['name']}",
+                value=row.name,
+                next=f"Run the same again: cloudgpu down {row.name}",
             )
         session.pause(PAUSE_S)
 

@@ -135,8 +135,8 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
 
 def volume_accounts(session: Session, name: str) -> set[str]:
     """Return the accounts here in which the ledger knows a volume of this name that is there."""
-    rows = (row for row in session.ledger.bills() if row["thing"] and row["ended"] is None)
-    return set(by_account(session, [row for row in rows if row["name"] == name])[0])
+    rows = (row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None)
+    return set(by_account(session, [row for row in rows if row.name == name])[0])
 
 
 def _nothing_anywhere(passed: Sequence[Passed]) -> CloudgpuError:

@@ -74,7 +74,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
         decided(session, decision, way_of(session, prepared))
     except BaseException:
         for attempt in made:
-            if (there := session.ledger.machine(attempt.machine)) is None or there["token"] != attempt.token:
+            if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
                 saved.forget(session.home.attempts, attempt.token)
         raise
     return made[0]
@@ -154,13 +154,13 @@ def _key(prepared: Prepared, view: View) -> tuple[str, int]:
     while True:
         key = derived_key(prepared.fingerprint, generation)
         rows = view.launched(key)
-        if not any(row["attempt"] in ("made", "open") or stays(row) for row in rows):
+        if not any(row.launch_status in ("made", "open") or stays(row) for row in rows):
             return key, _next_attempt(rows)
         generation += 1
 
 
 def _next_attempt(rows: list[Machine]) -> int:
-    return max((row["number"] for row in rows), default=0) + 1
+    return max((row.attempt_number for row in rows), default=0) + 1
 
 
 def _name(prepared: Prepared, key: str, view: View) -> str:

@@ -11,10 +11,10 @@ from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.launch.plan_cost import beside_entry
+from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.model.offers import price_to_json
-from cloudgpu.core.model.records import PriceRecord
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import plan_value
@@ -23,48 +23,46 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import Asking, Verdict
-    from cloudgpu.core.model.offers import Offer
+    from cloudgpu.core.model.offers import Offer, Price
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
 
-def row_of_plan(
-    prepared: Prepared, offer: Offer | None = None, *, on_demand: PriceRecord | None = None
-) -> BudgetSubject:
+def row_of_plan(prepared: Prepared, offer: Offer | None = None, *, on_demand: Price | None = None) -> BudgetSubject:
     """Return what budgets look at of the plan's machine, or of the same at another offer."""
     plan, request = prepared.plan, prepared.plan.request
     offer = offer or plan.offer
     item = offer.available
-    return {
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "price": price_to_json(offer.price),
-        "id": "",
-        "name": request.name or prepared.name or "this machine",
-        "on_demand": on_demand,
-        "max_price": request.want.max_price.nanos if request.want.max_price else None,
-        "owner": request.owner,
-        "project": request.project,
-        "setup": setup_to_json(request.setup),
-        "beside": [beside_entry(extra) for extra in plan.extras],
-        "licence": plan.licence,
-        "renew_until": iso(plan.renew_until),
-        "guards": plan.guarded.to_json(),
-        "state": "unknown",
-        "billed": False,
-        "asked": None,
-        "attempt": "open",
-        "ended": None,
-        "kept": [],
-        "uses": [],
-        "thing": False,
-        "intended_at": "",
-        "identity": None,
-    }
+    return BudgetSubject(
+        provider=item.provider,
+        account=item.account,
+        region=item.region,
+        zone=item.zone,
+        instance_type=item.instance_type,
+        market=str(item.market),
+        price=HourlyPrice.of(price_to_json(offer.price)),
+        id="",
+        name=request.name or prepared.name or "this machine",
+        on_demand=None if on_demand is None else HourlyPrice.of(price_to_json(on_demand)),
+        max_price=request.want.max_price.nanos if request.want.max_price else None,
+        owner=request.owner,
+        project=request.project,
+        setup=MachineSetup.of(setup_to_json(request.setup)),
+        attached_costs=tuple([beside_entry(extra) for extra in plan.extras]),
+        licence=plan.licence,
+        renew_until=iso(plan.renew_until),
+        guards=MachineGuards.of(plan.guarded.to_json()),
+        state="unknown",
+        billed=False,
+        pending_action=None,
+        launch_status="open",
+        terminated_at=None,
+        retained=(),
+        open_usage=(),
+        is_named_resource=False,
+        intended_at="",
+        identity=None,
+    )
 
 
 def row_of_offer(prepared: Prepared, offer: Offer) -> BudgetSubject:
@@ -91,7 +89,7 @@ def asked_of_plan(session: Session, prepared: Prepared) -> Asking | None:
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
-    wanted = row_of_plan(prepared, on_demand=None if price is None else price_to_json(price))
+    wanted = row_of_plan(prepared, on_demand=price)
     return session.ledger.read(lambda view: ask_budgets(session, view, wanted))
 
 

@@ -179,7 +179,7 @@ def _request(session: Session, wish: Wish, provider: Provider, template: Templat
         renew_s=int(terms.spans.renew_until.total_seconds()),
         setup=_setup(wish.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
-        terms=terms.terms,
+        terms=terms.terms.record(),
     ), terms
 
 

@@ -30,14 +30,14 @@ def differences(session: Session, prepared: Prepared, row: Machine | None) -> li
     """
     if row is None:
         return []
-    launch = next((one for one in session.ledger.events(row["id"]) if one.kind == "launch_intended"), None)
+    launch = next((one for one in session.ledger.events(row.id) if one.kind == "launch_intended"), None)
     if launch is None:
         return []
     return list(_found(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
 
 
 def _found(request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machine) -> Iterator[RequestDifference]:
-    name, new = row["name"], "launch another with --new"
+    name, new = row.name, "launch another with --new"
     lease = _whole(from_iso(fact(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)
     if abs(lease - asked) > NEAR:
@@ -55,10 +55,10 @@ def _found(request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machin
     most = None if request.want.max_price is None else request.want.max_price.nanos
     if most != then["max_price"]:
         yield _one("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(row)}", new)
-    if request.policy != row["policy"]:
-        yield _one("--policy", request.policy, str(row["policy"]), new)
+    if request.policy != row.policy:
+        yield _one("--policy", request.policy, str(row.policy), new)
     typed = sorted(request.setup.network.ssh_from)
-    opened = sorted(row["setup"]["network"]["ssh_from"] if row["setup"] else ())
+    opened = sorted(row.setup.network.ssh_from if row.setup else ())
     if typed and typed != opened:
         yield _one("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
 
@@ -76,4 +76,4 @@ def _dollars(nanos: int | None) -> str:
 
 
 def _runs_at(row: Machine) -> str:
-    return f", and costs {Money(row['price']['nanos_per_hour']).text(4)}" if row["price"] else ""
+    return f", and costs {Money(row.price.nanos_per_hour).text(4)}" if row.price else ""

@@ -31,7 +31,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, and_billed, comes_back
+from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -77,7 +77,7 @@ def launch(
     session.check_launchable()
     check_override(session, prepared.override)
     if prepared.again:
-        check_may(session, {"name": prepared.name or "", "owner": prepared.plan.request.owner}, "start")
+        check_may(session, Owned(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     _look_first(session, prepared)
@@ -95,7 +95,7 @@ def launch(
         with _launched(row):
             row = timers.guard(session, row, "launch")
     with _launched(row):
-        if not found or row["state"] in ("running", "pending"):
+        if not found or row.state in ("running", "pending"):
             row = _until_ready(session, row, found=found, wait=wait)
         tidy(session)
     return Launched(row, found)
@@ -113,10 +113,10 @@ def launched(session: Session, prepared: Prepared, done: Launched, on_start: str
 
 
 def _launched(row: Machine) -> AbstractContextManager[None]:
-    name, billed = row["name"], and_billed(row, " and billed")
+    name, billed = row.name, and_billed(row, " and billed")
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
-        if row["ended"] is None
+        if row.terminated_at is None
         else f"{name} does not run: its disk is kept."
     )
 
@@ -128,7 +128,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
     """
     row = row_of_plan(prepared)
     look_first(
-        session, {row["account"]: row["region"]}, lambda budget: prepared.existing is None and budget.scope.covers(row)
+        session, {row.account: row.region}, lambda budget: prepared.existing is None and budget.scope.covers(row)
     )
     session.check_launchable()
 
@@ -136,7 +136,7 @@ def _look_first(session: Session, prepared: Prepared) -> None:
 def _look_at(session: Session, prepared: Prepared, offer: Offer) -> None:
     """Look at a further account before anything is sent there, as at the first one."""
     row = row_of_offer(prepared, offer)
-    look_first(session, {row["account"]: row["region"]}, lambda budget: budget.scope.covers(row))
+    look_first(session, {row.account: row.region}, lambda budget: budget.scope.covers(row))
     session.check_launchable()
 
 
@@ -149,9 +149,9 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     where the plan that was agreed to covers it.
     """
     row = None if prepared.new else living_of(session.ledger, prepared.key, prepared.fingerprint)
-    if row is not None and row["ended"] is None:
+    if row is not None and row.terminated_at is None:
         row = refresh(session, row)  # what ended unseen is no machine to return
-        if row["ended"] is None:
+        if row.terminated_at is None:
             return row, True
         row = kept.seen(session, row)
     if row is not None and comes_back(row) and not prepared.again:
@@ -166,16 +166,16 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     try:
         row = settle(session, row, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(prepared, row))
     except NoCapacity as fault:  # surely not made: the next offer is tried, as the interrupted launch would have done
-        session.tell(f"{row['zone']}: {fault.message}")
+        session.tell(f"{row.zone}: {fault.message}")
         return _found_or_settled(session, prepared, agree)
-    if row["ended"] is not None:
+    if row.terminated_at is not None:
         return None, False
     return _under_the_agreed_lease(session, prepared, row), False
 
 
 def _is_covered(prepared: Prepared, row: Machine) -> bool:
     """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now."""
-    return row["price"] is None or row["price"]["nanos_per_hour"] <= prepared.plan.dearest.nanos
+    return row.price is None or row.price.nanos_per_hour <= prepared.plan.dearest.nanos
 
 
 def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Machine) -> Machine:
@@ -185,7 +185,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Machine) 
     """
     provider = session.provider_of(row)
     lease = timers.within(session, row, Lease(prepared.plan.expires, prepared.plan.renew_until))
-    if not isinstance(provider, Taggable) or (row["expires"], row["renew_until"]) == (
+    if not isinstance(provider, Taggable) or (row.expires, row.renew_until) == (
         iso(lease.expires),
         iso(lease.renew_until),
     ):
@@ -207,7 +207,7 @@ def _until_ready(session: Session, row: Machine, *, found: bool, wait: bool) -> 
                 remove_unfit(session, row, fault)
             raise
         billed = and_billed(row, " and billed meanwhile")
-        left = f"{row['name']} is launched{billed}; to end it: cloudgpu down {row['name']}"
+        left = f"{row.name} is launched{billed}; to end it: cloudgpu down {row.name}"
         fault.next = f"{fault.next} {left}" if fault.next else left
         raise
 

@@ -205,7 +205,7 @@ def offers_or_known(session: Session, provider: Provider, want: Want, there: Mac
     try:
         return _offers(session, provider, want)
     except (NoCapacity, ProviderUnavailable):
-        if there is None or there["price"] is None:
+        if there is None or there.price is None:
             raise
         return [_offer_of(there)]
 
@@ -230,18 +230,18 @@ def offers_in(
 
 def _offer_of(row: Machine) -> Offer:
     item = Available(
-        provider=row["provider"],
-        account=row["account"],
-        region=row["region"],
-        zone=row["zone"] or "",
-        instance_type=fact(row["instance_type"]),
-        market=Market(row["market"]),
-        accelerators=tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ()),
-        stoppable=row["stoppable"] is not False,
-        stop_means=row["stop_means"] or "",
-        parkable=row.get("parkable") is not False,
+        provider=row.provider,
+        account=row.account,
+        region=row.region,
+        zone=row.zone or "",
+        instance_type=fact(row.instance_type),
+        market=Market(row.market),
+        accelerators=tuple(Accelerator(*gpu) for gpu in row.accelerators or ()),
+        stoppable=row.stoppable is not False,
+        stop_means=row.stop_effect or "",
+        parkable=row.parkable is not False,
     )
-    return Offer(item, price_from_json(fact(row["price"])))
+    return Offer(item, price_from_json(fact(row.price).record()))
 
 
 def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:

@@ -139,10 +139,10 @@ def prepare_again(
         offers=found.offers,
         candidates=found.candidates,
         template=template,
-        fingerprint=row["request"],
+        fingerprint=row.request,
         existing=None,
-        key=row["key"],
-        name=row["name"],
+        key=row.key,
+        name=row.name,
         again=True,
         exact=first,
         override=override,
@@ -233,42 +233,42 @@ def living_of(view: View, key: str | None, fingerprint: str) -> Machine | None:
     rows = view.machines()
     if key is None:
         same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
-        return max(same, key=lambda row: row["ended"] is None) if same else None
+        return max(same, key=lambda row: row.terminated_at is None) if same else None
     for row in rows:
-        if row["key"] != key or (row["attempt"] in ("refused", "void") and not comes_back(row)):
+        if row.key != key or (row.launch_status in ("refused", "void") and not comes_back(row)):
             continue
-        if row["ended"] is not None and not comes_back(row):
+        if row.terminated_at is not None and not comes_back(row):
             raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(row['ended'])}; a key launches one machine, once.",
+                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key launches one machine, once.",
                 field="--key",
                 value=key,
                 next="Use another --key for a new machine.",
             )
-        if row["request"] not in (fingerprint, key):  # one that was taken up without its launch bears its key
+        if row.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
             raise InvalidRequest(
-                f"--key {key} belongs to {row['name']}, which was launched by a different request.",
+                f"--key {key} belongs to {row.name}, which was launched by a different request.",
                 field="--key",
                 value=key,
-                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row['name']}).",
+                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row.name}).",
             )
         return row if _is_there(row) else None
     return None
 
 
 def _is_there(row: Machine) -> bool:
-    return comes_back(row) or (row["ended"] is None and row["attempt"] == "made")
+    return comes_back(row) or (row.terminated_at is None and row.launch_status == "made")
 
 
 def _is_of(row: Machine, fingerprint: str) -> bool:
     """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
-    if row["request"] == row["key"]:
-        return lock_name(row["key"]) == lock_name(derived_key(fingerprint, 1))
-    return bool(row["request"] == fingerprint)
+    if row.request == row.key:
+        return lock_name(row.key) == lock_name(derived_key(fingerprint, 1))
+    return bool(row.request == fingerprint)
 
 
 def unsettled_of(view: View, lock: str) -> Machine | None:
     """Return the unfinished attempt that is launched under this lock, if there is one."""
-    rows = (row for row in living(view.machines()) if row["attempt"] == "open" and lock_name(row["key"]) == lock)
+    rows = (row for row in living(view.machines()) if row.launch_status == "open" and lock_name(row.key) == lock)
     return next(rows, None)
 
 

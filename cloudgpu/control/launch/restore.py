@@ -25,6 +25,7 @@ from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra, row_until
+from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
 from cloudgpu.core.model.offers import Market, Want, price_to_json
@@ -64,7 +65,7 @@ def start_stopped(
     try:
         row = start(session, row, lease, override=override)
     except NoCapacity as fault:
-        raise offer_to_move(session, session.ledger.machine(row["id"]) or row, fault) from fault
+        raise offer_to_move(session, session.ledger.machine(row.id) or row, fault) from fault
     row = with_volume(session, row)
     return _ready(session, row) if wait else row
 
@@ -72,10 +73,10 @@ def start_stopped(
 def _ready(session: Session, row: Machine) -> Machine:
     """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
     row = wait_until_ready(session, row)
-    if not row["kept"]:
+    if not row.retained:
         return row
     with alone(session, row):
-        return kept.superseded(session, session.ledger.machine(row["id"]) or row)
+        return kept.superseded(session, session.ledger.machine(row.id) or row)
 
 
 def started(
@@ -103,11 +104,11 @@ def started(
 
 def settled_first(session: Session, row: Machine) -> Machine:
     """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
-    if row["attempt"] != "open" or not row["kept"]:
+    if row.launch_status != "open" or not row.retained:
         return row
     with alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
-        return settle(session, row, deadline=session.clock() + PROVED_WITHIN) if row["attempt"] == "open" else row
+        row = session.ledger.machine(row.id) or row
+        return settle(session, row, deadline=session.clock() + PROVED_WITHIN) if row.launch_status == "open" else row
 
 
 def plan_comeback(
@@ -129,17 +130,17 @@ def plan_comeback(
     session.check_launchable()
     check_comeback(session, row)
     with alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
+        row = session.ledger.machine(row.id) or row
         if stays(row) and not keeping.is_parked(row):
             row = park(session, row, why="its start was asked")
-        if row["ended"] is not None and row.get("timer"):  # of the machine before: the one to come gets its own
+        if row.terminated_at is not None and row.timer:  # of the machine before: the one to come gets its own
             row = drop(session, row)
     if _image_of(row) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
-            f"{row['name']} is not parked any more: it is {row['state']}.",
+            f"{row.name} is not parked any more: it is {row.state}.",
             field="name",
-            value=row["name"],
-            next=f"Run: cloudgpu show {row['name']} --refresh",
+            value=row.name,
+            next=f"Run: cloudgpu show {row.name} --refresh",
         )
     lease = new_lease(session, row, span, renew)
     try:
@@ -161,13 +162,13 @@ def come_back(
     except NoCapacity as fault:
         latest = session.ledger.machine(machine_id(session.ledger.id, prepared.key or ""))
         raise (fault if latest is None else _stays(latest, fault, wider=False)) from fault
-    if row["ended"] is not None or not row["kept"]:
+    if row.terminated_at is not None or not row.retained:
         return row
     if not wait:
-        session.tell(f"{row['name']}: its image stays until ls --refresh has seen it run for a while")
+        session.tell(f"{row.name}: its image stays until ls --refresh has seen it run for a while")
         return row
     with alone(session, row):
-        return kept.superseded(session, session.ledger.machine(row["id"]) or row)
+        return kept.superseded(session, session.ledger.machine(row.id) or row)
 
 
 def plan_move(session: Session, row: Machine) -> Move:
@@ -175,21 +176,21 @@ def plan_move(session: Session, row: Machine) -> Move:
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
-    if not kept.keeps(session, row) or row["state"] not in PAUSED:
+    if not kept.keeps(session, row) or row.state not in PAUSED:
         raise _not_to_be_moved(row)
     check_comeback(session, row)
     provider, wish = session.provider_of(row), _want(row, wider=True)
     offers = [
         offer
         for offer in offers_or_known(session, provider, wish, None)
-        if (offer.available.zone, offer.available.instance_type) != (row["zone"], row["instance_type"])
+        if (offer.available.zone, offer.available.instance_type) != (row.zone, row.instance_type)
     ]
     if not offers:
         raise NoCapacity(
-            f"Nothing else in {row['region']} has what {row['name']} has.",
+            f"Nothing else in {row.region} has what {row.name} has.",
             field="name",
-            value=row["name"],
-            next=f"Its disk is kept. Try again later: cloudgpu start {row['name']}",
+            value=row.name,
+            next=f"Its disk is kept. Try again later: cloudgpu start {row.name}",
         )
     return Move(row, _image_price(session, row), tuple(offers))
 
@@ -205,10 +206,14 @@ def check_move(session: Session, move: Move, lease: Lease, override: str | None)
     session.check_launchable()
     item, price = offer.available, on_demand_of(session, offer, move.offers)
     wanted = row_until(row, lease.renew_until)
-    wanted |= {"instance_type": item.instance_type, "zone": item.zone, "price": price_to_json(offer.price)}
-    wanted["on_demand"] = None if price is None else price_to_json(price)
+    wanted = wanted._replace(
+        instance_type=item.instance_type,
+        zone=item.zone,
+        price=HourlyPrice.of(price_to_json(offer.price)),
+        on_demand=None if price is None else HourlyPrice.of(price_to_json(price)),
+    )
     now = session.clock()
-    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']} --move")
+    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name} --move")
     ask = session.ledger.read(lambda view: ask_budgets(session, view, wanted))
     check_asking(ask, override, Way(shorter, offers=move.offers))
 
@@ -217,7 +222,7 @@ def move(session: Session, row: Machine, *, why: str) -> Machine:
     """End a stopped machine and make an image of its disk; return its row, to be brought back from that."""
     check_may(session, row, "start")
     with alone(session, row):
-        return park(session, session.ledger.machine(row["id"]) or row, why=why)
+        return park(session, session.ledger.machine(row.id) or row, why=why)
 
 
 def offer_to_move(session: Session, row: Machine, fault: NoCapacity) -> NoCapacity:
@@ -231,61 +236,61 @@ def offer_to_move(session: Session, row: Machine, fault: NoCapacity) -> NoCapaci
     costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     fault.next = (
         f"Its disk is kept. To move it by an image ({costs}) to {cheapest.available.instance_type} in "
-        f"{cheapest.available.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {row['name']} --move"
+        f"{cheapest.available.zone} at {cheapest.price.per_hour.text(4)} an hour: cloudgpu start {row.name} --move"
     )
     return fault
 
 
 def check_comeback(session: Session, row: Machine) -> None:
     """Raise InvalidRequest for a machine whose launch is not known well enough to be repeated."""
-    if row["instance_type"] and row["template"] and row["key"]:
-        known = machine_id(session.ledger.id, row["key"]) == row["id"]
+    if row.instance_type and row.template and row.key:
+        known = machine_id(session.ledger.id, row.key) == row.id
     else:
         known = False
     if not known:
         raise InvalidRequest(
-            f"{row['name']} was found without its launch record, so it is not known how to launch it again.",
+            f"{row.name} was found without its launch record, so it is not known how to launch it again.",
             field="name",
-            value=row["name"],
-            next=f"Launch from its image by hand (cloudgpu show {row['name']} -o json names it), or end it: "
-            f"cloudgpu down {row['name']}",
+            value=row.name,
+            next=f"Launch from its image by hand (cloudgpu show {row.name} -o json names it), or end it: "
+            f"cloudgpu down {row.name}",
         )
 
 
 def _image_of(row: Machine) -> str | None:
     """Return the image that a machine comes back from, None where there is none that is ready."""
-    return next((entry["id"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE and entry["ready"]), None)
+    return next((entry.id for entry in row.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
 def _request(session: Session, row: Machine, lease: Lease, *, wider: bool) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
-    setup = setup_from_json(row["setup"]) if row["setup"] else _USUAL
+    setup = setup_from_json(row.setup.record()) if row.setup else _USUAL
     image = _image_of(row)
     return LaunchRequest(
-        key=row["key"],
-        name=row["name"],
-        provider=row["provider"],
+        key=row.key,
+        name=row.name,
+        provider=row.provider,
         account=session.account_here(row),
         want=replace(_want(row, wider=wider), persistent=setup.persistent),
-        template=fact(row["template"]),
-        owner=row["owner"],
-        project=row["project"],
-        policy=row["policy"],
+        template=fact(row.template),
+        owner=row.owner,
+        project=row.project,
+        policy=row.policy,
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
         setup=replace(setup, image=image),
-        policy_by=row.get("policy_by") or "",
-        terms=row.get("terms"),
+        policy_by=row.policy_by or "",
+        terms=row.terms and row.terms.record(),
     )
 
 
 def _want(row: Machine, *, wider: bool) -> Want:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
-    place, market = row["region"], Market(row["market"])
-    gpus = row["accelerators"] or []
+    place, market = row.region, Market(row.market)
+    gpus = row.accelerators or ()
     if wider and gpus:
-        return Want(gpu=gpus[0]["name"], gpu_count=gpus[0]["count"], region=place, market=market)
-    return Want(instance_type=row["instance_type"], region=place, market=market)
+        return Want(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
+    return Want(instance_type=row.instance_type, region=place, market=market)
 
 
 def _spans(session: Session, lease: Lease) -> Spans:
@@ -294,23 +299,23 @@ def _spans(session: Session, lease: Lease) -> Spans:
 
 
 def _image_price(session: Session, row: Machine) -> Extra:
-    disks = [one for one in kept.leftovers_at(session, row).items if one.attached_to == row["provider_id"]]
+    disks = [one for one in kept.leftovers_at(session, row).items if one.attached_to == row.provider_id]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
-    return image_price(row["provider"], row["region"], size)
+    return image_price(row.provider, row.region, size)
 
 
 def _stays(row: Machine, fault: NoCapacity, *, wider: bool) -> NoCapacity:
-    fault.message += f" What is kept of {row['name']} stays."
-    widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {row['name']} --move"
-    fault.next = f"Try again later: cloudgpu start {row['name']}{widely}"
+    fault.message += f" What is kept of {row.name} stays."
+    widely = "" if wider else f"; with any type that has the same GPUs: cloudgpu start {row.name} --move"
+    fault.next = f"Try again later: cloudgpu start {row.name}{widely}"
     return fault
 
 
 def _not_to_be_moved(row: Machine) -> InvalidRequest:
-    says = "cannot keep an image" if row["state"] in PAUSED else f"is {row['state']}: only a stopped machine is moved"
+    says = "cannot keep an image" if row.state in PAUSED else f"is {row.state}: only a stopped machine is moved"
     return InvalidRequest(
-        f"{row['name']} on {row['provider']} {says}.",
+        f"{row.name} on {row.provider} {says}.",
         field="--move",
-        value=row["name"],
-        next=f"Leave --move out, or stop it first: cloudgpu stop {row['name']}",
+        value=row.name,
+        next=f"Leave --move out, or stop it first: cloudgpu stop {row.name}",
     )

@@ -35,7 +35,7 @@ def find_template(session: Session, name: str | None) -> Template:
 def opens_jupyter(session: Session, row: Machine) -> bool:
     """Say whether a machine's template has a Jupyter to open; True where the template is not known here (any more)."""
     try:
-        return bool(load_template(row["template"] or "", search=session.template_paths()).jupyter)
+        return bool(load_template(row.template or "", search=session.template_paths()).jupyter)
     except InvalidRequest:
         return True
 

@@ -26,14 +26,14 @@ def check_volume(session: Session, candidates: Candidates) -> None:
     volume = candidates.identity.setup.volume
     if volume is None:
         return
-    rows = [row for row in thing_rows(session.ledger) if row["name"] == volume.name and row["state"] == Kind.VOLUME]
+    rows = [row for row in thing_rows(session.ledger) if row.name == volume.name and row.state == Kind.VOLUME]
     known = by_account(session, rows)[0]
     for one in candidates.each:
         check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
 
 
 def _may_lie(row: Machine, want: Want) -> bool:
-    same = [(want.region, row["region"]), (want.zone, row["zone"])]
+    same = [(want.region, row.region), (want.zone, row.zone)]
     return all(wished == known for wished, known in same if wished and known)
 
 
@@ -43,18 +43,18 @@ def with_volume(session: Session, row: Machine) -> Machine:
     Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
     Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
     """
-    volume = setup_from_json(row["setup"]).volume if row["setup"] else None
+    volume = setup_from_json(row.setup.record()).volume if row.setup else None
     provider = session.provider_of(row)
     if volume is None or not isinstance(provider, HasVolumes):
         return row
-    session.tell(f"{row['name']}: attaching the volume {volume.name} as soon as it runs")
+    session.tell(f"{row.name}: attaching the volume {volume.name} as soon as it runs")
     row = wait_until_running(session, row)
     tags = {
         TAG_LEDGER: session.ledger.id,
-        TAG_OWNER: tag_value(row["owner"] or ""),
-        TAG_PROJECT: tag_value(row["project"] or ""),
+        TAG_OWNER: tag_value(row.owner or ""),
+        TAG_PROJECT: tag_value(row.project or ""),
     }
-    attached = provider.attach(fact(row["provider_id"]), volume, tags)
+    attached = provider.attach(fact(row.provider_id), volume, tags)
     write(session, [attached])
-    session.tell(f"{row['name']}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
+    session.tell(f"{row.name}: the volume {volume.name} ({attached.size_gb} GB) is attached; down keeps it")
     return row

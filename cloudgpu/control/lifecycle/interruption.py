@@ -28,22 +28,22 @@ def interrupt(session: Session, row: Machine) -> datetime:
     """
     check_may(session, row, "interrupt")
     provider = session.provider_of(row)
-    if row["market"] != "spot" or not isinstance(provider, CanRehearseInterruption):
+    if row.market != "spot" or not isinstance(provider, CanRehearseInterruption):
         raise InvalidRequest(
-            f"{row['name']} cannot be interrupted: it is {row['market'].replace('_', '-')} on {row['provider']}.",
+            f"{row.name} cannot be interrupted: it is {row.market.replace('_', '-')} on {row.provider}.",
             field="name",
-            value=row["name"],
+            value=row.name,
             next="Rehearse with a spot machine: cloudgpu up --provider local --spot",
         )
     row = looked_at(session, row)
-    left = f"{row['name']} may have got its notice: cloudgpu show {row['name']} --refresh says."
+    left = f"{row.name} may have got its notice: cloudgpu show {row.name} --refresh says."
     with changing(left), told_if_gone(session, row):
-        at = provider.interrupt(fact(row["provider_id"]))
+        at = provider.interrupt(fact(row.provider_id))
     now = session.clock()
-    session.ledger.append([interruption_simulated(row["id"], at, now)])
+    session.ledger.append([interruption_simulated(row.id, at, now)])
     return at
 
 
 def interrupted(row: Machine, at: datetime) -> InterruptionDocument:
     """Return the answer of `spot interrupt`."""
-    return {"name": row["name"], "taken_at": iso(at)}
+    return {"name": row.name, "taken_at": iso(at)}

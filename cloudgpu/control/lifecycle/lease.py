@@ -55,7 +55,7 @@ def hold_loses_to(session: Session, row: Machine, until: datetime) -> str | None
 
 
 def _moments(session: Session, row: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
-    end = from_iso(row["renew_until"]) if row["renew_until"] else None
+    end = from_iso(row.renew_until) if row.renew_until else None
     off = None
     if policy is not None and not only_warned(row, policy):
         off = next_off(policy.schedules, session.clock())
@@ -72,10 +72,10 @@ def _moved(session: Session, row: Machine) -> str:
     """Return what moves a machine's renew-until, as the end of a sentence."""
     try:
         provider = session.provider_of(row)
-        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(row["provider_id"])) is not None
+        fixed = isinstance(provider, SetsTimer) and provider.timer_limit(fact(row.provider_id)) is not None
     except CloudgpuError:
         return ""  # extend says it
-    return f": {row['provider']} has fixed that until it is stopped" if fixed else "; extend moves that"
+    return f": {row.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
 def _spent(session: Session, row: Machine, policy: Policy | None) -> Iterator[str]:
@@ -111,12 +111,12 @@ def plan_extension(session: Session, row: Machine, by: timedelta) -> Extension:
     check_may(session, row, "extend")
     row = latest_of(session, row)
     now = session.clock().replace(microsecond=0)
-    if row["expires"] is None or row["renew_until"] is None:
+    if row.expires is None or row.renew_until is None:
         lease = Lease(now + by, now + by)
     else:
-        lease = extended(from_iso(row["expires"]), from_iso(row["renew_until"]), by, now)
-    moves = row["renew_until"] is None or lease.renew_until > from_iso(row["renew_until"])
-    check_extended(row["name"], lease, now, limits_of(session))
+        lease = extended(from_iso(row.expires), from_iso(row.renew_until), by, now)
+    moves = row.renew_until is None or lease.renew_until > from_iso(row.renew_until)
+    check_extended(row.name, lease, now, limits_of(session))
     return Extension(row, lease, moves, _cost(row, by))
 
 
@@ -133,13 +133,13 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         look_first(session, {}, lambda budget: budget.scope.covers(row))
     with alone(session, row):
-        latest = latest_of(session, session.ledger.machine(row["id"]) or row)
+        latest = latest_of(session, session.ledger.machine(row.id) or row)
         return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
 
 
 def _not_before(lease: Lease, row: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
-    known = [from_iso(fact(row[name])) if row[name] else lease.expires for name in ("expires", "renew_until")]
+    known = [from_iso(text) if text else lease.expires for text in (row.expires, row.renew_until)]
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
@@ -156,29 +156,29 @@ def relet(session: Session, row: Machine, lease: Lease, why: str, override: str 
     timers.check_reach(session, row, lease.renew_until)
 
     def decision(view: View) -> Sequence[Draft]:
-        known = view.machine(row["id"]) or row
-        moves = known["renew_until"] is None or lease.renew_until > from_iso(known["renew_until"])
+        known = view.machine(row.id) or row
+        moves = known.renew_until is None or lease.renew_until > from_iso(known.renew_until)
         more = carried(session, view, row_until(known, lease.renew_until), override) if moves else []
         return [lease_line(row, lease, why, now, who=who), *more]
 
-    with changing(f"The new lease of {row['name']} may not be set everywhere. Run the same command again."):
+    with changing(f"The new lease of {row.name} may not be set everywhere. Run the same command again."):
         decided(session, decision, _way(row, now))
         try:
             with told_if_gone(session, row):
-                provider.tag(fact(row["provider_id"]), lease.tags())
+                provider.tag(fact(row.provider_id), lease.tags())
         except ProviderUnavailable:
             _read_back(session, row)
             raise
         except CloudgpuError:
             _put_back(session, row)
             raise
-        return timers.guard(session, session.ledger.machine(row["id"]) or row, why)
+        return timers.guard(session, session.ledger.machine(row.id) or row, why)
 
 
 def _read_back(session: Session, row: Machine) -> None:
     """Ask the machine which lease it has; where it does not say, the longer one counts until a look tells."""
     with suppress(CloudgpuError):
-        refresh(session, session.ledger.machine(row["id"]) or row)
+        refresh(session, session.ledger.machine(row.id) or row)
 
 
 def _put_back(session: Session, row: Machine) -> None:
@@ -188,12 +188,12 @@ def _put_back(session: Session, row: Machine) -> None:
 
 def _way(row: Machine, now: datetime) -> Way:
     """Return how less can be asked for: by how much the lease's end may move."""
-    base = now if row["expires"] is None else max(now, from_iso(row["expires"]))
+    base = now if row.expires is None else max(now, from_iso(row.expires))
 
     def shorter(until: datetime) -> str:
-        return f"cloudgpu extend {row['name']} {span_text(until - base)}"
+        return f"cloudgpu extend {row.name} {span_text(until - base)}"
 
-    return Way(shorter, None if row["renew_until"] is None else max(base, from_iso(row["renew_until"])))
+    return Way(shorter, None if row.renew_until is None else max(base, from_iso(row.renew_until)))
 
 
 def set_hold(session: Session, row: Machine, until: datetime | None) -> Machine:
@@ -205,16 +205,16 @@ def set_hold(session: Session, row: Machine, until: datetime | None) -> Machine:
     """
     check_may(session, row, "hold")
     if until is not None:  # a release needs no limits, and a broken file of them does not hinder it
-        check_held(row["name"], until, session.clock(), limits_of(session))
+        check_held(row.name, until, session.clock(), limits_of(session))
     until = until and until.replace(microsecond=0)  # as a tag can carry it
     with alone(session, row):
-        row = latest_of(session, session.ledger.machine(row["id"]) or row)
+        row = latest_of(session, session.ledger.machine(row.id) or row)
         provider = _taggable(session, row)
-        with changing(f"The hold of {row['name']} may be set or not. Run the same command again."):
+        with changing(f"The hold of {row.name} may be set or not. Run the same command again."):
             with told_if_gone(session, row):
-                provider.tag(fact(row["provider_id"]), hold_tags(until))
+                provider.tag(fact(row.provider_id), hold_tags(until))
             now, who = session.clock(), by(session, row, "hold")
-            line = hold_set(row["id"], until, "asked", now, host=platform.node(), who=who)
+            line = hold_set(row.id, until, "asked", now, host=platform.node(), who=who)
             return session.ledger.append_to(row, [line])
 
 
@@ -233,7 +233,7 @@ def _taggable(session: Session, row: Machine) -> Taggable:
     provider = session.provider_of(row)
     if not isinstance(provider, Taggable):
         raise InvalidRequest(
-            f"The lease of a machine on {row['provider']} cannot be changed.", field="name", value=row["name"]
+            f"The lease of a machine on {row.provider} cannot be changed.", field="name", value=row.name
         )
     return provider
 
@@ -243,15 +243,15 @@ def latest_of(session: Session, row: Machine) -> Machine:
 
     Raises InvalidRequest where its launch is not settled, ProviderUnavailable where nothing could be learned.
     """
-    if row["ended"] is None and row["provider_id"] is None:
+    if row.terminated_at is None and row.provider_id is None:
         raise InvalidRequest(
-            f"{row['name']} has no lease to change: its launch is not settled.",
+            f"{row.name} has no lease to change: its launch is not settled.",
             field="name",
-            value=row["name"],
+            value=row.name,
             next="Run: cloudgpu ls --refresh",
         )
     return looked_at(session, row)
 
 
 def _cost(row: Machine, by: timedelta) -> Money:
-    return run_cost(Money(row["price"]["nanos_per_hour"]), by) if row["price"] else ZERO
+    return run_cost(Money(row.price.nanos_per_hour), by) if row.price else ZERO

@@ -36,6 +36,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
+from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, and_billed, fact, stays, unproved
 from cloudgpu.core.policies.description import off_now
@@ -84,13 +85,13 @@ def stop(session: Session, row: Machine, *, why: str, check: Callable[[Machine],
 
 
 def _stopped_words(row: Machine) -> str:
-    return f"{row['name']} is {'parked' if stays(row) else row['state']} and not billed"
+    return f"{row.name} is {'parked' if stays(row) else row.state} and not billed"
 
 
 def _stop_alone(session: Session, row: Machine, *, why: str, check: Callable[[Machine], None] | None) -> Machine:
     check_may(session, row, "stop")
-    with alone(session, row), changing(unproved("stop", row["name"])):
-        row = session.ledger.machine(row["id"]) or row
+    with alone(session, row), changing(unproved("stop", row.name)):
+        row = session.ledger.machine(row.id) or row
         if check is not None:
             check(row)
         check_stop(row)
@@ -103,7 +104,7 @@ def _stop_alone(session: Session, row: Machine, *, why: str, check: Callable[[Ma
 
 
 def _is_parked_by_stop(session: Session, row: Machine) -> bool:
-    return row["stoppable"] is False and kept.keeps(session, row)
+    return row.stoppable is False and kept.keeps(session, row)
 
 
 def _stopped_or_parked(session: Session, row: Machine, why: str) -> Machine:
@@ -111,33 +112,31 @@ def _stopped_or_parked(session: Session, row: Machine, why: str) -> Machine:
     try:
         return _stop(session, row, why)
     except InvalidRequest:
-        if row["stoppable"] is not None or row["market"] != "spot" or not kept.keeps(session, row):
+        if row.stoppable is not None or row.market != "spot" or not kept.keeps(session, row):
             raise
-        return park(session, session.ledger.machine(row["id"]) or row, why=why)
+        return park(session, session.ledger.machine(row.id) or row, why=why)
 
 
 def _stop(session: Session, row: Machine, why: str) -> Machine:
     latest = refresh(session, row)
-    if latest["ended"]:
+    if latest.terminated_at:
         raise gone(latest, session.clock())
     provider = _pausable(session, latest)
-    if latest["state"] in ("stopped", "deallocated") and not latest["billed"]:
-        if latest["asked"] == "start":  # that was never answered, and holds money back in budgets
+    if latest.state in ("stopped", "deallocated") and not latest.billed:
+        if latest.pending_action == "start":  # that was never answered, and holds money back in budgets
             return session.ledger.append_to(latest, [_not_started(session, latest)])
         return latest
-    session.tell(f"{row['name']}: stopping")
+    session.tell(f"{row.name}: stopping")
     count_before_end(session, latest)
-    session.ledger.append(
-        [asked("stop", row["id"], why, not_before(row, session.clock()), who=by(session, row, "stop"))]
-    )
+    session.ledger.append([asked("stop", row.id, why, not_before(row, session.clock()), who=by(session, row, "stop"))])
     try:
-        latest = prove(session, latest, is_stopped, lambda: provider.stop(row["provider_id"]), watched=True)
+        latest = prove(session, latest, is_stopped, lambda: provider.stop(row.provider_id), watched=True)
     except EndRefused as refusal:
         note(session, row, "stop", refusal)
-        refusal.message = f"{row['name']} was not stopped: {refusal.message} It runs on and is billed."
+        refusal.message = f"{row.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
     pin_to_the_end(session, latest)
-    if latest["ended"]:
+    if latest.terminated_at:
         raise gone(latest, session.clock())
     return latest
 
@@ -157,7 +156,7 @@ def new_lease(session: Session, row: Machine, span: timedelta | None, renew: tim
 def _wished_lease(
     session: Session, row: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
 ) -> Lease:
-    agreed = row["renew_s"]
+    agreed = row.renew_s
     if renew is not None:
         lease = span or min(spans_of_start(session, row, None).lease, renew)
         check_renewable(lease, renew)
@@ -179,29 +178,29 @@ def start(session: Session, row: Machine, lease: Lease, *, override: str | None 
     check_override(session, override)
     session.check_launchable()
     look_first(session, {}, lambda budget: budget.scope.covers(row))
-    name = row["name"]
+    name = row.name
     billed = and_billed(row, ", and billed")
     left = f"{name} may be starting{billed}. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
     with alone(session, row), changing(left):
         latest = refresh(session, _settled(session, row))
-        if latest["ended"]:
+        if latest.terminated_at:
             raise gone(latest, session.clock())
-        if latest["state"] in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
-            session.tell(f"{row['name']} is {latest['state']} already; extend makes its lease longer")
+        if latest.state in ("running", "pending"):  # one that cannot be stopped, too: its comeback was interrupted
+            session.tell(f"{row.name} is {latest.state} already; extend makes its lease longer")
             return latest
         provider = _pausable(session, latest)
         for sentence in off_now(policy_of(session, latest).policy, latest, session.clock()):
             session.tell(f"{name}: {sentence}")
         _admit_start(session, latest, lease, _new_price(session, latest, provider), override)
-        session.tell(f"{row['name']}: starting")
+        session.tell(f"{row.name}: starting")
         try:
             _tag(provider, row, lease)
-            timers.before_start(session, session.ledger.machine(row["id"]) or row)
+            timers.before_start(session, session.ledger.machine(row.id) or row)
         except CloudgpuError:
             session.ledger.append([_not_started(session, row)])
             raise
         try:
-            provider.start(row["provider_id"])
+            provider.start(row.provider_id)
         except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as fault:
             session.ledger.append([_not_started(session, row)])
             if isinstance(fault, NoCapacity):
@@ -211,7 +210,7 @@ def start(session: Session, row: Machine, lease: Lease, *, override: str | None 
             raise
         except ProviderUnavailable as fault:
             latest = _look_after(session, latest, fault)
-            if latest["state"] not in ("running", "pending"):
+            if latest.state not in ("running", "pending"):
                 raise
         return timers.guard(session, refresh(session, latest), "start")
 
@@ -220,24 +219,27 @@ def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draf
     """Write that the start is asked, where the budgets carry it, at the price that it has now."""
     wanted = row_until(row, lease.renew_until)
     for line in prices:
-        wanted["price"] = line.body.get("price") or wanted["price"]
-        wanted["on_demand"] = line.body.get("on_demand") or wanted["on_demand"]
+        price, on_demand = line.body.get("price"), line.body.get("on_demand")
+        wanted = wanted._replace(
+            price=HourlyPrice.of(price) if price else wanted.price,
+            on_demand=HourlyPrice.of(on_demand) if on_demand else wanted.on_demand,
+        )
     now = session.clock()
     who = by(session, row, "start")
-    lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row["id"], "asked", now, who=who)]
-    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row['name']}")
+    lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row.id, "asked", now, who=who)]
+    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name}")
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
 
 def _not_started(session: Session, row: Machine) -> Draft:
     """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
-    return start_refused(row["id"], "the provider did not take it", session.clock())
+    return start_refused(row.id, "the provider did not take it", session.clock())
 
 
 def _look_after(session: Session, row: Machine, fault: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `fault`, with the way out, where nothing is known."""
     billed = and_billed(row, ", and billed")
-    fault.next = f"It may be running{billed}. Run: cloudgpu show {row['name']} --refresh"
+    fault.next = f"It may be running{billed}. Run: cloudgpu show {row.name} --refresh"
     try:
         return refresh(session, row)
     except ProviderUnavailable:
@@ -261,26 +263,26 @@ def end_all_of(
     not know it yet, RoleNeeded where it is not theirs to end.
     """
     act = partial(_end_alone, session, why=why, failed=failed, check=check)
-    return without_ledger(session, row, act, lambda one: f"{one.row['name']} was ended and nothing of it is left")
+    return without_ledger(session, row, act, lambda one: f"{one.row.name} was ended and nothing of it is left")
 
 
 def _end_alone(
     session: Session, row: Machine, *, why: str, failed: bool, check: Callable[[Machine], None] | None
 ) -> Ended:
     check_may(session, row, "end")
-    with alone(session, row), changing(unproved("end", row["name"])):
+    with alone(session, row), changing(unproved("end", row.name)):
         if check is not None:
-            check(session.ledger.machine(row["id"]) or row)
+            check(session.ledger.machine(row.id) or row)
         try:
-            row = session.ledger.machine(row["id"]) or row
+            row = session.ledger.machine(row.id) or row
             row = _settled_and_ended(session, row, why, failed=failed)
-            row, on_purpose = kept.cleared(session, session.ledger.machine(row["id"]) or row)
+            row, on_purpose = kept.cleared(session, session.ledger.machine(row.id) or row)
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as fault:  # no reason to leave it on
             raise ended_unrecorded(session, row, fault, whole=True) from fault
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
-            saved.forget(session.home.attempts, row["token"] or "none")
+            saved.forget(session.home.attempts, row.token or "none")
     tidy(session)  # not under the lock: what is locked may still be made
     with contextlib.suppress(LedgerUnavailable):  # the next look writes it
         write(session, on_purpose)
@@ -289,23 +291,23 @@ def _end_alone(
 
 def _remains(session: Session, row: Machine) -> Remains | None:
     """Return which files of its owner's were left where the machine was."""
-    if not row["provider_id"]:
+    if not row.provider_id:
         return None
     with contextlib.suppress(CloudgpuError):
         provider = session.provider_of(row)
-        return provider.remains(row["provider_id"]) if isinstance(provider, WritesAtHome) else None
+        return provider.remains(row.provider_id) if isinstance(provider, WritesAtHome) else None
     return None
 
 
 def _settled_and_ended(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
-    if row["attempt"] == "open":
+    if row.launch_status == "open":
         row = settle_to_end(session, row, deadline=session.clock() + PROVED_WITHIN)
-    if row["ended"] is None:
+    if row.terminated_at is None:
         return _end(session, row, why, failed=failed)
     kept.discard_line(session, row, why)
-    if row["provider_id"]:
-        session.provider_of(row).terminate(row["provider_id"])  # what a killed `down` may have left
-    return timers.drop(session, row) if row.get("timer") else row
+    if row.provider_id:
+        session.provider_of(row).terminate(row.provider_id)  # what a killed `down` may have left
+    return timers.drop(session, row) if row.timer else row
 
 
 def remove_unfit(session: Session, row: Machine, fault: CloudgpuError) -> None:
@@ -313,13 +315,13 @@ def remove_unfit(session: Session, row: Machine, fault: CloudgpuError) -> None:
 
     One that was started from an image keeps that: nothing of what it held is lost.
     """
-    row, why = session.ledger.machine(row["id"]) or row, f"it did not come up: {fault.message}"
+    row, why = session.ledger.machine(row.id) or row, f"it did not come up: {fault.message}"
     try:
-        if row["kept"]:
+        if row.retained:
             with alone(session, row):
                 put_back(session, row, why=why)
             fault.message += " It was ended again; its image is kept."
-            fault.next = f"Run: cloudgpu start {row['name']}"
+            fault.next = f"Run: cloudgpu start {row.name}"
         else:
             end_all_of(session, row, why=why, failed=True)
             fault.message += " It was removed; nothing is left running."
@@ -327,19 +329,19 @@ def remove_unfit(session: Session, row: Machine, fault: CloudgpuError) -> None:
         fault.message += f" {second.message}"
     except CloudgpuError as second:
         fault.message += f" It could not be removed ({second.message})."
-        fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row['name']}"
+        fault.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {row.name}"
 
 
 def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     provider = session.provider_of(row)
-    session.tell(f"{row['name']}: ending")
+    session.tell(f"{row.name}: ending")
     count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
     session.ledger.append(
         [
             asked(
                 "terminate",
-                row["id"],
+                row.id,
                 why,
                 not_before(row, session.clock()),
                 who=by(session, row, "end"),
@@ -347,9 +349,9 @@ def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
             )
         ]
     )
-    ask = partial(provider.terminate, fact(row["provider_id"]))
+    ask = partial(provider.terminate, fact(row.provider_id))
     try:
-        row = prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=there)
+        row = prove(session, row, lambda seen: bool(seen.terminated_at), ask, watched=there)
     except EndRefused as refusal:
         raise stopped_instead(session, row, refusal) from refusal.__cause__
     pin_to_the_end(session, row)
@@ -362,20 +364,20 @@ def _is_there(provider: Provider, row: Machine) -> bool:
     One that others are ending already is not there in this sense: its end is no end of ours.
     """
     try:
-        found = provider.get(fact(row["provider_id"]))
-        return found.state is not State.TERMINATED and (found.billed or not row["billed"])
+        found = provider.get(fact(row.provider_id))
     except CloudgpuError:
         return False
+    return found.state is not State.TERMINATED and (found.billed or not row.billed)
 
 
 def _tag(provider: Provider, row: Machine, lease: Lease) -> None:
     if isinstance(provider, Taggable):
-        provider.tag(fact(row["provider_id"]), lease.tags())
+        provider.tag(fact(row.provider_id), lease.tags())
 
 
 def lease_line(row: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `law.by`."""
-    return lease_set(row["id"], lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
+    return lease_set(row.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 
 def _new_price(session: Session, row: Machine, provider: Provider) -> list[Draft]:
@@ -388,28 +390,28 @@ def _new_price(session: Session, row: Machine, provider: Provider) -> list[Draft
 
 def _pausable(session: Session, row: Machine) -> Any:
     provider = session.provider_of(row)
-    if row["stoppable"] is False or not isinstance(provider, Pausable):
+    if row.stoppable is False or not isinstance(provider, Pausable):
         raise InvalidRequest(
-            f"{row['name']} cannot be stopped and started ({row['market']} on {row['provider']}).",
+            f"{row.name} cannot be stopped and started ({row.market} on {row.provider}).",
             field="name",
-            value=row["name"],
-            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+            value=row.name,
+            next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
         )
     return provider
 
 
 def _settled(session: Session, row: Machine) -> Machine:
-    row = session.ledger.machine(row["id"]) or row
-    if row["attempt"] == "open":
+    row = session.ledger.machine(row.id) or row
+    if row.launch_status == "open":
         row = settle(session, row, deadline=session.clock() + PROVED_WITHIN)
-    if row["ended"]:
+    if row.terminated_at:
         raise gone(row, session.clock())
     return row
 
 
 def alone(session: Session, row: Machine) -> contextlib.AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
-    name = lock_name(row["key"] or row["id"])
+    name = lock_name(row.key or row.id)
     if session.held(name):
-        session.waits(f"{row['name']}: another cloudgpu is at work on it; waiting for it")
+        session.waits(f"{row.name}: another cloudgpu is at work on it; waiting for it")
     return session.hold(name, wait=900)

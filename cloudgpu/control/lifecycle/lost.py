@@ -34,17 +34,17 @@ def lose(session: Session, row: Machine, why: str) -> Machine:
         raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was installed anew'")
     _check_owner(session, row)
     with alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
-        if row["ended"] is not None:
+        row = session.ledger.machine(row.id) or row
+        if row.terminated_at is not None:
             raise gone(row, session.clock())
         _check_out_of_reach(session, row)
         now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
-        lines = [instance_vanished(row["id"], row["provider_id"] or "", proof, now, alive_at(session.ledger, row))]
-        if row["attempt"] == "open":
-            lines = [launch_settled(row["id"], fact(row["token"]), "void", proof, now)]
+        lines = [instance_vanished(row.id, row.provider_id or "", proof, now, alive_at(session.ledger, row))]
+        if row.launch_status == "open":
+            lines = [launch_settled(row.id, fact(row.token), "void", proof, now)]
         lost = session.ledger.append_to(row, lines)
         if is_on_computer(row):  # a cloud may still make what a call asked for: settling it needs that call
-            saved.forget(session.home.attempts, row["token"] or "none")
+            saved.forget(session.home.attempts, row.token or "none")
     return lost
 
 
@@ -62,12 +62,12 @@ def _check_owner(session: Session, row: Machine) -> None:
     """Raise where this is not theirs to say: without roles only the owner of that name may."""
     law = law_of(session)
     check_may(session, row, "end", law=law)
-    if law.role is Role.ALONE and row["owner"] and not is_mine(session, row):
+    if law.role is Role.ALONE and row.owner and not is_mine(session, row):
         raise InvalidRequest(
-            f"{row['name']} is {row['owner']}'s: only they may say that it is gone.",
+            f"{row.name} is {row.owner}'s: only they may say that it is gone.",
             field="--lost",
-            value=row["name"],
-            next=f"Ask {row['owner']}.",
+            value=row.name,
+            next=f"Ask {row.owner}.",
         )
 
 
@@ -83,8 +83,8 @@ def _check_out_of_reach(session: Session, row: Machine) -> None:
             raise
         return
     raise InvalidRequest(
-        f"{row['name']} can be asked from here, so that nobody's word is needed.",
+        f"{row.name} can be asked from here, so that nobody's word is needed.",
         field="--lost",
-        value=row["name"],
-        next=f"Run: cloudgpu down {row['name']}",
+        value=row.name,
+        next=f"Run: cloudgpu down {row.name}",
     )

@@ -34,19 +34,17 @@ def park(session: Session, row: Machine, *, why: str, finish: bool = True) -> Ma
     """
     if not kept.keeps(session, row):
         raise _cannot(row)
-    if row["ended"] is None:
+    if row.terminated_at is None:
         row = refresh(session, row)
-    if not row["parked"] or row["ended"] is None:
+    if not row.parked or row.terminated_at is None:
         row = kept.park_line(session, row, why, session.clock())
-    if row["ended"] is None:
-        with changing(unproved("end", row["name"])):
+    if row.terminated_at is None:
+        with changing(unproved("end", row.name)):
             row = _end_keeping_disk(session, row)
-        session.tell(f"{row['name']}: it has ended and is not billed for compute any more")
+        session.tell(f"{row.name}: it has ended and is not billed for compute any more")
     if not finish:
         return row
-    with changing(
-        f"The disk of {row['name']} is kept, and is still being made an image. The next look goes on with it."
-    ):
+    with changing(f"The disk of {row.name} is kept, and is still being made an image. The next look goes on with it."):
         return kept.parked(session, row)
 
 
@@ -54,7 +52,7 @@ def put_back(session: Session, row: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
     row = kept.park_line(session, row, why, session.clock())
     provider = session.provider_of(row)
-    row = _proved(session, row, partial(provider.terminate, fact(row["provider_id"])))
+    row = _proved(session, row, partial(provider.terminate, fact(row.provider_id)))
     return timers.drop(session, row)
 
 
@@ -62,9 +60,9 @@ def _end_keeping_disk(session: Session, row: Machine) -> Machine:
     provider = session.provider_of(row)
     if not isinstance(provider, Imageable):
         raise _cannot(row)
-    session.tell(f"{row['name']}: ending it, its disk is kept")
+    session.tell(f"{row.name}: ending it, its disk is kept")
     count_before_end(session, row)
-    ask = partial(provider.end_keeping_disk, fact(row["provider_id"]))
+    ask = partial(provider.end_keeping_disk, fact(row.provider_id))
     row = _proved(session, row, ask, keeping_disk=True)
     pin_to_the_end(session, row)
     return timers.drop(session, row)
@@ -72,15 +70,17 @@ def _end_keeping_disk(session: Session, row: Machine) -> Machine:
 
 def _proved(session: Session, row: Machine, ask: Callable[[], None], *, keeping_disk: bool = False) -> Machine:
     try:
-        return prove(session, row, lambda seen: bool(seen["ended"]), ask, watched=keeping_disk, unsure=keeping_disk)
+        return prove(
+            session, row, lambda seen: bool(seen.terminated_at), ask, watched=keeping_disk, unsure=keeping_disk
+        )
     except EndRefused as refusal:
         raise stopped_instead(session, row, refusal) from refusal.__cause__
 
 
 def _cannot(row: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"{row['name']} cannot be parked: {row['provider']} keeps no images.",
+        f"{row.name} cannot be parked: {row.provider} keeps no images.",
         field="name",
-        value=row["name"],
-        next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+        value=row.name,
+        next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
     )

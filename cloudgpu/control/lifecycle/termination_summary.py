@@ -30,17 +30,17 @@ def end_words(session: Session, rows: Sequence[Machine]) -> str:
         (means,) = said
         return " ".join((means or _deleted(["it" if len(rows) == 1 else "them"]), *_volumes(rows)))
     each = (
-        f"{_names(some)}: {means}" if means else _deleted([row["name"] for row in some]) for means, some in said.items()
+        f"{_names(some)}: {means}" if means else _deleted([row.name for row in some]) for means, some in said.items()
     )
     return " ".join((*each, *_volumes(rows)))
 
 
 def _left(session: Session, row: Machine) -> str:
     """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
-    for name in (row["account"], *session.settings.accounts, row["provider"]):
+    for name in (row.account, *session.settings.accounts, row.provider):
         with suppress(CloudgpuError):
             provider: Provider = session.provider(name)
-            if provider.kind == row["provider"]:
+            if provider.kind == row.provider:
                 return provider.end_means if isinstance(provider, LeavesFiles) else ""
     return ""
 
@@ -50,13 +50,13 @@ def _deleted(names: Sequence[str]) -> str:
 
 
 def _names(rows: Sequence[Machine]) -> str:
-    return ", ".join(row["name"] for row in rows)
+    return ", ".join(row.name for row in rows)
 
 
 def _volumes(rows: Sequence[Machine]) -> Iterator[str]:
     """Yield that volumes stay, where a machine has one."""
-    setups = [row["setup"] for row in rows if row["setup"]]
-    names = sorted({volume["name"] for volume in (setup.get("volume") for setup in setups) if volume})
+    setups = [row.setup for row in rows if row.setup]
+    names = sorted({volume.name for volume in (setup.volume for setup in setups) if volume})
     if names:
         yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
 
@@ -79,19 +79,19 @@ def still_running(session: Session, rows: Sequence[Machine]) -> list[BusyMachine
 
 
 def _is_to_ask(session: Session, row: Machine) -> bool:
-    if row["ended"] or row["provider_id"] is None or row["state"] != State.RUNNING:
+    if row.terminated_at or row.provider_id is None or row.state != State.RUNNING:
         return False
     try:
-        return isinstance(session.provider(row["account"]), TellsProcesses)  # asks nobody
+        return isinstance(session.provider(row.account), TellsProcesses)  # asks nobody
     except CloudgpuError:
         return False
 
 
 def _said(session: Session, row: Machine) -> BusyMachine:
-    found: BusyMachine = {"name": row["name"], "id": row["id"], "processes": None, "error": None}
+    found: BusyMachine = {"name": row.name, "id": row.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(row)
-        said = provider.processes(fact(row["provider_id"])) if isinstance(provider, TellsProcesses) else ()
+        said = provider.processes(fact(row.provider_id)) if isinstance(provider, TellsProcesses) else ()
     except CloudgpuError as fault:
         return found | {"error": fault.message}
     if said is None:

@@ -56,11 +56,9 @@ def guard(session: Session, row: Machine, why: str) -> Machine:
     try:
         return _set(session, provider, row, why)
     except CloudgpuError as fault:
-        early = _may_fire(row, session.clock()) and row["timer"] < fact(row["renew_until"])
-        until = f" Until then it ends the machine at {_minute(row['timer'])}." if early else ""
-        session.tell(
-            f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}"
-        )
+        early = _may_fire(row, session.clock()) and fact(row.timer) < fact(row.renew_until)
+        until = f" Until then it ends the machine at {_minute(fact(row.timer))}." if early else ""
+        session.tell(f"{row.name}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.{until}")
         return row
 
 
@@ -72,16 +70,16 @@ def before_start(session: Session, row: Machine) -> None:
     """
     provider = _able(session, row)
     if provider is None:
-        _check_left(session, row, from_iso(fact(row["renew_until"])))
+        _check_left(session, row, from_iso(fact(row.renew_until)))
         return
     try:
-        if provider.timer_limit(fact(row["provider_id"])) is None:
+        if provider.timer_limit(fact(row.provider_id)) is None:
             _set(session, provider, row, "start")
     except CloudgpuError as fault:
         if not _may_fire(row, session.clock()):
-            session.tell(f"{row['name']}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
+            session.tell(f"{row.name}: its timer in the cloud is not set ({fault.message}) cloudgpu reap sets it.")
             return
-        fault.message += f" It was not started: its timer of before would stop it at {_minute(row['timer'])}."
+        fault.message += f" It was not started: its timer of before would stop it at {_minute(fact(row.timer))}."
         raise
 
 
@@ -91,16 +89,16 @@ def check_reach(session: Session, row: Machine, until: datetime) -> None:
     It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
     """
     provider = _able(session, row)
-    if provider is None and iso(until) != row["renew_until"]:
+    if provider is None and iso(until) != row.renew_until:
         _check_left(session, row, until)
-    limit = None if provider is None else provider.timer_limit(fact(row["provider_id"]))
+    limit = None if provider is None else provider.timer_limit(fact(row.provider_id))
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
-            f"{row['name']} ends at {limit:%Y-%m-%d %H:%M} UTC: {row['provider']} fixed that at its launch, and cannot "
+            f"{row.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {row.provider} fixed that at its launch, and cannot "
             "move it.",
             field="renew_until",
             value=iso(until),
-            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row['name']}",
+            next=f"Extend it to that time at most, or keep what is on it: cloudgpu stop {row.name}",
         )
 
 
@@ -110,11 +108,11 @@ def within(session: Session, row: Machine, lease: Lease) -> Lease:
     Tells what it has shortened.
     """
     provider = _able(session, row)
-    limit = None if provider is None else provider.timer_limit(fact(row["provider_id"]))
-    if limit is None or row["renew_until"] is None or lease.renew_until <= limit + PRECISE:
+    limit = None if provider is None else provider.timer_limit(fact(row.provider_id))
+    if limit is None or row.renew_until is None or lease.renew_until <= limit + PRECISE:
         return lease
-    last = min(limit.replace(microsecond=0), from_iso(row["renew_until"]))
-    session.tell(f"{row['name']}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
+    last = min(limit.replace(microsecond=0), from_iso(row.renew_until))
+    session.tell(f"{row.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest")
     return Lease(min(lease.expires, last), last)
 
 
@@ -124,10 +122,10 @@ def _check_left(session: Session, row: Machine, until: datetime) -> None:
     It would end the machine at its old time, whatever the lease says.
     """
     provider, now = session.provider_of(row), session.clock()
-    if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(row["timer"]) + PRECISE:
+    if not isinstance(provider, SetsTimer) or not _may_fire(row, now) or until <= from_iso(fact(row.timer)) + PRECISE:
         return
     raise InvalidRequest(
-        f"{row['name']} has a timer in the cloud that ends it at {_minute(row['timer'])}, and from here it cannot be "
+        f"{row.name} has a timer in the cloud that ends it at {_minute(fact(row.timer))}, and from here it cannot be "
         f"moved: {provider.no_timer()}.",
         field="renew_until",
         value=iso(until),
@@ -143,7 +141,7 @@ def drop(session: Session, row: Machine) -> Machine:
     try:
         return _dropped(session, provider, row)
     except CloudgpuError as fault:
-        session.tell(f"{row['name']}: its timer in the cloud stays until the next cloudgpu reap ({fault.message})")
+        session.tell(f"{row.name}: its timer in the cloud stays until the next cloudgpu reap ({fault.message})")
         return row
 
 
@@ -154,12 +152,12 @@ def repair(session: Session, rows: Iterable[Machine], *, sweep: bool = False) ->
     """
     done, rows, now = Repaired(), list(rows), session.clock()
     due = [row for row in rows if _is_due(row, now)]
-    outlived = [row for row in rows if row["ended"] is not None and _may_fire(row, now)]
+    outlived = [row for row in rows if row.terminated_at is not None and _may_fire(row, now)]
     _set_due(session, due, done)
     _each(session, outlived, _untimed, done)
     if sweep:
-        latest = {row["id"]: row for row in session.ledger.machines()}
-        _sweep(session, [latest.get(row["id"], row) for row in rows], done)
+        latest = {row.id: row for row in session.ledger.machines()}
+        _sweep(session, [latest.get(row.id, row) for row in rows], done)
     return done
 
 
@@ -171,16 +169,16 @@ def _set_due(session: Session, due: list[Machine], done: Repaired) -> None:
     for _, provider, here in _timed_by(session, due, done):
         there: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            there = provider.timers(of=[one for row in here if (one := row["provider_id"])])
-        right = [row for row in here if _is_right(row, (there or {}).get(row["provider_id"] or ""), session.clock())]
+            there = provider.timers(of=[one for row in here if (one := row.provider_id)])
+        right = [row for row in here if _is_right(row, (there or {}).get(row.provider_id or ""), session.clock())]
         for row in right:
-            _written(session, row, from_iso(fact(row["renew_until"])), "it is there already")
+            _written(session, row, from_iso(fact(row.renew_until)), "it is there already")
         _each(session, [row for row in here if row not in right], _timed, done, there)
 
 
 def _is_right(row: Machine, at: datetime | None, now: datetime) -> bool:
     """Say whether a timer fires when the machine's is to."""
-    return at is not None and abs(at - max(from_iso(fact(row["renew_until"])), now)) <= PRECISE
+    return at is not None and abs(at - max(from_iso(fact(row.renew_until)), now)) <= PRECISE
 
 
 def _each(
@@ -203,15 +201,15 @@ def _each(
         if isinstance(found, InstanceNotFound):
             continue  # the next look sees that it has gone
         if isinstance(found, CloudgpuError):
-            silence = (row["account"], row["region"], found.kind)
+            silence = (row.account, row.region, found.kind)
             done.faults += [found] * (silence not in said)
             said.add(silence)
             continue
         at, changed = found
         _written(session, row, at, "repaired" if at else "the machine has ended")
-        missing = there is not None and row["provider_id"] not in there
+        missing = there is not None and row.provider_id not in there
         into = done.dropped if at is None else done.set if missing else done.moved
-        into += [row["name"]] * changed
+        into += [row.name] * changed
 
 
 def _tried(
@@ -221,7 +219,7 @@ def _tried(
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
     """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
-    place = (row["account"], row["region"])
+    place = (row.account, row.region)
     try:
         return silent.get(place) or ask(provider, row)
     except CloudgpuError as fault:
@@ -231,25 +229,25 @@ def _tried(
 
 
 def _timed(provider: SetsTimer, row: Machine) -> _Set:
-    at = from_iso(fact(row["renew_until"]))
-    return at, provider.set_timer(fact(row["provider_id"]), at, does=_does(row))
+    at = from_iso(fact(row.renew_until))
+    return at, provider.set_timer(fact(row.provider_id), at, does=_does(row))
 
 
 def _untimed(provider: SetsTimer, row: Machine) -> _Set:
-    provider.drop_timer(fact(row["provider_id"]))
+    provider.drop_timer(fact(row.provider_id))
     return None, True
 
 
 def _sweep(session: Session, rows: list[Machine], done: Repaired) -> None:
-    known = {row["provider_id"] for row in rows}
-    for account, provider, some in _timed_by(session, [row for row in rows if row["region"]], done):
-        for region in sorted({row["region"] for row in some}):
+    known = {row.provider_id for row in rows}
+    for account, provider, some in _timed_by(session, [row for row in rows if row.region], done):
+        for region in sorted({row.region for row in some}):
             try:
                 found = provider.timers(region)
             except CloudgpuError as fault:
                 done.faults.append(fault)
                 continue
-            _compared(session, [row for row in some if row["region"] == region], found, done)
+            _compared(session, [row for row in some if row.region == region], found, done)
             done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
 
 
@@ -257,10 +255,10 @@ def _compared(session: Session, rows: list[Machine], found: Mapping[str, datetim
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for row, wanted in _wanted(rows, now):
-        there = found.get(row["provider_id"] or "")
+        there = found.get(row.provider_id or "")
         if wanted is not None and not _is_right(row, there, now):
             wrong.append(row)
-        elif wanted is None and there is not None and row["ended"] is not None:
+        elif wanted is None and there is not None and row.terminated_at is not None:
             outlived.append(row)
     _each(session, wrong, _timed, done, found)
     _each(session, outlived, _untimed, done)
@@ -269,30 +267,30 @@ def _compared(session: Session, rows: list[Machine], found: Mapping[str, datetim
 def _wanted(rows: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
     for row in rows:
         needs = _is_due(_without_timer(row), now)
-        yield row, from_iso(fact(row["renew_until"])) if needs else None
+        yield row, from_iso(fact(row.renew_until)) if needs else None
 
 
 def _is_due(row: Machine, now: datetime) -> bool:
     """Say whether a machine needs a timer that the ledger does not know. A stopped one that is over needs none."""
-    if row["ended"] is not None or row["provider_id"] is None or row["renew_until"] is None:
+    if row.terminated_at is not None or row.provider_id is None or row.renew_until is None:
         return False
-    rests = row["state"] in ("stopped", "deallocated") and not row["billed"]
-    return row.get("timer") != row["renew_until"] and not (rests and from_iso(row["renew_until"]) <= now)
+    rests = row.state in ("stopped", "deallocated") and not row.billed
+    return row.timer != row.renew_until and not (rests and from_iso(row.renew_until) <= now)
 
 
 def _may_fire(row: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still do something."""
-    at = row.get("timer")
+    at = row.timer
     return at is not None and (from_iso(at) + PRECISE > now or _does(row) is Firing.STOP_AGAIN)
 
 
 def _does(row: Machine) -> Firing | None:
     """Return what a timer does with this machine; None where its launch is not known."""
-    if row["stoppable"] is None:
+    if row.stoppable is None:
         return None
-    if not row["stoppable"]:
+    if not row.stoppable:
         return Firing.TERMINATE
-    return Firing.STOP_AGAIN if row["setup"] and row["setup"].get("persistent") else Firing.STOP
+    return Firing.STOP_AGAIN if row.setup and row.setup.persistent else Firing.STOP
 
 
 def _set(session: Session, provider: SetsTimer, row: Machine, why: str) -> Machine:
@@ -301,16 +299,16 @@ def _set(session: Session, provider: SetsTimer, row: Machine, why: str) -> Machi
 
 def _dropped(session: Session, provider: SetsTimer, row: Machine) -> Machine:
     _untimed(provider, row)
-    return _written(session, row, None, "the machine has ended") if row.get("timer") else row
+    return _written(session, row, None, "the machine has ended") if row.timer else row
 
 
 def _written(session: Session, row: Machine, at: datetime | None, why: str) -> Machine:
-    return session.ledger.append_to(row, [timer_set(row["id"], at, why, session.clock())])
+    return session.ledger.append_to(row, [timer_set(row.id, at, why, session.clock())])
 
 
 def _able(session: Session, row: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
-    if row["provider_id"] is None:
+    if row.provider_id is None:
         return None
     provider = session.provider_of(row)
     return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
@@ -321,10 +319,10 @@ def _timed_by(session: Session, rows: Sequence[Machine], done: Repaired) -> list
 
     Those of accounts that no account here is are left out: the look has named them.
     """
-    kinds = {row["provider"] for row in rows}
+    kinds = {row.provider for row in rows}
     timing = {kind for kind in kinds if _has_timers(session, kind)}
-    groups, faults = by_account(session, [row for row in rows if row["provider_id"] and row["provider"] in timing])
-    living = {row["id"] for row in rows if row["ended"] is None}
+    groups, faults = by_account(session, [row for row in rows if row.provider_id and row.provider in timing])
+    living = {row.id for row in rows if row.terminated_at is None}
     told = {one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)}
     done.faults += told.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
@@ -347,6 +345,4 @@ def _minute(text: str) -> str:
 
 
 def _without_timer(row: Machine) -> Machine:
-    bare = row.copy()
-    bare.pop("timer", None)
-    return bare
+    return row._replace(timer=None)

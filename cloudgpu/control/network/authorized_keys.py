@@ -15,12 +15,11 @@ from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import Barred, LoginRefused
 from cloudgpu.control.team.law import law_of
+from cloudgpu.core.model.facts import SharedKey
 from cloudgpu.core.model.identity import words_of
-from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import ShareRecord
+from cloudgpu.core.model.machine import Machine, is_behind, is_told
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
-from cloudgpu.core.values.network import is_behind, is_told
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.ledger import saved_calls as saved
 
@@ -38,19 +37,19 @@ def own_key(session: Session) -> GuestKey:
 
 def label_of(row: Machine, key: GuestKey) -> str:
     """Return what a key's address is called among those that a machine is open to, wherever it is."""
-    return f"{row['id']}.{digest(key.line)[:8]}"
+    return f"{row.id}.{digest(key.line)[:8]}"
 
 
 def is_launched_here(session: Session, row: Machine) -> bool:
     """Say whether this home has the call that launched it: that is kept until the end is proved."""
-    return row["token"] is not None and row["token"] in {token for token, _ in saved.waiting(session.home.attempts)}
+    return row.token is not None and row.token in {token for token, _ in saved.waiting(session.home.attempts)}
 
 
-def let_in(session: Session, row: Machine) -> ShareRecord | None:
+def let_in(session: Session, row: Machine) -> SharedKey | None:
     """Return what the ledger says of this home's key on a machine that was launched elsewhere; None: nothing."""
-    if not row.get("shared") or is_launched_here(session, row):
+    if not row.shared or is_launched_here(session, row):
         return None
-    return row["shared"].get(own_key(session).fingerprint)
+    return row.shared.get(own_key(session).fingerprint)
 
 
 def pin_shared(session: Session, row: Machine) -> bool:
@@ -58,13 +57,13 @@ def pin_shared(session: Session, row: Machine) -> bool:
 
     A machine that was brought back has another host key: whoever shares it anew hands that over.
     """
-    pinned = known_hosts.pinned(session.home.known_hosts, row["id"])
+    pinned = known_hosts.pinned(session.home.known_hosts, row.id)
     said = let_in(session, row)
-    if said is None or not said["host_key"] or said["host_key"] == pinned:
+    if said is None or not said.host_key or said.host_key == pinned:
         return pinned is not None
     keys = _handed_over(session, row)
     if keys and (pinned is None or pinned in keys[:-1]):
-        known_hosts.pin(session.home.known_hosts, row["id"], keys[-1])
+        known_hosts.pin(session.home.known_hosts, row.id, keys[-1])
         return True
     return pinned is not None
 
@@ -74,7 +73,7 @@ def _handed_over(session: Session, row: Machine) -> list[str]:
 
     In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
     """
-    lines, mine, law = list(session.ledger.events(row["id"])), own_key(session).fingerprint, law_of(session)
+    lines, mine, law = list(session.ledger.events(row.id)), own_key(session).fingerprint, law_of(session)
     shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
     if law.role is not Role.ALONE:
         first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
@@ -89,7 +88,7 @@ def _handed_over(session: Session, row: Machine) -> list[str]:
 def pin_all_shared(session: Session, rows: Iterable[Machine]) -> None:
     """Pin what was shared with this home, so that the system's own ssh can verify it too."""
     for row in rows:
-        if row.get("shared"):
+        if row.shared:
             pin_shared(session, row)
 
 
@@ -102,7 +101,7 @@ def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable
     if isinstance(fault, WrongHostKey):
         if let_in(session, row):
             fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"
-    elif row["provider"] == "local":
+    elif row.provider == "local":
         fault.next = f"It answers only on the computer that it runs on ({words_of(row)}): run this there."
     elif let_in(session, row) and is_told(row) and not is_behind(row):
         fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
@@ -111,12 +110,12 @@ def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable
 
 def not_let_in(session: Session, row: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
-    mine = row["owner"] in ("", None, session.settings.owner)
-    whose = "was launched from another home" if mine else f"is {row['owner']}'s"
+    mine = row.owner in ("", None, session.settings.owner)
+    whose = "was launched from another home" if mine else f"is {row.owner}'s"
     return LoginRefused(
-        f"{row['name']} {whose}, and the key of this home was not let in there.",
+        f"{row.name} {whose}, and the key of this home was not let in there.",
         field="name",
-        value=row["name"],
+        value=row.name,
         next=_ask(session, row),
     )
 
@@ -125,7 +124,7 @@ def _ask(session: Session, row: Machine) -> str:
     """Return what lets this home in: who runs which command, with which file."""
     with suppress(OSError):
         own_key(session)  # made now, so that the file is there
-    who = row["owner"] if row["owner"] not in ("", None, session.settings.owner) else None
+    who = row.owner if row.owner not in ("", None, session.settings.owner) else None
     file = session.client_key_file.with_suffix(".pub")
     there = f"Send {who} {file}; they run" if who else f"Copy {file} to that home and run there"
-    return f"{there}: cloudgpu share {row['name']} --key {file.name}"
+    return f"{there}: cloudgpu share {row.name} --key {file.name}"

@@ -57,14 +57,14 @@ def pin_told(session: Session, row: Machine) -> None:
         return
     try:
         if not is_known(session, row):
-            told = _reader(session, row).host_keys(fact(row["provider_id"]))
+            told = _reader(session, row).host_keys(fact(row.provider_id))
             if not _pinned(session, row, told, told):
                 raise _untold(row)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as fault:
         if is_launched_here(session, row):
             raise
         raise not_let_in(session, row) from fault
-    if known_hosts.pinned(session.home.known_hosts, row["id"]) is None and not is_launched_here(session, row):
+    if known_hosts.pinned(session.home.known_hosts, row.id) is None and not is_launched_here(session, row):
         raise not_let_in(session, row)
 
 
@@ -74,9 +74,9 @@ def pin_confirmed(session: Session, row: Machine) -> bool:
     Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
     and be the computer of the launch by its own word: no key is taken because somebody shows it.
     """
-    file, identity = session.home.known_hosts, row["identity"]
-    before = known_hosts.pinned(file, row["id"])
-    if before is None or identity is None or identity["kind"] != BY_REGION:
+    file, identity = session.home.known_hosts, row.identity
+    before = known_hosts.pinned(file, row.id)
+    if before is None or identity is None or identity.kind != BY_REGION:
         return False
     confirmed = [_confirmed(session, name, row) for name in names_of(session, row)]
     if before in confirmed or not any(confirmed):
@@ -89,8 +89,8 @@ def pin_confirmed(session: Session, row: Machine) -> bool:
         return False
     if key is None or key == before:
         return False
-    known_hosts.pin(file, row["id"], key)
-    session.tell(f"{row['name']}: its host has another key than at the launch, which you have confirmed; pinned it")
+    known_hosts.pin(file, row.id, key)
+    session.tell(f"{row.name}: its host has another key than at the launch, which you have confirmed; pinned it")
     return True
 
 
@@ -111,7 +111,7 @@ def wait_for_key(session: Session, row: Machine, deadline: datetime) -> None:
     """
     if is_known(session, row):
         return
-    session.tell(f"{row['name']}: reading its host key through the provider's API")
+    session.tell(f"{row.name}: reading its host key through the provider's API")
     pause: float = 1.0
     before: Sequence[str] = ()
     while not _pinned(session, row, told := _told(session, row), before):
@@ -124,7 +124,7 @@ def wait_for_key(session: Session, row: Machine, deadline: datetime) -> None:
 
 def is_known(session: Session, row: Machine) -> bool:
     """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
-    if known_hosts.pinned(session.home.known_hosts, row["id"]) is not None:
+    if known_hosts.pinned(session.home.known_hosts, row.id) is not None:
         return True
     return not isinstance(session.provider_of(row), ReadsHostKeys)
 
@@ -136,9 +136,9 @@ def _reader(session: Session, row: Machine) -> ReadsHostKeys:
 def _told(session: Session, row: Machine) -> Sequence[str]:
     """Ask once; a provider that does not answer is asked again until the deadline."""
     try:
-        return _reader(session, row).host_keys(fact(row["provider_id"]))
+        return _reader(session, row).host_keys(fact(row.provider_id))
     except ProviderUnavailable as fault:
-        session.tell(f"{row['name']}: {fault.message}; asking again")
+        session.tell(f"{row.name}: {fault.message}; asking again")
         return ()
 
 
@@ -148,7 +148,7 @@ def _pinned(session: Session, row: Machine, told: Sequence[str], before: Sequenc
     good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
     if not good:
         return False
-    known_hosts.pin(session.home.known_hosts, row["id"], min(good, key=lambda line: KINDS.index(_kind(line))))
+    known_hosts.pin(session.home.known_hosts, row.id, min(good, key=lambda line: KINDS.index(_kind(line))))
     return True
 
 
@@ -158,8 +158,8 @@ def _kind(line: str) -> str:
 
 def _untold(row: Machine) -> Unreachable:
     return Unreachable(
-        f"{row['name']} has not told its host key, so it cannot be verified and was not contacted.",
+        f"{row.name} has not told its host key, so it cannot be verified and was not contacted.",
         field="known_hosts",
-        value=row["id"],
-        next=f"It may still be booting: try cloudgpu ssh {row['name']} in a minute.",
+        value=row.id,
+        next=f"It may still be booting: try cloudgpu ssh {row.name} in a minute.",
     )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.core.model.checks import Check, Verdict
-from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.values.network import covers, is_behind, is_told, plain
+from cloudgpu.core.model.machine import Machine, fact, is_behind, is_told
+from cloudgpu.core.values.network import covers, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def doorkeeper(session: Session, row: Machine) -> Reachable | None:
     from cloudgpu.providers.abilities import Reachable
 
     provider = session.provider_of(row)
-    return provider if isinstance(provider, Reachable) and row["provider_id"] else None
+    return provider if isinstance(provider, Reachable) and row.provider_id else None
 
 
 def closed(session: Session, row: Machine) -> Barred | None:
@@ -99,7 +99,7 @@ def closed(session: Session, row: Machine) -> Barred | None:
         return None
     try:
         keeper = doorkeeper(session, row)
-        open_to = keeper.allowed(fact(row["provider_id"])) if keeper else {}
+        open_to = keeper.allowed(fact(row.provider_id)) if keeper else {}
         return _compared(row, open_to, caller_cidr(session)) if open_to else None
     except CloudgpuError:
         return None  # the fault that was there first is the one to be told
@@ -110,7 +110,7 @@ def _compared(row: Machine, open_to: Mapping[str, str], here: str) -> Barred | N
 
     if any(covers(network, here) for network in open_to.values()):
         return None
-    name, address = row["name"], plain(here)
+    name, address = row.name, plain(here)
     return Barred(
         f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
         field="name",
@@ -128,10 +128,10 @@ def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
     """Yield for every running machine whose provider says who may connect whether this client is among them."""
     here: str | None = None
     for row in _running(session, accounts):
-        name = f"ssh to {row['name']}"
+        name = f"ssh to {row.name}"
         try:
             keeper = doorkeeper(session, row)
-            open_to = keeper.allowed(fact(row["provider_id"])) if keeper else {}
+            open_to = keeper.allowed(fact(row.provider_id)) if keeper else {}
             if open_to:
                 here = here or caller_cidr(session)
                 yield _check(name, here, _compared(row, open_to, here))
@@ -145,7 +145,7 @@ def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
         rows = session.ledger.machines()
     except LedgerUnavailable:
         return []  # a check of its own says so
-    seen = [row for row in rows if row["ended"] is None and row["state"] == "running" and row["account"] in accounts]
+    seen = [row for row in rows if row.terminated_at is None and row.state == "running" and row.account in accounts]
     return reachable(session, [row for row in seen if is_told(row) and not is_behind(row)])
 
 
@@ -159,8 +159,8 @@ def refuse_unkept(session: Session, row: Machine, field: str) -> InvalidRequest:
     """Return the error for a machine whose provider lets whoever has a key connect."""
     kind = session.provider_of(row).kind
     return InvalidRequest(
-        f"The {kind} provider has no rules about who may connect to {row['name']}: a key is enough.",
+        f"The {kind} provider has no rules about who may connect to {row.name}: a key is enough.",
         field=field,
-        value=row["name"],
+        value=row.name,
         next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",
     )

@@ -28,8 +28,8 @@ def check_port(port: int) -> None:
 
 def stop(session: Session, row: Machine) -> bool:
     """End this machine's background tunnel and return whether there was one."""
-    ended = background.stop(session.home.tunnels, row["id"])
-    _forget(session.home.tunnels, row["id"])
+    ended = background.stop(session.home.tunnels, row.id)
+    _forget(session.home.tunnels, row.id)
     return ended is not None
 
 
@@ -49,7 +49,7 @@ def end(session: Session, machines: Iterable[str]) -> None:
 
 def page_directory(session: Session, row: Machine) -> Path:
     """Return where the page stands that leads a browser to this machine's Jupyter, as long as its tunnel does."""
-    return session.home.tunnels / f"{row['id']}.page"
+    return session.home.tunnels / f"{row.id}.page"
 
 
 def remove_page(session: Session, row: Machine) -> None:

@@ -17,7 +17,7 @@ from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
 from cloudgpu.core.events.log import Draft, Said
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.launch.attempt import attempt_from_json
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.model.identity import Elsewhere, Unanswered
@@ -102,9 +102,9 @@ def _add(rows: list[Machine], gaps: list[Unanswered], account: str, row: Callabl
 def named(session: Session, found: Tagged, name: str | None) -> Machine:
     """Return the one machine that is meant. Raises InvalidRequest where several bear the name, with their ids."""
     rows = found.rows if name is not None else mine(session, found)
-    same = [row for row in rows if name == row["name"]]
+    same = [row for row in rows if name == row.name]
     if len(same) > 1:
-        ids = ", ".join(f"{row['id']} ({row['owner'] or 'nobody'})" for row in same)
+        ids = ", ".join(f"{row.id} ({row.owner or 'nobody'})" for row in same)
         raise InvalidRequest(
             f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
             field="name",
@@ -152,7 +152,7 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
 def _row_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
     row = _told_row(session, instance, call)
-    return row | {"state": State.UNKNOWN, "billed": True, "since": None, "seen_at": row["intended_at"]}
+    return row._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=row.intended_at)
 
 
 def _told_row(session: Session, instance: Instance, call: Attempt | None) -> Machine:
@@ -194,6 +194,6 @@ def _folded(drafts: Sequence[Draft]) -> Machine:
     lines = [
         Said(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body) for at, one in enumerate(drafts, 1)
     ]
-    row = machine_row(lines)
+    row = machine_of(lines)
     assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)
     return row

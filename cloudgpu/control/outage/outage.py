@@ -69,7 +69,7 @@ def without_ledger(session: Session, row: Machine, act: Callable[[Machine], T], 
         if session.apart:
             raise
         with going_on(session, fault, [row]) as aside:
-            session.tell(f"{row['name']}: {fault.message} Going on without it")
+            session.tell(f"{row.name}: {fault.message} Going on without it")
             result = act(row)
             if aside.offer():
                 return result
@@ -143,7 +143,7 @@ def tell_refused(session: Session, offered: Offered) -> None:
 
 def refused_words(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many lines the ledger refuses, about what, and why, as a sentence."""
-    rows = {row["id"]: row["name"] for row in session.ledger.machines()}
+    rows = {row.id: row.name for row in session.ledger.machines()}
     about = ", ".join(dict.fromkeys(rows.get(one.subject, one.subject) for one, _ in refused))
     lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."

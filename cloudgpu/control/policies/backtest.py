@@ -17,9 +17,8 @@ from cloudgpu.control.inputs.periods import Moment, moment_of
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.activity.agent_status import DAY
-from cloudgpu.core.billing.usage import Resource, use_from_json
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.policies.limits import cut
 from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
@@ -30,7 +29,7 @@ from cloudgpu.views.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.billing.usage import Use
+    from cloudgpu.core.model.usage import Use
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
 SINCE, EVERY = "30d", "10m"
@@ -106,26 +105,26 @@ def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
 
 def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[Past]:
     rows, uses = session.ledger.read(lambda view: (view.machines(), list(view.uses(iso(begin)))))
-    rows = [row for row in rows if not row["thing"]]
+    rows = [row for row in rows if not row.is_named_resource]
     if machine is not None:
         rows = [find_machine(rows, machine, now, ended=True)]
-    ended: dict[str, list[UsageRecord]] = {row["id"]: [] for row in rows}
+    ended: dict[str, list[Use]] = {row.id: [] for row in rows}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
-    pasts = (_past(session, row, ended[row["id"]], begin, now) for row in rows)
+    pasts = (_past(session, row, ended[row.id], begin, now) for row in rows)
     return [one for one in pasts if one.recorded.runs]
 
 
-def _past(session: Session, row: Machine, ended: Sequence[UsageRecord], begin: datetime, now: datetime) -> Past:
-    known = [use for use in (*ended, *row["uses"]) if only_while_it_runs(row, use)]
-    uses = tuple(use_from_json(use) for use in known)
+def _past(session: Session, row: Machine, ended: Sequence[Use], begin: datetime, now: datetime) -> Past:
+    known = [use for use in (*ended, *row.open_usage) if only_while_it_runs(row, use)]
+    uses = tuple(use for use in known)
     runs = runs_of(uses, begin, now)
     if not runs:
         return Past(row, Recorded((), (), ()), ())
-    lines = list(session.ledger.events(row["id"]))
+    lines = list(session.ledger.events(row.id))
     first = runs[0].begin.timestamp()
-    samples = Shelf(session.home.samples, row["id"]).read(first - DAY, now.timestamp())
+    samples = Shelf(session.home.samples, row.id).read(first - DAY, now.timestamp())
     return Past(row, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
 
 

@@ -65,9 +65,9 @@ def explained(session: Session, name: str | None) -> PolicyOfMachineDocument:
     row, now = session.find(name, ended=True), session.clock()
     held = policy_of(session, row)
     return {
-        "machine": row["name"],
-        "id": row["id"],
-        "state": row["state"],
+        "machine": row.name,
+        "id": row.id,
+        "state": row.state,
         "policy": held.name,
         "source": None if held.place is None else _source(held.place, held.origin),
         "why": held.why,

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names, policy_paths
 from cloudgpu.config.policies.held import Held, with_why
-from cloudgpu.config.policies.terms import Terms, is_from, limits_in, policy_in
+from cloudgpu.config.policies.terms import is_from, limits_in, policy_in
 from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.published import lab_limits, published, published_policy
 from cloudgpu.control.team.terms import home_id, terms_now, terms_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
+from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_spans, joined
@@ -45,7 +46,7 @@ class Agreed:
     spans: Spans
     by: str
     remarks: tuple[str, ...]
-    terms: dict[str, Any]
+    terms: Terms
 
 
 def find_policy(session: Session, name: str | None) -> Policy:
@@ -125,13 +126,12 @@ def _chosen_policy(session: Session, chosen: Chosen) -> Found:
 
 def facts_of(row: Machine) -> dict[str, str | None]:
     """Return what a policy is chosen by, of a machine's row."""
-    plain: Mapping[str, Any] = row
-    return {name: plain.get(name) for name in FACTS}
+    return {name: getattr(row, name) for name in FACTS}
 
 
 def policy_of(session: Session, row: Machine, named: str | None = None) -> Held:
     """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
-    return policies_of(session, [row], named)[row["id"]]
+    return policies_of(session, [row], named)[row.id]
 
 
 def policies_of(session: Session, rows: Iterable[Machine], named: str | None = None) -> dict[str, Held]:
@@ -149,11 +149,11 @@ def policies_of(session: Session, rows: Iterable[Machine], named: str | None = N
     found: dict[str, Held] = {}
     for row in rows:
         ours = not law.is_member or law.owns(row)
-        by_terms = named is None and bool(row["policy"]) and bool(row.get("terms"))
-        facts = () if row["policy"] else facts_of(row).values()
-        words = (ours, row["policy"], row.get("policy_by"), repr(row["terms"]) if by_terms else None, *facts)
+        by_terms = named is None and bool(row.policy) and bool(row.terms)
+        facts = () if row.policy else facts_of(row).values()
+        words = (ours, row.policy, row.policy_by, repr(row.terms) if by_terms else None, *facts)
         if words not in alike:
-            chosen = _of_row(session, row, named) if ours or row["policy"] else _of_lab(named)
+            chosen = _of_row(session, row, named) if ours or row.policy else _of_lab(named)
             if by_terms:
                 held = _by_terms(session, row, home, limits[False])
             else:
@@ -161,7 +161,7 @@ def policies_of(session: Session, rows: Iterable[Machine], named: str | None = N
                     known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
                 held = known[chosen.name, ours]
             alike[words] = with_why(held, chosen.why)
-        found[row["id"]] = alike[words]
+        found[row.id] = alike[words]
     return found
 
 
@@ -170,7 +170,7 @@ def _by_terms(session: Session, row: Machine, home: str, lab: Limits) -> Held:
 
     A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
     """
-    name, here = row["policy"], is_from(home, row)
+    name, here = row.policy, is_from(home, row)
     try:
         terms = terms_now(session, row, home)
         found = _found_by(session, name, terms, here=here)
@@ -195,9 +195,9 @@ def _of_lab(named: str | None) -> Chosen:
 def _of_row(session: Session, row: Machine, named: str | None) -> Chosen:
     if named is not None:
         return Chosen(named, f"{TYPED} {named}")
-    if row["policy"]:
-        by = row.get("policy_by")
-        return Chosen(row["policy"], f"it was launched under {row['policy']}" + (f" ({by})" if by else ""))
+    if row.policy:
+        by = row.policy_by
+        return Chosen(row.policy, f"it was launched under {row.policy}" + (f" ({by})" if by else ""))
     settings = session.settings
     chosen = choose(None, facts_of(row), settings.policies, settings.policy)
     return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
@@ -239,12 +239,12 @@ def spans_of_start(session: Session, row: Machine, lease: timedelta | None) -> S
         name = _of_row(session, row, None).name
         return spans_of(_of_start(session, row, name), session.settings, Said(lease))
     except InvalidRequest as fault:
-        fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row['name']} --lease 8h".strip()
+        fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row.name} --lease 8h".strip()
         raise
 
 
 def _of_start(session: Session, row: Machine, name: str) -> Policy:
-    if not (row["policy"] and row.get("terms")):
+    if not (row.policy and row.terms):
         return find_policy(session, name)
     home = home_id(session)
     return _found_by(session, name, terms_now(session, row, home), here=is_from(home, row)).policy

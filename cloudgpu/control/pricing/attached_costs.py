@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.storage import disk_price, sort_of, storage_kinds
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.offers import Available, Market, Offer, Price
 from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import Beside, HasPrices, Resolved
 from cloudgpu.providers.base import Provider

@@ -35,25 +35,25 @@ def metered_price(
 
     `said` are prices by the settings, by the machine's id: what those say is never measured, what they assume may be.
     """
-    last, other, now = row["price"], said.get(row["id"]), session.clock()
+    last, other, now = row.price, said.get(row.id), session.clock()
     if last is None or other is None:
         return None
-    was_metered = last["basis"] == Basis.MEASURED
+    was_metered = last.basis == Basis.MEASURED
     if other.basis is not Basis.ASSUMED:
         return other if was_metered and other.basis is Basis.SETTING else None
-    if was_metered and now - from_iso(last["as_of"]) < ENOUGH:
+    if was_metered and now - from_iso(last.as_of) < ENOUGH:
         return None
     drew = _drew(session, row, now)
     price = drew and agreed(session.settings.discounts, item, provider.metered_price(item, *drew), now)
-    return price if price and _has_moved(last["nanos_per_hour"], price.per_hour.nanos) else None
+    return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
 
 
 def _drew(session: Session, row: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
     """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
-    if row["state"] != State.RUNNING or row["since"] is None:
+    if row.state != State.RUNNING or row.since is None:
         return None
-    begin, end = max(from_iso(row["since"]), now - BACK).timestamp(), now.timestamp()
-    found = draw(Shelf(session.home.samples, row["id"]).worked(begin, end), begin, end)
+    begin, end = max(from_iso(row.since), now - BACK).timestamp(), now.timestamp()
+    found = draw(Shelf(session.home.samples, row.id).worked(begin, end), begin, end)
     if found is None or found[1] < ENOUGH.total_seconds():
         return None
     return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)

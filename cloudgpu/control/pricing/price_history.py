@@ -33,9 +33,9 @@ NOTHING_ASKED = Priced()
 
 def available(row: Machine, market: Market | None = None) -> Available:
     """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
-    gpus = tuple(Accelerator(**gpu) for gpu in row["accelerators"] or ())
-    place = (row["provider"], row["account"], row["region"], row["zone"] or "", row["instance_type"] or "")
-    return Available(*place, market or Market(row["market"]), gpus)
+    gpus = tuple(Accelerator(*gpu) for gpu in row.accelerators or ())
+    place = (row.provider, row.account, row.region, row.zone or "", row.instance_type or "")
+    return Available(*place, market or Market(row.market), gpus)
 
 
 def item_of(instance: Instance) -> Available:
@@ -91,7 +91,7 @@ class ToAsk:
 
     def may_be_of(self, kind: str) -> bool:
         """Say whether an account of this kind of provider may have one of them."""
-        return any(row["provider"] == kind for row in self.rows)
+        return any(row.provider == kind for row in self.rows)
 
     def of(self, whose: Whose) -> tuple[str | None, list[Machine]]:
         """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
@@ -99,7 +99,7 @@ class ToAsk:
         Its machines are those of its identity, whatever it is called where they were launched.
         """
         known = [row for row in self.rows if whose.covers(row)]
-        rows = [row for row in known if row["ended"] is None or row["ended"] >= (self._asked(row) or "")]
+        rows = [row for row in known if row.terminated_at is None or row.terminated_at >= (self._asked(row) or "")]
         before = {self._asked(row) for row in rows}
         return (None if None in before else min(filter(None, before), default=None)), rows
 
@@ -114,15 +114,15 @@ def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
     written yet, whatever process died over it.
     """
     earliest = iso(session.clock() - REMEMBERED_FOR)
-    known = [row for row in rows if row["instance_type"] and row["provider_id"] and _is_to_ask(row, earliest)]
+    known = [row for row in rows if row.instance_type and row.provider_id and _is_to_ask(row, earliest)]
     accounts = {scope_of_row(row): row for row in known}
     return ToAsk(known, {scope: _asked_before(session.ledger, row) for scope, row in accounts.items()})
 
 
 def _is_to_ask(row: Machine, earliest: str) -> bool:
-    if row["ended"] is None:
-        return bool(row["billed"])
-    return bool(row["market"] == Market.SPOT and row["ended"] >= earliest)
+    if row.terminated_at is None:
+        return bool(row.billed)
+    return bool(row.market == Market.SPOT and row.terminated_at >= earliest)
 
 
 def _asked_before(ledger: Ledger, row: Machine) -> str | None:
@@ -142,8 +142,8 @@ def ask(session: Session, account: str, since: str | None, rows: Sequence[Machin
     """
     try:
         remembers = isinstance(session.provider(account), HasPriceHistory) if rows else False
-        spot = [row for row in rows if remembers and row["market"] == Market.SPOT]
-        others = [row for row in rows if row["ended"] is None and row not in spot]
+        spot = [row for row in rows if remembers and row.market == Market.SPOT]
+        others = [row for row in rows if row.terminated_at is None and row not in spot]
         history, now = _history(session, account, spot), _now(session, account, others)
         return Priced(since, history, now, metered=_metered(session, account, others, now))
     except CloudgpuError as fault:
@@ -155,7 +155,7 @@ def _history(session: Session, account: str, rows: Sequence[Machine]) -> dict[st
         return {}
     items = [_as_here(row, account) for row in rows]
     found = history_of(session, account, items, min(map(_known_until, rows)))
-    return {row["id"]: prices for row, prices in zip(rows, found, strict=True)}
+    return {row.id: prices for row, prices in zip(rows, found, strict=True)}
 
 
 def history_of(
@@ -179,7 +179,7 @@ def _as_here(row: Machine, account: str) -> Available:
 
 def _known_until(row: Machine) -> datetime:
     """Return from when on it is not known what the machine cost."""
-    return from_iso(row["price"]["as_of"] if row["price"] else row["intended_at"])
+    return from_iso(row.price.as_of if row.price else row.intended_at)
 
 
 def _now(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, Price]:
@@ -187,10 +187,10 @@ def _now(session: Session, account: str, rows: Sequence[Machine]) -> dict[str, P
     from cloudgpu.catalog.rules import PROVIDERS
 
     now = session.clock()
-    by_list = [row for row in rows if row["provider"] in PROVIDERS and row["market"] == Market.ON_DEMAND]
-    items = {row["id"]: _as_here(row, account) for row in rows}
-    found = {row["id"]: _paid(session, items[row["id"]], _listed(items[row["id"]]), now) for row in by_list}
-    asked = [row["id"] for row in rows if row["id"] not in found]
+    by_list = [row for row in rows if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
+    items = {row.id: _as_here(row, account) for row in rows}
+    found = {row.id: _paid(session, items[row.id], _listed(items[row.id]), now) for row in by_list}
+    asked = [row.id for row in rows if row.id not in found]
     if asked:
         prices = paid_prices(session, session.provider(account), [items[one] for one in asked])
         found |= dict(zip(asked, prices, strict=True))
@@ -203,23 +203,23 @@ def _metered(session: Session, account: str, rows: Sequence[Machine], now: Mappi
         return {}
     from cloudgpu.control.pricing.metered import metered_price
 
-    found = {row["id"]: metered_price(session, provider, row, _as_here(row, account), now) for row in rows}
+    found = {row.id: metered_price(session, provider, row, _as_here(row, account), now) for row in rows}
     return {machine: price for machine, price in found.items() if price is not None}
 
 
 def price_again(session: Session, row: Machine, price: Price, now: datetime) -> list[Draft]:
     """Return the line of the price of a start, where it is not the one of the launch any more."""
-    if row["price"] and price.per_hour.nanos == row["price"]["nanos_per_hour"]:
+    if row.price and price.per_hour.nanos == row.price.nanos_per_hour:
         return []
-    on_demand = price if row["market"] == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
-    return [price_observed(row["id"], price, now, on_demand=on_demand, clock=OWN)]
+    on_demand = price if row.market == Market.ON_DEMAND else list_price(session, available(row, Market.ON_DEMAND))
+    return [price_observed(row.id, price, now, on_demand=on_demand, clock=OWN)]
 
 
 def pin_to_the_end(session: Session, row: Machine) -> None:
     """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a look."""
-    if row["market"] != Market.SPOT or not row["provider_id"] or not row["instance_type"]:
+    if row.market != Market.SPOT or not row.provider_id or not row.instance_type:
         return
     with suppress(CloudgpuError):
         found = ask(session, session.account_here(row), None, [row])
-        drafts = pins(row, found.history.get(row["id"], ()))
+        drafts = pins(row, found.history.get(row.id, ()))
         session.ledger.append(drafts)

@@ -30,12 +30,12 @@ def is_charged(row: Machine) -> bool:
     """Say whether the cloud that a machine is on charges for bytes out, by the catalogue."""
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
-    return egress_rate(row["provider"] or "", row["region"] or "", 0) is not None
+    return egress_rate(row.provider or "", row.region or "", 0) is not None
 
 
 def record(session: Session, row: Machine, status: Mapping[str, Any]) -> None:
     """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
-    row = session.ledger.machine(row["id"]) or row
+    row = session.ledger.machine(row.id) or row
     draft = line_of(row, status, session.clock()) if is_charged(row) else None
     if draft is not None:
         session.ledger.append([draft])
@@ -49,20 +49,20 @@ def line_of(row: Machine, status: Mapping[str, Any], now: datetime) -> Draft | N
     """
     from cloudgpu.control.pricing.attached_costs import egress_rate
 
-    counter, last = status.get("sent") or {}, row["traffic"]
+    counter, last = status.get("sent") or {}, row.traffic
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
-    total, known = _number(counter["bytes"], MOST_BYTES), int(last["counted"] or 0) if last else 0
+    total, known = _number(counter["bytes"], MOST_BYTES), int(last.counted or 0) if last else 0
     fresh = total - known if total >= known else total
     began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
-    since = (last["until"] if last else None) or max(began, row["intended_at"])
+    since = (last.until if last else None) or max(began, row.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
-    rate = egress_rate(row["provider"], row["region"], fresh)
+    rate = egress_rate(row.provider, row.region, fresh)
     if fresh <= 0 or rate is None:
         return None
     return traffic_observed(
-        row["id"],
+        row.id,
         rate.terms(),
         now,
         stored_as=rate.stored_as,
@@ -82,8 +82,8 @@ def _number(said: Any, most: float) -> int:
 
 def count(session: Session, row: Machine, connection: Connection) -> None:
     """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
-    last = row.get("traffic")
-    if last and session.clock() - from_iso(last["until"]) < COUNTED_EVERY:
+    last = row.traffic
+    if last and session.clock() - from_iso(last.until) < COUNTED_EVERY:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(row):
@@ -104,13 +104,13 @@ def status_of(text: bytes) -> dict[str, Any]:
 
 def count_before_end(session: Session, row: Machine) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
-    if row["state"] != State.RUNNING or not row["address"] or not is_charged(row):
+    if row.state != State.RUNNING or not row.address or not is_charged(row):
         return
     from cloudgpu.access.ssh.connection import connect
 
     with suppress(CloudgpuError, OSError):
         connection = connect(session.target(row), timeout=CONNECT_WITHIN_S)
         try:
-            count(session, row | {"traffic": None}, connection)
+            count(session, row._replace(traffic=None), connection)
         finally:
             connection.close()

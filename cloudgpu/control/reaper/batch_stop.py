@@ -38,7 +38,7 @@ _NOT_YET = (State.UNKNOWN, State.PENDING)
 
 def goes_in_batches(session: Session, row: Machine) -> bool:
     """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
-    if row["stoppable"] is False or (row["stoppable"] is None and row["market"] == "spot"):
+    if row.stoppable is False or (row.stoppable is None and row.market == "spot"):
         return False
     provider = session.provider_of(row)
     return isinstance(provider, StopsMany) and isinstance(provider, Pausable)
@@ -63,7 +63,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
     now = session.clock()
     with ExitStack() as stack:
         for one in items:
-            stack.enter_context(changing(unproved("stop", one.row["name"])))
+            stack.enter_context(changing(unproved("stop", one.row.name)))
         law = law_of(session)
         session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
         failed = _asked_and_proved(session, {one.id: one.row for one in items})
@@ -74,7 +74,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
             outcome.unproved.append(item.left(failed[item.id]))
         else:
             pin_to_the_end(session, row)
-            outcome.ended.append(item.done(row["state"]))
+            outcome.ended.append(item.done(row.state))
     return outcome
 
 
@@ -130,7 +130,7 @@ def _refused(session: Session, rows: Iterable[Machine]) -> dict[str, CloudgpuErr
     groups, faults = by_account(session, list(rows))
     if not groups:
         return faults
-    of = {account: {fact(row["provider_id"]): row["id"] for row in some} for account, some in groups.items()}
+    of = {account: {fact(row.provider_id): row.id for row in some} for account, some in groups.items()}
     providers = {account: cast("StopsMany", session.provider(account)) for account in of}
     with Pool(len(of)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
@@ -147,8 +147,8 @@ def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuE
 
 
 def _is_stopped(session: Session, row: Machine) -> bool:
-    latest = session.ledger.machine(row["id"]) or row
-    return bool(latest["ended"]) or (not latest["billed"] and latest["state"] not in _NOT_YET)
+    latest = session.ledger.machine(row.id) or row
+    return bool(latest.terminated_at) or (not latest.billed and latest.state not in _NOT_YET)
 
 
 def _silent_word(fault: Silent) -> str:
@@ -156,7 +156,7 @@ def _silent_word(fault: Silent) -> str:
 
 
 def _last_word(session: Session, row: Machine, fault: CloudgpuError | None) -> str:
-    latest = session.ledger.machine(row["id"]) or row
-    word = fault.message if fault is not None else f"it was last seen {latest['state']}"
+    latest = session.ledger.machine(row.id) or row
+    word = fault.message if fault is not None else f"it was last seen {latest.state}"
     minutes = int(PROVED_WITHIN.total_seconds() // 60)
     return f"its stop was asked and is not proved after {minutes} minutes: {word}"

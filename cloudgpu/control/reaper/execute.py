@@ -56,7 +56,7 @@ def _checker(session: Session) -> Check:
 def _by_place(items: Sequence[Item]) -> dict[str, list[Item]]:
     places: dict[str, list[Item]] = {}
     for one in items:
-        places.setdefault(f"{one.row['account']}/{one.row['region']}", []).append(one)
+        places.setdefault(f"{one.row.account}/{one.row.region}", []).append(one)
     return places
 
 

@@ -56,8 +56,8 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
     limits = Thresholds() if held.policy is None else thresholds(held.policy)
     ask = ask and runs_on(row)
     source = _asked(session, row, limits) if ask else kept(session, row, limits)
-    word = heard_of(session, [row], keep=False).get(row["id"]) if ask else None
-    last = from_iso(row["last_active"]) if row["last_active"] else None
+    word = heard_of(session, [row], keep=False).get(row.id) if ask else None
+    last = from_iso(row.last_active) if row.last_active else None
     bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
     seen = with_silence(with_source(bare, source, now), word)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
@@ -71,7 +71,7 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
 def _why_over(session: Session, row: Machine) -> str | None:
     """Return why a machine was asked to stop; None where nobody asked since it was last started."""
     kinds = ("stop_requested", "park_requested", "start_requested")
-    lines = [line for line in session.ledger.events(row["id"]) if line.kind in kinds]
+    lines = [line for line in session.ledger.events(row.id) if line.kind in kinds]
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
@@ -85,7 +85,7 @@ def with_source(seen: Seen, source: Source, now: datetime) -> Seen:
 
 
 def _asked(session: Session, row: Machine, limits: Thresholds) -> Source:
-    report = probe(session, [row])[row["id"]]
+    report = probe(session, [row])[row.id]
     if report.machine_now is None:
         return Source(None, None, "live", report.fault)
     return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch)
@@ -97,8 +97,8 @@ def kept(session: Session, row: Machine, limits: Thresholds) -> Source:
     Those that are older are judged as of the last of them, and their ages are counted up to now.
     """
     if not runs_on(row):
-        return Source(None, None, "none", f"it is {row['state']}")
-    shelf, began = Shelf(session.home.samples, row["id"]), up_since(row).timestamp()
+        return Source(None, None, "none", f"it is {row.state}")
+    shelf, began = Shelf(session.home.samples, row.id), up_since(row).timestamp()
     last = shelf.last()
     if last <= began:
         return Source(None, None, "none", "no samples of it since its latest start are kept here")
@@ -137,21 +137,21 @@ def _stops(session: Session, row: Machine) -> list[Stop]:
     from cloudgpu.control.budgets.store import budgets, standings
     from cloudgpu.core.budgets.enforcement import stops
 
-    warned = row.get("warnings", {}).get("budget")
-    count = warned["count"] if warned else 0
+    warned = row.warnings.get("budget")
+    count = warned.times if warned else 0
     with suppress(CloudgpuError):
         every = budgets(session)
-        return stops(standings(session, every), [row], {row["id"]: count}, session.clock()) if every else []
+        return stops(standings(session, every), [row], {row.id: count}, session.clock()) if every else []
     return []
 
 
 def explained(session: Session, row: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
-    if row["ended"]:
+    if row.terminated_at:
         raise InvalidRequest(
-            f"{row['name']} has ended, so nothing is judged of it any more.",
+            f"{row.name} has ended, so nothing is judged of it any more.",
             field="--why",
-            value=row["name"],
-            next=f"See what was decided: cloudgpu show {row['name']} --history",
+            value=row.name,
+            next=f"See what was decided: cloudgpu show {row.name} --history",
         )
     return why(session, row, ask=refresh)

@@ -163,4 +163,4 @@ def _line(one: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
 
 
 def _owned(one: Instance) -> Owned:
-    return {"name": name_of(one), "owner": one.tags.get(TAG_OWNER, "")}
+    return Owned(name_of(one), one.tags.get(TAG_OWNER, ""))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import budget_findings, deliver
 from cloudgpu.control.alerts.health import ping
@@ -23,6 +23,7 @@ from cloudgpu.core.events.annotations import not_before_said
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import warning_cleared, warning_sent
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
@@ -47,7 +48,7 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
     with each_alone(session, items) as (mine, busy):
         left += busy
         for item in mine:
-            place = (item.row["account"], item.row["region"])
+            place = (item.row.account, item.row.region)
             if place in silent:
                 left.append(item.left(silent[place]))
                 continue
@@ -59,16 +60,16 @@ def renew(session: Session, seen: Sequence[Seen], decisions: Sequence[Decision])
                 left.append(item.left(f"its lease could not be renewed: {fault.message}"))
                 silent |= {place: left[-1].why} if isinstance(fault, Silent) else {}
             else:
-                done.append(item.done(fact(row["expires"])))
+                done.append(item.done(fact(row.expires)))
     return done, left
 
 
 def _renewed(session: Session, item: Item) -> Machine:
     row = latest_of(session, session.ledger.machine(item.id) or item.row)
     end = item.decision.at
-    if end is None or (row["expires"] and from_iso(row["expires"]) >= end):  # its agent was quicker
+    if end is None or (row.expires and from_iso(row.expires) >= end):  # its agent was quicker
         return row
-    last = from_iso(row["renew_until"]) if row["renew_until"] else end
+    last = from_iso(row.renew_until) if row.renew_until else end
     return relet(session, row, Lease(end, max(last, end)), item.decision.why)
 
 
@@ -142,7 +143,7 @@ def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> To
 
 
 def _time(session: Session, machine: str) -> datetime:
-    return not_before_said(session.ledger.machine(machine) or {}, session.clock())
+    return not_before_said(session.ledger.machine(machine), session.clock())
 
 
 def _given_line(one: Told, now: datetime) -> Draft:
@@ -156,18 +157,18 @@ def _lifted_line(machine: str, lifted: Lifted, now: datetime) -> Draft:
 def warning_findings(rows: Sequence[Machine]) -> Iterator[Finding]:
     """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
     for row in present(list(rows)):
-        for rule, given in row.get("warnings", {}).items():
+        for rule, given in row.warnings.items():
             yield _finding(row, rule, given)
 
 
-def _finding(row: Machine, rule: str, given: Mapping[str, Any]) -> Finding:
-    due, name = given["due"], row["name"]
+def _finding(row: Machine, rule: str, given: SentWarning) -> Finding:
+    due, name = given.due, row.name
     ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
-    why = given.get("why") or f"{rule} says so"
+    why = given.why or f"{rule} says so"
     way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
-    facts = {"machine": name, "rule": rule, "owner": row["owner"] or "", "account": row["account"] or ""}
+    facts = {"machine": name, "rule": rule, "owner": row.owner or "", "account": row.account or ""}
     return Finding(
-        key=f"{WARNING}:{row['id']}:{rule}:{given['count']}",
+        key=f"{WARNING}:{row.id}:{rule}:{given.times}",
         kind="machine ends" if due else "machine",
         title=f"{ends} ({rule})",
         text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
@@ -186,7 +187,7 @@ def deliver_all(
     """
     news = [*budget_findings(session, standings), *warning_findings(rows), *findings(session, found, rows)]
     judged = {one.machine for one in found.decisions}
-    elsewhere = [f"{TOPIC}:{row['id']}:" for row in present(list(rows)) if row["id"] not in judged]
+    elsewhere = [f"{TOPIC}:{row.id}:" for row in present(list(rows)) if row.id not in judged]
     refused: list[str] = []
     try:
         done = deliver(session, news, judged=("budget", WARNING, TOPIC), spared=elsewhere)

@@ -64,7 +64,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     """
     rows = session.ledger.machines()
     accounts = used_accounts(session)
-    unfinished = [row for row in rows if stays(row) and row["parked"] and not keeping.is_parked(row)]
+    unfinished = [row for row in rows if stays(row) and row.parked and not keeping.is_parked(row)]
     found = look_at(session, accounts, kept=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
     found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
@@ -85,10 +85,10 @@ def _told_one_by_one(session: Session, unlisted: Collection[str]) -> set[str]:
 
     A listing needs more than a machine's own region: which regions there are, say.
     """
-    rows = [row for row in living(session.ledger.machines()) if row["account"] in unlisted]
-    asked = [row for row in rows if row["attempt"] == "made" and row["provider_id"]]
+    rows = [row for row in living(session.ledger.machines()) if row.account in unlisted]
+    asked = [row for row in rows if row.launch_status == "made" and row.provider_id]
     unknown = look_again(session, asked)
-    return {row["id"] for row in asked if row["id"] not in unknown}
+    return {row.id for row in asked if row.id not in unknown}
 
 
 def rehearse(session: Session) -> Sight:
@@ -104,15 +104,15 @@ def rehearse(session: Session) -> Sight:
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = {row["id"] for row in living(known) if any(one.covers(row) for one in whose)}
-    seen = tuple(_as_seen(row, ours.get(row["id"]) if row["id"] in reached else None, now) for row in living(known))
+    reached = {row.id for row in living(known) if any(one.covers(row) for one in whose)}
+    seen = tuple(_as_seen(row, ours.get(row.id) if row.id in reached else None, now) for row in living(known))
     unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = elsewhere(session, [row for row in living(known) if row["account"] not in silent], whose)
+    beside = elsewhere(session, [row for row in living(known) if row.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
     strays = [f"{one} is in no record here; a pass takes it into the ledger" for one in _strays(ours, known)]
     return Sight(
-        rows=tuple(row for row in seen if row["ended"] is None),
+        rows=tuple(row for row in seen if row.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
@@ -132,16 +132,16 @@ def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Mach
 def _kept(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
     machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
-    things = [row for row in session.ledger.bills() if row["thing"] and row["ended"] is None]
-    return machines + [row for row in things if row["state"] == Kind.IMAGE]
+    things = [row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None]
+    return machines + [row for row in things if row.state == Kind.IMAGE]
 
 
 def _told_of(session: Session, rows: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return those of what is kept of which a sweep was told: all but what lies where nobody answered."""
     silent = {gap.scope for gap in unanswered}
-    kept = [row for row in rows if row["thing"] or row["ended"] is not None]
-    here, _ = by_account(session, [row for row in kept if row["name"] not in silent])
-    return {row["id"] for name, some in here.items() for row in some if not is_hidden(silent, name, row["region"])}
+    kept = [row for row in rows if row.is_named_resource or row.terminated_at is not None]
+    here, _ = by_account(session, [row for row in kept if row.name not in silent])
+    return {row.id for name, some in here.items() for row in some if not is_hidden(silent, name, row.region)}
 
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
@@ -151,13 +151,13 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 
 
 def _as_seen(row: Machine, instance: Instance | None, now: datetime) -> Machine:
-    if instance is None or row["attempt"] == "open" or not is_news(row, instance):
+    if instance is None or row.launch_status == "open" or not is_news(row, instance):
         return row
     return as_told(row, instance_observed(instance, now, row=row))
 
 
 def _strays(ours: Mapping[str, Instance], rows: list[Machine]) -> list[str]:
-    known = {row["id"] for row in rows}
+    known = {row.id for row in rows}
     return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
 
 
@@ -173,13 +173,13 @@ def seen_of(
     whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
     machine says of itself; then, where that leaves the question, the machine over SSH.
     """
-    bare = [_bare(row, held[row["id"]], answered=row["id"] in answered) for row in rows]
+    bare = [_bare(row, held[row.id], answered=row.id in answered) for row in rows]
     now = session.clock()
-    words = heard_of(session, [one.row.copy() for one in bare if is_to_ask(one, now)], keep=keep)
-    bare = [with_word(one, words.get(one.row["id"])) for one in bare]
-    reports = probe_twice(session, [one.row.copy() for one in bare if is_to_ask(one, now)], keep=keep)
-    found = [with_report(one, reports.get(one.row["id"])) for one in bare]
-    return [with_silence(one, words.get(one.row["id"])) for one in found], reports
+    words = heard_of(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
+    bare = [with_word(one, words.get(one.row.id)) for one in bare]
+    reports = probe_twice(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
+    found = [with_report(one, reports.get(one.row.id)) for one in bare]
+    return [with_silence(one, words.get(one.row.id)) for one in found], reports
 
 
 def probe_twice(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
@@ -191,12 +191,12 @@ def probe_twice(session: Session, rows: Sequence[Machine], *, keep: bool = True)
     begun = time.monotonic()
     reports = probe(session, rows, timeout=ASKED_WITHIN_S, keep=keep)
     left = ASKED_WITHIN_S - (time.monotonic() - begun)
-    waiting = [row for row in rows if reports[row["id"]].machine_now is None and Rule.IDLE in row.get("warnings", {})]
+    waiting = [row for row in rows if reports[row.id].machine_now is None and Rule.IDLE in row.warnings]
     return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
 
 
 def _bare(row: Machine, held: Held, *, answered: bool) -> Seen:
-    last = from_iso(row["last_active"]) if row["last_active"] else None
+    last = from_iso(row.last_active) if row.last_active else None
     return Seen(row, held.policy, held.why, last_active=last, answered=answered)
 
 
@@ -205,5 +205,5 @@ def gather(session: Session, rows: Sequence[Machine]) -> int:
 
     A machine in use is asked by no pass, and its agent forgets after a day: so a pass a night gathers. Raises nothing.
     """
-    running = [row for row in rows if row["state"] == State.RUNNING and row["ended"] is None and row["address"]]
+    running = [row for row in rows if row.state == State.RUNNING and row.terminated_at is None and row.address]
     return sum(one.machine_now is not None for one in probe(session, running).values())

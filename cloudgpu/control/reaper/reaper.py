@@ -189,7 +189,7 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     rows = session.ledger.bills()
     if wish.policy is None:
         session.ledger.append(list(changed_terms(session, rows)))
-    repaired = repair(session, [row for row in rows if not row["thing"]], sweep=wish.sweep)
+    repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=wish.sweep)
     found = replace(
         found,
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
@@ -199,13 +199,13 @@ def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
     found = replace(found, undelivered=refused, took=session.clock() - begun)
     record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
     if wish.sweep:
-        gather(session, [row for row in rows if not row["thing"] and row["id"] not in judged.reports])
+        gather(session, [row for row in rows if not row.is_named_resource and row.id not in judged.reports])
     return found
 
 
 def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     """Record what was decided, warn, renew, end; return the pass with what came of it."""
-    rows = {one.row["id"]: one.row for one in judged.seen}
+    rows = {one.row.id: one.row for one in judged.seen}
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
     (renewed, left), outcome = _renewed_and_ended(session, judged)
@@ -279,8 +279,8 @@ def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
 def _reachable(judged: _Judged) -> dict[str, Machine]:
     """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
-    rows = (one.row.copy() for one in judged.seen)
-    return {row["id"]: row for row in rows if row["address"] and row["id"] not in silent}
+    rows = (one.row for one in judged.seen)
+    return {row.id: row for row in rows if row.address and row.id not in silent}
 
 
 def _latest_row(session: Session, rows: Mapping[str, Machine], one: Decision) -> Machine:

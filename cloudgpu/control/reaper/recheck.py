@@ -93,17 +93,17 @@ def is_stale(session: Session, item: Item) -> bool:
 
 def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> list[Seen]:
     """Return what is known now of those that answered again; the others are named, and left alone."""
-    living = [one for one in items if one.row["ended"] is None and not one.row.get("thing")]
+    living = [one for one in items if one.row.terminated_at is None and not one.row.is_named_resource]
     silent = look_again(session, [one.row for one in living])
     again = [one.row for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
     if again:
         session.pause(AGAIN_AFTER_S)
-        asked = {row["id"] for row in again}
+        asked = {row.id for row in again}
         silent = {one: fault for one, fault in silent.items() if one not in asked} | look_again(session, again)
-    outcome.unanswered += [Unanswered(one.row["name"], silent[one.id].message) for one in living if one.id in silent]
+    outcome.unanswered += [Unanswered(one.row.name, silent[one.id].message) for one in living if one.id in silent]
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
-    running = [row for row in rows.values() if row["state"] == State.RUNNING and row["ended"] is None]
+    running = [row for row in rows.values() if row.state == State.RUNNING and row.terminated_at is None]
     reports = probe_twice(session, running)
     _count_traffic(session, rows, reports)
     return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
@@ -119,5 +119,5 @@ def _count_traffic(session: Session, rows: Mapping[str, Machine], reports: Mappi
 
 def _now(seen: Seen, row: Machine) -> Seen:
     """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
-    written = from_iso(row["last_active"]) if row["last_active"] else None
+    written = from_iso(row.last_active) if row.last_active else None
     return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

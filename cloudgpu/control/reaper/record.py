@@ -66,10 +66,10 @@ def record_decisions(session: Session, decisions: Iterable[Decision], rows: Mapp
 
 
 def _is_news(row: Machine, one: Decision) -> bool:
-    known = row.get("decision")
-    if known is None or (known["do"], known["rule"], known["activity"]) != (one.do, one.rule, one.activity):
+    known = row.decision
+    if known is None or (known.do, known.rule, known.activity) != (one.do, one.rule, one.activity):
         return True
-    at = known["at"]
+    at = known.at
     return (from_iso(at) if at else None) != one.at
 
 
@@ -120,7 +120,7 @@ def record_failure(session: Session, why: str, *, cron: bool, sweep: bool) -> No
 
 def findings(session: Session, found: Pass, rows: Iterable[Machine]) -> Iterator[Finding]:
     """Yield what somebody has to hear of beside the warnings: urgent decisions, and what could not be decided here."""
-    owners = {row["id"]: row["owner"] or "" for row in rows}
+    owners = {row.id: row.owner or "" for row in rows}
     for one in found.decisions:
         if one.urgent and not one.warnings:
             yield _urgent(one, owners.get(one.machine, ""))

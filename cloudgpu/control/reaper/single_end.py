@@ -53,7 +53,7 @@ def _ended(session: Session, item: Item, judge: Judge, check: Callable[[], None]
     for one in ends:
         try:
             row = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
-            outcome.ended.append(one.done(row["state"]))
+            outcome.ended.append(one.done(row.state))
         except _NotAnyMore as kept:
             outcome.add(kept.outcome)
         except LedgerUnavailable:
@@ -78,7 +78,7 @@ def _done_in_two_tries(session: Session, item: Item, check: Check) -> Machine:
         if fault.field == "lock" or isinstance(fault, Silent):
             raise
     session.pause(AGAIN_AFTER_S)
-    return does(session, session.ledger.machine(row["id"]) or row, item.decision.why, check)
+    return does(session, session.ledger.machine(row.id) or row, item.decision.why, check)
 
 
 def _is_last_resort(item: Item) -> bool:
@@ -88,7 +88,7 @@ def _is_last_resort(item: Item) -> bool:
     """
     row, one = item.row, item.decision
     ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
-    return ends and row["stoppable"] is None and row["market"] == "spot" and row.get("parkable") is False
+    return ends and row.stoppable is None and row.market == "spot" and row.parkable is False
 
 
 class _NotAnyMore(Exception):
@@ -116,7 +116,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
 def _parked(session: Session, row: Machine, why: str, check: Check) -> Machine:
     """End the machine and leave its disk; the looks that come make the image, so that no pass waits for that."""
     with lifecycle.alone(session, row):
-        row = session.ledger.machine(row["id"]) or row
+        row = session.ledger.machine(row.id) or row
         check(row)
         return park(session, row, why=why, finish=False)
 
@@ -130,7 +130,7 @@ def _terminated(session: Session, row: Machine, why: str, check: Check) -> Machi
 
 
 def _removed(session: Session, row: Machine, why: str, check: Check) -> Machine:
-    if not row.get("thing"):
+    if not row.is_named_resource:
         return _terminated(session, row, why, check)
     check(row)
     return remove_named(session, row)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.events import machine_lines
 from cloudgpu.core.events.bodies import Action, RequestedBy
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.facts import Retained
 from cloudgpu.core.model.instances import (
     Instance,
     State,
 )
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import Retained
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -29,22 +29,22 @@ from cloudgpu.core.events.machine_lines import start_refused
 
 
 def kept_entry(thing: Leftover) -> Retained:
-    """Return a leftover as a line carries it: `nanos_per_month` is at most what it costs, null where nobody knows."""
+    """Return a leftover as the ledger keeps it: `nanos_per_month` is at most what it costs, None where nobody knows."""
     from cloudgpu.control.pricing.attached_costs import rate_of_thing
 
     rate = rate_of_thing(thing)
-    entry: Retained = {
-        "id": thing.id,
-        "kind": str(thing.kind),
-        "region": thing.region,
-        "zone": thing.zone,
-        "size_gb": thing.size_gb,
-        "stored_as": thing.stored_as,
-        "made_at": None if thing.made_at is None else iso(thing.made_at),
-        "ready": thing.ready,
-        "nanos_per_month": None if rate.per_month is None else rate.per_month.nanos,
-    }
-    return {**entry, **rate.terms()}
+    entry = Retained(
+        id=thing.id,
+        kind=str(thing.kind),
+        region=thing.region,
+        zone=thing.zone,
+        size_gb=thing.size_gb,
+        stored_as=thing.stored_as,
+        made_at=None if thing.made_at is None else iso(thing.made_at),
+        ready=thing.ready,
+        nanos_per_month=None if rate.per_month is None else rate.per_month.nanos,
+    )
+    return entry._replace(**rate.terms())
 
 
 RESTS = (State.STOPPED, State.DEALLOCATED)
@@ -57,13 +57,13 @@ def given_up(session: Session, row: Machine, instance: Instance, now: datetime) 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
     that the provider took would have shown by then, whatever became of it since.
     """
-    if row["asked"] != "start" or instance.billed or instance.state not in RESTS:
+    if row.pending_action != "start" or instance.billed or instance.state not in RESTS:
         return []
-    asked = [line.occurred_at for line in session.ledger.events(row["id"]) if line.kind == "start_requested"]
+    asked = [line.occurred_at for line in session.ledger.events(row.id) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
-    if since < BEGUN_WITHIN or session.held(lock_name(row["key"] or row["id"])):
+    if since < BEGUN_WITHIN or session.held(lock_name(row.key or row.id)):
         return []
-    return [start_refused(row["id"], f"the provider shows it {instance.state} {duration_text(since)} later", now)]
+    return [start_refused(row.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]
 
 
 def asked(what: Action, machine: str, why: str, now: datetime, *, who: RequestedBy, failed: bool = False) -> Draft:

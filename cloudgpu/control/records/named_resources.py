@@ -35,14 +35,14 @@ def is_ours(thing: Leftover, ledger: str) -> bool:
 
 def thing_rows(ledger: Ledger) -> list[Machine]:
     """Return the rows of what is kept by name, as far as it is known."""
-    return [row for row in ledger.bills() if row["thing"] and row["ended"] is None]
+    return [row for row in ledger.bills() if row.is_named_resource and row.terminated_at is None]
 
 
 def observed(thing: Leftover, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
     line = resource_observed(thing, kept_entry(thing), identity, known, now)
-    last = known["kept"][0] if known is not None and known["kept"] else None
-    if last is not None and all(last.get(name) == line.body[name] for name in _LASTING):
+    last = known.retained[0] if known is not None and known.retained else None
+    if last is not None and all(getattr(last, name) == line.body.get(name) for name in _LASTING):
         return []
     return [line]
 
@@ -53,7 +53,7 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
     another account.
     """
-    rows = {row["id"]: row for row in thing_rows(ledger) if whose.covers(row)}
+    rows = {row.id: row for row in thing_rows(ledger) if whose.covers(row)}
     drafts: list[Draft] = []
     for thing in (one for one in found.items if is_ours(one, ledger.id)):
         identity = whose.of(thing.region)
@@ -61,8 +61,8 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
             drafts += observed(thing, identity, rows.pop(subject_of(thing, identity), None), now)
     unseen = []
     for row in rows.values():
-        if is_silent(found, row["region"], whose.account) or fact(row["seen_at"]) >= iso(now):
-            unseen.append(row["id"])
+        if is_silent(found, row.region, whose.account) or fact(row.seen_at) >= iso(now):
+            unseen.append(row.id)
         else:
             alive = alive_at(ledger, row)
             drafts.append(resource_vanished(row, "missing from a complete answer", now, alive=alive, who={}))
@@ -79,7 +79,7 @@ def is_silent(found: Leftovers, region: str, account: str) -> bool:
 def write(session: Session, things: Sequence[Leftover]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
-    known = {row["id"]: row for row in thing_rows(session.ledger)} if things else {}
+    known = {row.id: row for row in thing_rows(session.ledger)} if things else {}
     for thing in (one for one in things if is_ours(one, session.ledger.id)):
         identity = session.provider(thing.account).identity(thing.region)
         drafts += observed(thing, identity, known.get(subject_of(thing, identity)), now)
@@ -90,7 +90,7 @@ def write(session: Session, things: Sequence[Leftover]) -> None:
 def write_removed(session: Session, thing: Leftover) -> None:
     """Write that we have removed a thing, just now."""
     subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
-    rows = [row for row in thing_rows(session.ledger) if row["id"] == subject]
+    rows = [row for row in thing_rows(session.ledger) if row.id == subject]
     now, who = session.clock(), by(session, named_row(thing), "remove")
     session.ledger.append(
         [resource_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]

@@ -51,13 +51,13 @@ def leftovers_at(session: Session, row: Machine) -> Leftovers:
     provider = session.provider_of(row)
     if not isinstance(provider, HasLeftovers):
         return Leftovers(())
-    found = provider.leftovers(row["region"])
+    found = provider.leftovers(row.region)
     if found.unanswered:
         gap = found.unanswered[0]
         raise ProviderUnavailable(
-            f"{gap.scope} did not say what stays of {row['name']}: {gap.why}",
+            f"{gap.scope} did not say what stays of {row.name}: {gap.why}",
             field="name",
-            value=row["name"],
+            value=row.name,
             next="Run: cloudgpu ls --refresh",
         )
     return found
@@ -65,7 +65,7 @@ def leftovers_at(session: Session, row: Machine) -> Leftovers:
 
 def things_of(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
     """Return what of this belongs to the machine."""
-    return keeping.of_machine(found.items, row["id"], session.ledger.id)
+    return keeping.of_machine(found.items, row.id, session.ledger.id)
 
 
 def seen(session: Session, row: Machine) -> Machine:
@@ -79,14 +79,14 @@ def record(session: Session, row: Machine, things: Sequence[Leftover], *, asked_
     With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
-    entries = [kept_entry(thing) for thing in keeping.kept(row, things)]
+    entries = tuple([kept_entry(thing) for thing in keeping.kept(row, things)])
     now = not_before(row, session.clock())
-    lost = row["parked"] and row["ended"] is not None and not entries
-    if lost and not row["kept"] and now - from_iso(fact(row["ended"])) < SEEN_WITHIN:
+    lost = row.parked and row.terminated_at is not None and not entries
+    if lost and not row.retained and now - from_iso(fact(row.terminated_at)) < SEEN_WITHIN:
         return row
-    if entries == row["kept"] and not lost:
+    if entries == row.retained and not lost:
         return row
-    gone = {one["id"] for one in row["kept"]} - {one["id"] for one in entries}
+    gone = {one.id for one in row.retained} - {one.id for one in entries}
     alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
     return session.ledger.append_to(row, [resources_retained(row, entries, now, alive)])
 
@@ -138,7 +138,7 @@ def _once(session: Session, row: Machine) -> Callable[[str], None]:
     def tell(sentence: str) -> None:
         if sentence not in told:
             told.add(sentence)
-            session.tell(f"{row['name']}: {sentence}")
+            session.tell(f"{row.name}: {sentence}")
 
     return tell
 
@@ -199,34 +199,34 @@ def superseded(session: Session, row: Machine) -> Machine:
     except LedgerUnavailable:
         raise
     except CloudgpuError as fault:
-        session.tell(f"{row['name']}: its image could not be removed yet, ls --refresh does it ({fault.message})")
+        session.tell(f"{row.name}: its image could not be removed yet, ls --refresh does it ({fault.message})")
         return row
 
 
 def on_purpose(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
-    wanted = row["setup"]["volume"] if row["setup"] else None
-    volume = wanted["name"] if wanted else None
+    wanted = row.setup.volume if row.setup else None
+    volume = wanted.name if wanted else None
     ours = (thing for thing in found.items if thing.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         thing
         for thing in ours
         if keeping.is_on_purpose(thing)
-        and (thing.tags.get(TAG_ID) == row["id"] or (volume is not None and thing.tags.get(TAG_VOLUME) == volume))
+        and (thing.tags.get(TAG_ID) == row.id or (volume is not None and thing.tags.get(TAG_VOLUME) == volume))
     ]
 
 
 def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
-    if row["ended"] is not None and not row["discard"]:
+    if row.terminated_at is not None and not row.discard:
         session.ledger.append(
-            [asked("terminate", row["id"], why, not_before(row, session.clock()), who=by(session, row, "end"))]
+            [asked("terminate", row.id, why, not_before(row, session.clock()), who=by(session, row, "end"))]
         )
 
 
 def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
-    line = asked("park", row["id"], why, not_before(row, now), who=by(session, row, "stop"))
+    line = asked("park", row.id, why, not_before(row, now), who=by(session, row, "stop"))
     return session.ledger.append_to(row, [line])
 
 
@@ -239,17 +239,17 @@ def _nothing_is_left(session: Session, row: Machine) -> InstanceNotFound:
 def _not_yet(row: Machine, last: str) -> ProviderUnavailable:
     minutes = int(IMAGED_WITHIN.total_seconds() // 60)
     return ProviderUnavailable(
-        f"{row['name']} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
+        f"{row.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",
-        value=row["name"],
-        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row['name']} (both go on with it)",
+        value=row.name,
+        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row.name} (both go on with it)",
     )
 
 
 def _not_removed(row: Machine, last: str) -> StopUnproved:
     return StopUnproved(
-        f"{row['name']} is ended, but that its disk and image are gone could not be proved ({last}).",
+        f"{row.name} is ended, but that its disk and image are gone could not be proved ({last}).",
         field="name",
-        value=row["name"],
-        next=f"Run the same again: cloudgpu down {row['name']}",
+        value=row.name,
+        next=f"Run the same again: cloudgpu down {row.name}",
     )

@@ -133,9 +133,9 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
             if one.do is Do.END and one.row is not None:
-                before = ended.get(one.row["id"])
+                before = ended.get(one.row.id)
                 outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
-                ended[one.row["id"]] = outcome
+                ended[one.row.id] = outcome
             else:
                 outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
             outcomes.append(outcome)
@@ -176,12 +176,12 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
     assert one.row is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
     def check(row: Machine) -> None:
-        if not is_paused(row) or row["asked"] == "start" or is_held(row, session.clock()):
-            raise InvalidRequest(f"{row['name']} was started or is held since", field="name", value=row["name"])
+        if not is_paused(row) or row.pending_action == "start" or is_held(row, session.clock()):
+            raise InvalidRequest(f"{row.name} was started or is held since", field="name", value=row.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
-    row = end_all_of(session, one.row.copy(), why=why, check=check).row
-    _record(session, one, row["id"], "the machine was ended with all that was kept of it")
+    row = end_all_of(session, one.row, why=why, check=check).row
+    _record(session, one, row.id, "the machine was ended with all that was kept of it")
     return Cleaned(one, gone=True)
 
 
@@ -189,7 +189,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
     row, image = one.row, None
     _check_free(session, row)
-    with session.hold(lock_name(row["key"] or row["id"]), wait=0) if row else nullcontext():
+    with session.hold(lock_name(row.key or row.id), wait=0) if row else nullcontext():
         with nullcontext() if row else session.hold(LOCK, wait=5):
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
@@ -199,15 +199,15 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
             session.tell(f"removing the {one.what.replace('_', ' ')} {one.id}")
             _ask(session, one)
         left = _prove(session, one)
-        _record(session, one, row["id"] if row else "orphans", one.why, image)
+        _record(session, one, row.id if row else "orphans", one.why, image)
         if row is not None:
             _note_what_stays(session, one, left)
     return Cleaned(one, gone=True, image=image)
 
 
 def _check_free(session: Session, row: Machine | None) -> None:
-    if row is not None and session.held(lock_name(row["key"] or row["id"])):
-        raise InvalidRequest(f"something is under way at {row['name']}", field="name", value=row["name"])
+    if row is not None and session.held(lock_name(row.key or row.id)):
+        raise InvalidRequest(f"something is under way at {row.name}", field="name", value=row.name)
 
 
 def _may_go(session: Session, one: Orphan) -> bool:
@@ -308,6 +308,6 @@ def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftov
 
 def _note_what_stays(session: Session, one: Orphan, left: list[Leftover]) -> None:
     """Write what is kept of the machine without it: its bill ends now."""
-    row = session.ledger.machine(one.row["id"]) if one.row else None
+    row = session.ledger.machine(one.row.id) if one.row else None
     if row is not None and one.what in _DISKS:
         kept.record(session, row, kept.things_of(session, row, Leftovers(tuple(left))))

@@ -104,7 +104,12 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
         gap = everything.unanswered[0]
         raise ProviderUnavailable(gap_text(gap.scope, gap.why), field="provider", next="Run it again.")
     for row in session.ledger.bills():  # what a colleague keeps in another account is there all the same
-        if row["thing"] and row["ended"] is None and name in (row["name"], row["provider_id"]) and row["state"] == kind:
+        if (
+            row.is_named_resource
+            and row.terminated_at is None
+            and name in (row.name, row.provider_id)
+            and row.state == kind
+        ):
             session.account_here(row)
     meant = near(name, [one.name for one in everything.items])
     raise InstanceNotFound(
@@ -163,8 +168,8 @@ def remove_named(session: Session, row: Machine) -> Machine:
     Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
     """
     session.account_here(row)
-    remove(session, the_one(session, Kind(row["state"]), fact(row["provider_id"]), row["region"]))
-    return next((one for one in session.ledger.bills() if one["id"] == row["id"]), row)
+    remove(session, the_one(session, Kind(row.state), fact(row.provider_id), row.region))
+    return next((one for one in session.ledger.bills() if one.id == row.id), row)
 
 
 def save(session: Session, row: Machine, name: str | None, *, restart: bool = True) -> Leftover:
@@ -180,11 +185,11 @@ def save(session: Session, row: Machine, name: str | None, *, restart: bool = Tr
     if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
         raise _no_images(row)
     row = looked_at(session, row)
-    if row["state"] not in (State.RUNNING, *PAUSED):
+    if row.state not in (State.RUNNING, *PAUSED):
         raise _not_now(row)
-    name = name or f"{row['name'][:31]}-{session.clock():%Y%m%d}"
+    name = name or f"{row.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
-    _check_free(session, provider.leftovers(row["region"]), row, name)
+    _check_free(session, provider.leftovers(row.region), row, name)
     with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _saved(session, provider, row, name, restart=restart)
 
@@ -192,19 +197,19 @@ def save(session: Session, row: Machine, name: str | None, *, restart: bool = Tr
 def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, restart: bool) -> Leftover:
     tags = {
         TAG_IMAGE: name,
-        TAG_ID: row["id"],
+        TAG_ID: row.id,
         TAG_LEDGER: session.ledger.id,
-        TAG_OWNER: tag_value(row["owner"] or ""),
-        TAG_PROJECT: tag_value(row["project"] or ""),
+        TAG_OWNER: tag_value(row.owner or ""),
+        TAG_PROJECT: tag_value(row.project or ""),
     }
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
     silence = Silence(session)
-    session.tell(f"{row['name']}: making the image {name}")
+    session.tell(f"{row.name}: making the image {name}")
     while True:
         try:
             with told_if_gone(session, row):
-                made = provider.save_image(fact(row["provider_id"]), full_name, tags, restart=restart)
+                made = provider.save_image(fact(row.provider_id), full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
                 return made
@@ -235,7 +240,7 @@ def _check_free(session: Session, found: Leftovers, row: Machine, name: str) -> 
     """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
     for one in found.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
-            if one.tags.get(TAG_ID) == row["id"] and not one.ready:
+            if one.tags.get(TAG_ID) == row.id and not one.ready:
                 return
             raise InvalidRequest(
                 f"There is an image called {name} already, in {one.region}.",
@@ -285,7 +290,7 @@ def _provider(session: Session, account: str) -> object:
 
 
 def _used(session: Session, thing: Leftover) -> InvalidRequest:
-    holder = next((row["name"] for row in session.ledger.machines() if row["provider_id"] == thing.attached_to), None)
+    holder = next((row.name for row in session.ledger.machines() if row.provider_id == thing.attached_to), None)
     way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(
         f"The {thing.kind} {thing.name} is used by the machine {holder or thing.attached_to}.",
@@ -297,14 +302,14 @@ def _used(session: Session, thing: Leftover) -> InvalidRequest:
 
 def _no_images(row: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"No image can be made of {row['name']}: {row['provider']} keeps none.", field="name", value=row["name"]
+        f"No image can be made of {row.name}: {row.provider} keeps none.", field="name", value=row.name
     )
 
 
 def _not_now(row: Machine) -> InvalidRequest:
     return InvalidRequest(
-        f"{row['name']} is {row['state']}: an image is made of a machine that runs or is stopped.",
+        f"{row.name} is {row.state}: an image is made of a machine that runs or is stopped.",
         field="name",
-        value=row["name"],
-        next=f"Run: cloudgpu start {row['name']}",
+        value=row.name,
+        next=f"Run: cloudgpu start {row.name}",
     )

@@ -77,7 +77,7 @@ def again(session: Session, one: Orphan) -> Orphan | None:
     """
     rows = _named_here(session)
     now = [thing for thing in there(session, one) if thing.id == one.id]
-    known = _known(session, rows, (), (), now, but=one.row["id"] if one.row else None)
+    known = _known(session, rows, (), (), now, but=one.row.id if one.row else None)
     return next(iter(orphans(now, known)), None)
 
 
@@ -85,8 +85,8 @@ def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
     rows = session.ledger.machines()
     groups, _ = by_account(session, [row for row in rows if is_there(row)])
-    names = {row["id"]: account for account, some in groups.items() for row in some}
-    return [row | {"account": names.get(row["id"], row["account"])} for row in rows]
+    names = {row.id: account for account, some in groups.items() for row in some}
+    return [row._replace(account=names.get(row.id, row.account)) for row in rows]
 
 
 def there(session: Session, one: Orphan) -> list[Leftover]:
@@ -138,16 +138,16 @@ def _beside_of(session: Session, account: str) -> _Beside:
 
 def _timers(session: Session, answer: _Beside, rows: Sequence[Machine]) -> list[Leftover]:
     """Return the timers of an account as things, each at its machine."""
-    of = {row["provider_id"]: row for row in rows if row["account"] == answer.account}
+    of = {row.provider_id: row for row in rows if row.account == answer.account}
     return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
 
 
 def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None) -> Leftover:
-    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row["id"]} if row else {})
+    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row.id} if row else {})
     return Leftover(
         provider=answer.provider,
         account=answer.account,
-        region=row["region"] if row else machine.partition("/")[0],
+        region=row.region if row else machine.partition("/")[0],
         zone="",
         id=machine,
         kind=Kind.TIMER,
@@ -168,13 +168,13 @@ def _known(
 ) -> Known:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
     named = {thing.tags.get(TAG_ID) for thing in things}
-    in_question = [row for row in rows if row["id"] in named or row["ended"] is None]
-    busy = (row for row in in_question if row["id"] != but and session.held(lock_name(row["key"] or row["id"])))
+    in_question = [row for row in rows if row.id in named or row.terminated_at is None]
+    busy = (row for row in in_question if row.id != but and session.held(lock_name(row.key or row.id)))
     return Known(
         ledger=session.ledger.id,
         rows=rows,
         foreign=foreign,
-        busy=frozenset(row["id"] for row in busy),
+        busy=frozenset(row.id for row in busy),
         silent=frozenset(gap.scope for gap in gaps),
         costs={thing.id: _cost(thing) for thing in things},
         now=session.clock(),

@@ -168,7 +168,7 @@ def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
         (ends["idle"], Rule.IDLE),
         (ends["lease"], Rule.LEASE),
         (ends["schedule"], Rule.SCHEDULE),
-        (ends["renew_until"], Rule.RENEW_UNTIL),
+        (ends.get("renew_until"), Rule.RENEW_UNTIL),
     )
     for at, rule in at_rule:
         if at and not (rule == Rule.LEASE and one["activity"] == UNKNOWN):
@@ -178,8 +178,8 @@ def _ends(one: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
 
 def credentials(session: Session) -> list[Credential]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
-    rows = [row for row in session.ledger.machines() if row["ended"] is None]
-    used = {row["account"] for row in reachable(session, rows)} or set(session.settings.accounts)
+    rows = [row for row in session.ledger.machines() if row.terminated_at is None]
+    used = {row.account for row in reachable(session, rows)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 

@@ -30,10 +30,10 @@ def pass_due(last: LastPass, rows: Iterable[Machine], every: timedelta, now: dat
 
 
 def _said(row: Machine) -> Iterable[datetime]:
-    if row["ended"] is not None:
+    if row.terminated_at is not None:
         return
-    texts = [warning.get("due") for warning in row.get("warnings", {}).values()]
-    texts.append(row["decision"]["at"] if row.get("decision") else None)
+    texts = [warning.due for warning in row.warnings.values()]
+    texts.append(row.decision.at if row.decision else None)
     for text in texts:
         if text is not None:
             yield from_iso(text)

@@ -199,6 +199,6 @@ def _kinds(session: Session) -> list[str]:
     """Return the providers with a price list that are configured here, or have machines that live."""
     from cloudgpu.providers.registry import price_list_kinds
 
-    used = {row["provider"] for row in session.ledger.machines() if row["ended"] is None}
+    used = {row.provider for row in session.ledger.machines() if row.terminated_at is None}
     used |= {one.provider for one in session.settings.accounts.values()}
     return [kind for kind in price_list_kinds() if kind in used]

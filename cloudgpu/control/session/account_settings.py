@@ -46,24 +46,24 @@ def absences(session: SessionBase, rows: Sequence[Machine]) -> list[Absent | Non
 
 def absence(session: SessionBase, row: Machine) -> Absent | None:
     """Return what of a machine the settings do not name, by its names alone."""
-    mine = row["owner"] in (session.settings.owner, tag_value(session.settings.owner), "", None)
-    if not mine or row["identity"] is None or (row["ended"] is not None and not stays(row)):
+    mine = row.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
+    if not mine or row.identity is None or (row.terminated_at is not None and not stays(row)):
         return None
     names = session.names()
-    account = names.account(row["account"])
-    if account in CLOUDS and account == row["provider"]:
+    account = names.account(row.account)
+    if account in CLOUDS and account == row.provider:
         return None  # its own name stands for it, with or without a table
     found = session.settings.accounts.get(account)
     if found is None:
         table = f"[accounts.{account}]"
         kept = f"Put {table} back into config.toml: the files of its machines lie under that name"
-        way = kept if row["provider"] == "local" else _way(table, account)
+        way = kept if row.provider == "local" else _way(table, account)
         return Absent(account, f"config.toml has no account {account}.", way)
-    if found.provider != row["provider"]:
-        why = f"Account {account} in config.toml is one of {found.provider} now, not of {row['provider']}."
-        return Absent(account, why, _way(f"the table of {row['provider']}", account))
-    host = names.host(account, row["region"] or "")
-    if row["identity"]["kind"] != BY_REGION or host in hosts_in(found.options):
+    if found.provider != row.provider:
+        why = f"Account {account} in config.toml is one of {found.provider} now, not of {row.provider}."
+        return Absent(account, why, _way(f"the table of {row.provider}", account))
+    host = names.host(account, row.region or "")
+    if row.identity.kind != BY_REGION or host in hosts_in(found.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
     return Absent(host, why, _way("it", host))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, retired_at
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import Asked, Unanswered
 from cloudgpu.core.model.machine import HERE, Machine, stays
 from cloudgpu.core.values.times import iso
@@ -34,15 +35,15 @@ def used_accounts(session: Session) -> list[str]:
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
     rows, names = [row for row in used_rows(session) if _is_here_or_own(session, row)], session.names()
-    used = {name for row in rows if session.account(name := names.account(row["account"])) is not None}
-    other = {_place(row): row for row in rows if names.account(row["account"]) not in used}
-    used |= {names.account(row["account"]) for row in _not_here(session, list(other.values()))}
+    used = {name for row in rows if session.account(name := names.account(row.account)) is not None}
+    other = {_place(row): row for row in rows if names.account(row.account) not in used}
+    used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
 def _place(row: Machine) -> tuple[str, ...]:
-    identity = row["identity"] or {"kind": "", "id": row["id"]}
-    return row["account"], row["provider"], row["region"] or "", identity["kind"], identity["id"]
+    identity = row.identity or RecordedIdentity("", row.id, "")
+    return row.account, row.provider, row.region or "", identity.kind, identity.id
 
 
 def _not_here(session: Session, rows: list[Machine]) -> list[Machine]:
@@ -50,7 +51,7 @@ def _not_here(session: Session, rows: list[Machine]) -> list[Machine]:
     from cloudgpu.control.session.identity import by_account
 
     _, faults = by_account(session, rows)
-    return [row for row in rows if row["id"] in faults]
+    return [row for row in rows if row.id in faults]
 
 
 def used_rows(session: Session) -> list[Machine]:
@@ -62,16 +63,16 @@ def used_rows(session: Session) -> list[Machine]:
     rows, left = session.ledger.bills(), retired_at(session.ledger.events(SUBJECT))
 
     def counts(row: Machine) -> bool:
-        retired = left.get(row["identity"]["id"], "") if row["identity"] else ""
-        return row["ended"] is None or _stays(row) or row["ended"] > max(since, retired)
+        retired = left.get(row.identity.id, "") if row.identity else ""
+        return row.terminated_at is None or _stays(row) or row.terminated_at > max(since, retired)
 
     return [row for row in rows if counts(row)]
 
 
 def _is_here_or_own(session: Session, row: Machine) -> bool:
     """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
-    named = session.names().account(row["account"])
-    return session.account(named) is not None or row["owner"] == session.settings.owner
+    named = session.names().account(row.account)
+    return session.account(named) is not None or row.owner == session.settings.owner
 
 
 def accounts_here(session: Session) -> list[str]:
@@ -88,7 +89,9 @@ def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was retired (`init --forget`) and nothing has been launched there since."""
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
     rows = session.ledger.bills() if at is not None else ()
-    return at is not None and all(row["ended"] and row["ended"] <= at for row in rows if row["account"] == account)
+    return at is not None and all(
+        row.terminated_at and row.terminated_at <= at for row in rows if row.account == account
+    )
 
 
 def found_here(session: Session) -> set[str]:
@@ -106,7 +109,7 @@ def found_here(session: Session) -> set[str]:
 
 
 def _stays(row: Machine) -> bool:
-    return not row["thing"] and stays(row)
+    return not row.is_named_resource and stays(row)
 
 
 def is_anywhere(session: Session, *, account: str | None, provider: str | None) -> bool:
@@ -278,7 +281,7 @@ def told_apart(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unans
 
 def _is_used(session: Session, account: str) -> bool:
     own = session.settings.owner
-    return any(row["account"] == account and row["owner"] == own for row in session.ledger.bills())
+    return any(row.account == account and row.owner == own for row in session.ledger.bills())
 
 
 def asked_of(session: Session, accounts: Iterable[str], closed: Iterable[Unanswered]) -> tuple[Asked, ...]:

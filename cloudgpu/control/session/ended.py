@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def gone(row: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
-    name, reason = row["name"], f" ({row['reason']})" if row["reason"] else ""
+    name, reason = row.name, f" ({row.state_reason})" if row.state_reason else ""
     kept = " Something of it is kept." if stays(row) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(fact(row['ended']))}{reason}. {cost_text(row, now)}.{kept}",
+        f"{name} ended at {minute(fact(row.terminated_at))}{reason}. {cost_text(row, now)}.{kept}",
         field="name",
         value=name,
         next=_next(row),
@@ -36,7 +36,7 @@ def cost_text(row: Machine, now: datetime) -> str:
 
 
 def _next(row: Machine) -> str:
-    name = row["name"]
+    name = row.name
     if comes_back(row):
         return f"Run: cloudgpu start {name} (to bring it back), or: cloudgpu down {name} (to remove what is kept)"
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

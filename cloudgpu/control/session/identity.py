@@ -65,7 +65,7 @@ class Whose:
 
     def ask_of(self, rows: Iterable[Machine]) -> Whose:
         """Ask for the regions where it may have one of these machines; nothing where there is none."""
-        regions = {row["region"] for row in rows if row["provider"] == self._kind}
+        regions = {row.region for row in rows if row.provider == self._kind}
         return self.ask(regions) if regions else self
 
     def take(self, said: Mapping[str, AccountIdentity]) -> None:
@@ -100,19 +100,19 @@ class Whose:
 
     def covers(self, row: Machine) -> bool:
         """Say whether a machine, or a kept thing, belongs to this account."""
-        found = self.of(row["region"]) if row["provider"] == self._kind else None
-        return found is not None and found.is_of(row["identity"])
+        found = self.of(row.region) if row.provider == self._kind else None
+        return found is not None and found.is_of(row.identity)
 
     def is_unknown(self, row: Machine) -> bool:
         """Say whether it may belong to this account, whatever that is called, and nobody could say."""
-        if row["provider"] != self._kind or self.of(row["region"]) is not None:
+        if row.provider != self._kind or self.of(row.region) is not None:
             return False
-        fault = self.fault_of(row["region"])
+        fault = self.fault_of(row.region)
         return fault is not None and _may_be(self._session, self.account, row, fault)
 
     def scope(self, row: Machine) -> str:
         """Return what is not known where a machine's account is not: a host has a name of its own."""
-        return f"{self.account}/{row['region']}" if is_of_a_region(row) else self.account
+        return f"{self.account}/{row.region}" if is_of_a_region(row) else self.account
 
     @property
     def _kind(self) -> str:
@@ -147,7 +147,7 @@ def account_here(session: SessionBase, row: Machine, said: Said | None = None) -
     unknown: CloudgpuError | None = None
     named, names = _names(session, row)
     for account in names:
-        found = (said and said.get(place_of_row(account, row))) or _tried(session, account, row["region"])
+        found = (said and said.get(place_of_row(account, row))) or _tried(session, account, row.region)
         if isinstance(found, CloudgpuError):
             fault = found
             if unknown is None and _may_be(session, account, row, fault):
@@ -155,7 +155,7 @@ def account_here(session: SessionBase, row: Machine, said: Said | None = None) -
             if account == named and isinstance(fault, NotReachableHere):  # it has no such host
                 absent = fault
             continue
-        if found.is_of(row["identity"]):
+        if found.is_of(row.identity):
             return account
         here = found if account == named else here
     if unknown is not None:
@@ -177,13 +177,13 @@ def by_account(
         try:
             groups.setdefault(account_here(session, row, said), []).append(row)
         except CloudgpuError as fault:
-            faults[row["id"]] = fault
+            faults[row.id] = fault
     return groups, faults
 
 
 def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    wanted = {place_of_row(account, row): row["region"] for row in rows for account in _likely(session, row)}
+    wanted = {place_of_row(account, row): row.region for row in rows for account in _likely(session, row)}
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
@@ -201,7 +201,7 @@ def _likely(session: SessionBase, row: Machine) -> list[str]:
 def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
     """Return these machines without those of which it is known that no account here is theirs."""
     _, faults = by_account(session, rows)
-    return [row for row in rows if not isinstance(faults.get(row["id"]), NotReachableHere)]
+    return [row for row in rows if not isinstance(faults.get(row.id), NotReachableHere)]
 
 
 def judged_here(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
@@ -211,7 +211,7 @@ def judged_here(session: SessionBase, rows: Sequence[Machine]) -> list[Machine]:
     else nobody can say just now is judged as what did not answer.
     """
     _, faults = by_account(session, rows)
-    return [row for row in rows if row["id"] not in faults or _may_be_here(session, row, faults[row["id"]])]
+    return [row for row in rows if row.id not in faults or _may_be_here(session, row, faults[row.id])]
 
 
 def _may_be_here(session: SessionBase, row: Machine, fault: CloudgpuError) -> bool:
@@ -222,33 +222,33 @@ def _may_be_here(session: SessionBase, row: Machine, fault: CloudgpuError) -> bo
 
 def _not_reachable(session: SessionBase, row: Machine, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
-    of, account = words_of(row), row["account"]
+    of, account = words_of(row), row.account
     lost = absence(session, row)
     if lost is not None:
         belongs = "runs on" if is_on_computer(row) else "belongs to"
-        message = f"{row['name']} {belongs} {of}. {lost.why}"
-        return NotReachableHere(message, field="name", value=row["name"], next=lost.way)
+        message = f"{row.name} {belongs} {of}. {lost.why}"
+        return NotReachableHere(message, field="name", value=row.name, next=lost.way)
     but = f"no account here is that one (there it is called `{account}`)" if here is None else _but(account, here)
     belongs, there = ("runs on", f"on {of}") if is_on_computer(row) else ("belongs to", f"where an account is {of}")
-    ask = f"Ask {row['owner']}" if row["owner"] else "Ask its owner"
+    ask = f"Ask {row.owner}" if row.owner else "Ask its owner"
     way = _own_way(row, there) if is_mine(session, row) else f"{ask}, or run this {there}."
-    return NotReachableHere(f"{row['name']} {belongs} {of}; {but}.", field="name", value=row["name"], next=way)
+    return NotReachableHere(f"{row.name} {belongs} {of}; {but}.", field="name", value=row.name, next=way)
 
 
 def _own_way(row: Machine, there: str) -> str:
     """Return what the owner of a machine can do whose account, or computer, is another one here."""
     way = f"Run this {there}."
     if is_of_a_region(row):
-        way = f"If {row['region']} has another name in config.toml now, give it back the one of the launch."
+        way = f"If {row.region} has another name in config.toml now, give it back the one of the launch."
     what = "computer was installed anew, or is gone" if is_on_computer(row) else "account is closed"
-    return f"{way} If that {what}: cloudgpu down {row['name']} --lost WHY"
+    return f"{way} If that {what}: cloudgpu down {row.name} --lost WHY"
 
 
 def _not_configured(session: SessionBase, row: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
     way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
-    message = f"{row['name']} runs on {words_of(row)}. {absent.message}"
-    return NotReachableHere(message, field="name", value=row["name"], next=way)
+    message = f"{row.name} runs on {words_of(row)}. {absent.message}"
+    return NotReachableHere(message, field="name", value=row.name, next=way)
 
 
 def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Whose]) -> list[Unanswered]:
@@ -262,7 +262,7 @@ def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Who
         if any(one.covers(row) for one in asked):
             continue
         unknown = next((one for one in asked if one.is_unknown(row)), None)
-        fault = None if unknown is None else unknown.fault_of(row["region"])
+        fault = None if unknown is None else unknown.fault_of(row.region)
         if unknown is not None and fault is not None:
             scope = unknown.scope(row)
             gaps[scope] = Unanswered(scope, fault.message)
@@ -274,15 +274,15 @@ def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Who
 
 def _is_tended(session: SessionBase, rows: Iterable[Machine]) -> bool:
     """Say whether somebody else has asked for these machines lately, wholly; a launch counts as a look."""
-    looks = [(row["intended_at"], session.ledger.last(scope_of_row(row))) for row in rows]
+    looks = [(row.intended_at, session.ledger.last(scope_of_row(row))) for row in rows]
     latest = [max(began, "" if look is None else look.occurred_at) for began, look in looks]
     return session.clock() - from_iso(min(latest)) < TOO_LONG
 
 
 def _why(session: SessionBase, rows: Sequence[Machine]) -> str:
-    names = [row["name"] for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
+    names = [row.name for row in rows[:NAMED]] + ([f"{len(rows) - NAMED} more"] if len(rows) > NAMED else [])
     listed = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
-    owners = sorted({f"{row['owner']}'s `{row['account']}`" if row["owner"] else f"`{row['account']}`" for row in rows})
+    owners = sorted({f"{row.owner}'s `{row.account}`" if row.owner else f"`{row.account}`" for row in rows})
     is_are = "are machines" if len(rows) > 1 else "is a machine"
     return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_named_here(session, rows[0])}."
 
@@ -295,7 +295,7 @@ def _named_here(session: SessionBase, row: Machine) -> str:
     if session.account(named) is None:
         return f", and config.toml here has no account {named}"
     try:
-        return f"; {_but(named, session.provider(named).identity(row['region']))}"
+        return f"; {_but(named, session.provider(named).identity(row.region))}"
     except NotReachableHere as absent:
         way = f" {absent.next}" if is_mine(session, row) else ""
         return f". {absent.message}{way}".removesuffix(".")
@@ -318,13 +318,13 @@ def _names(session: SessionBase, row: Machine) -> tuple[str, list[str]]:
     named = name_now(session, row)
     session.account(named)  # a cloud's own name may stand for an account that config.toml does not name
     accounts = session.settings.accounts
-    of_kind = sorted(name for name, one in accounts.items() if one.provider == row["provider"])
+    of_kind = sorted(name for name, one in accounts.items() if one.provider == row.provider)
     return named, [named] * (named in of_kind) + [name for name in of_kind if name != named]
 
 
 def name_now(session: SessionBase, row: Machine) -> str:
     """Return the name of a machine's account: as it was launched, or as it was renamed since."""
-    return session.names().account(row["account"])
+    return session.names().account(row.account)
 
 
 def _may_be(session: SessionBase, account: str, row: Machine, fault: CloudgpuError) -> bool:
@@ -336,5 +336,5 @@ def _may_be(session: SessionBase, account: str, row: Machine, fault: CloudgpuErr
         return False
     if account == name_now(session, row):
         return True
-    is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row["region"])
+    is_unlisted = (fault.field, fault.value) == (f"accounts.{account}.hosts", row.region)
     return not is_unlisted and not said_another(session, account, row)

@@ -100,11 +100,11 @@ def overdue(session: SessionBase, rows: list[Machine] | None = None, last: LastP
 
 def runs(row: Machine) -> bool:
     """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
-    return row["ended"] is None and (bool(row["billed"]) or row["state"] not in _ASLEEP)
+    return row.terminated_at is None and (bool(row.billed) or row.state not in _ASLEEP)
 
 
 def _first(rows: Iterable[Machine]) -> datetime:
-    return from_iso(min(row["intended_at"] for row in rows))
+    return from_iso(min(row.intended_at for row in rows))
 
 
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:

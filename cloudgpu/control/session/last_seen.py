@@ -24,8 +24,8 @@ def alive_at(ledger: Ledger, row: Machine) -> str | None:
 
     A look proves it for all that it does not name as unseen. The machine's own word counts too.
     """
-    proved = _latest_proof(ledger, row, things=row["thing"], before=None)
-    return max(filter(None, (proved, row["last_active"], row["seen_at"])), default=None)
+    proved = _latest_proof(ledger, row, things=row.is_named_resource, before=None)
+    return max(filter(None, (proved, row.last_active, row.seen_at)), default=None)
 
 
 def kept_until(ledger: Ledger, row: Machine, before: datetime) -> str | None:
@@ -33,7 +33,7 @@ def kept_until(ledger: Ledger, row: Machine, before: datetime) -> str | None:
 
     By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
-    told = (line.occurred_at for line in ledger.events(row["id"]) if line.kind == "resources_retained")
+    told = (line.occurred_at for line in ledger.events(row.id) if line.kind == "resources_retained")
     return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
 
 
@@ -50,7 +50,7 @@ def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched:
 
 
 def _of_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
-    ended = row["billed"] and not instance.billed
+    ended = row.billed and not instance.billed
     if (ended and instance.since is None) or _runs_anew(row, instance):
         alive = None if watched else alive_at(ledger, row)
         return {} if alive is None else {"alive_at": alive}
@@ -58,7 +58,7 @@ def _of_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bo
 
 
 def _started(ledger: Ledger, row: Machine, instance: Instance) -> BeforeTheEnd:
-    if row["state"] != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
+    if row.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
     lines = (ledger.last(scope) for scope in scopes_of(row))
     seen = [line.occurred_at for line in lines if line and _proves(line, row, things=False, before=None)]
@@ -75,14 +75,14 @@ def _measures(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool
 
 def _asked_at(ledger: Ledger, row: Machine) -> str | None:
     """Return when the end was asked for that is still to be seen; None where none was."""
-    if row["asked"] not in _ENDINGS:
+    if row.pending_action not in _ENDINGS:
         return None
-    kind = f"{row['asked']}_requested"
-    return max((line.occurred_at for line in ledger.events(row["id"]) if line.kind == kind), default=None)
+    kind = f"{row.pending_action}_requested"
+    return max((line.occurred_at for line in ledger.events(row.id) if line.kind == kind), default=None)
 
 
 def _runs_anew(row: Machine, instance: Instance) -> bool:
-    began = row["since"] if row["billed"] and row["state"] == State.RUNNING == instance.state else None
+    began = row.since if row.billed and row.state == State.RUNNING == instance.state else None
     return began is not None and instance.since is not None and iso(instance.since) > began
 
 
@@ -98,6 +98,6 @@ def _latest_proof(ledger: Ledger, row: Machine, *, things: bool, before: str | N
 
 def _proves(line: Event, row: Machine, *, things: bool, before: str | None) -> bool:
     unseen = line.body.get("unseen")  # missing in the lines of earlier versions: they prove nothing of one machine
-    if unseen is None or line.occurred_at < row["intended_at"] or (before is not None and line.occurred_at >= before):
+    if unseen is None or line.occurred_at < row.intended_at or (before is not None and line.occurred_at >= before):
         return False
-    return row["id"] not in unseen and (not things or bool(line.body.get("things")))
+    return row.id not in unseen and (not things or bool(line.body.get("things")))

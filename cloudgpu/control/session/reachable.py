@@ -48,8 +48,8 @@ def reachable(session: SessionBase, rows: Sequence[Machine]) -> list[bool | None
 
 def names_here(session: SessionBase, rows: Sequence[Machine]) -> set[str]:
     """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
-    known, names = remembered(session) if rows else {}, {row["account"] for row in rows}
-    wanted = [[row["identity"]["kind"], row["identity"]["id"]] for row in rows if row["identity"]]
+    known, names = remembered(session) if rows else {}, {row.account for row in rows}
+    wanted = [[row.identity.kind, row.identity.id] for row in rows if row.identity]
     return names | {name for name, said in known.items() if any(one in wanted for one in said.values())}
 
 
@@ -59,14 +59,14 @@ def said_another(session: SessionBase, account: str, row: Machine) -> bool:
     Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
     the first of them was asked.
     """
-    identity = row["identity"]
+    identity = row.identity
     if identity is None:
         return False
-    known, wanted = remembered(session).get(account, {}), [identity["kind"], identity["id"]]
-    if identity["kind"] != BY_REGION:
+    known, wanted = remembered(session).get(account, {}), [identity.kind, identity.id]
+    if identity.kind != BY_REGION:
         return known.get("", wanted) != wanted
     said = _said_by_hosts(session, account, known)
-    place = session.names().host(account, row["region"] or "")
+    place = session.names().host(account, row.region or "")
     if said.get(place) is not None:
         return said[place] != wanted
     return bool(said) and all(one is not None and one != wanted for one in said.values())
@@ -82,18 +82,18 @@ def _said_by_hosts(session: SessionBase, account: str, known: dict[str, list[str
 
 
 def _is_here(session: SessionBase, row: Machine, known: Said) -> bool | None:
-    identity = row["identity"]
-    accounts = [name for name, one in session.settings.accounts.items() if one.provider == row["provider"]]
+    identity = row.identity
+    accounts = [name for name, one in session.settings.accounts.items() if one.provider == row.provider]
     if identity is None:
         return None
-    wanted = [identity["kind"], identity["id"]]
-    if identity["kind"] == BY_REGION:
+    wanted = [identity.kind, identity.id]
+    if identity.kind == BY_REGION:
         hosts = [said for name in accounts for said in _said_by_hosts(session, name, known.get(name, {})).values()]
         return True if wanted in hosts else None if None in hosts else False
     said = [known.get(name, {}).get("") for name in accounts]
     if wanted in said:
         return True
-    if not said and row["provider"] in CLOUDS:
+    if not said and row.provider in CLOUDS:
         return None
     return None if None in said else False
 

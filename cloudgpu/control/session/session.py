@@ -80,24 +80,24 @@ class Session(SessionBase):
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
         from cloudgpu.access.ssh.target import Target
         from cloudgpu.core.model.instances import Address
-        from cloudgpu.core.values.network import jump_of
+        from cloudgpu.core.model.machine import jump_of
 
-        if row["address"] is None and stays(row):
+        if row.address is None and stays(row):
             raise Unreachable(
-                f"{row['name']} does not run: its disk is kept.",
+                f"{row.name} does not run: its disk is kept.",
                 field="name",
-                value=row["name"],
-                next=f"Run: cloudgpu start {row['name']}",
+                value=row.name,
+                next=f"Run: cloudgpu start {row.name}",
             )
-        if row["address"] is None:
+        if row.address is None:
             raise Unreachable(
-                f"{row['name']} has no address: it was last seen {row['state']}.",
+                f"{row.name} has no address: it was last seen {row.state}.",
                 field="name",
-                value=row["name"],
-                next=f"Run: cloudgpu show {row['name']} --refresh",
+                value=row.name,
+                next=f"Run: cloudgpu show {row.name} --refresh",
             )
-        address = Address(**row["address"])
-        return Target(row["id"], row["name"], address, self.client_key_file, self.home.known_hosts, jump_of(row))
+        address = Address(*row.address)
+        return Target(row.id, row.name, address, self.client_key_file, self.home.known_hosts, jump_of(row))
 
     @property
     def client_key_file(self) -> Path:
@@ -201,12 +201,12 @@ class Session(SessionBase):
 
 def living(rows: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone."""
-    return [row for row in rows if row["ended"] is None]
+    return [row for row in rows if row.terminated_at is None]
 
 
 def present(rows: list[Machine]) -> list[Machine]:
     """Return the rows of machines that are not proved gone, or of which something is kept."""
-    return [row for row in rows if row["ended"] is None or stays(row)]
+    return [row for row in rows if row.terminated_at is None or stays(row)]
 
 
 def find_machine(rows: list[Machine], name: str | None, now: datetime, *, ended: bool = False) -> Machine:
@@ -214,11 +214,11 @@ def find_machine(rows: list[Machine], name: str | None, now: datetime, *, ended:
     alive = living(rows)
     if name is None:
         return _only(alive or present(rows))
-    found = [row for row in alive if name in (row["name"], row["id"])]
+    found = [row for row in alive if name in (row.name, row.id)]
     if not found:
-        found = [row for row in present(rows) if name in (row["name"], row["id"])]
+        found = [row for row in present(rows) if name in (row.name, row.id)]
     if not found and ended:
-        found = [row for row in rows if name in (row["name"], row["id"])]
+        found = [row for row in rows if name in (row.name, row.id)]
     if found:
         return found[-1]
     raise _unknown(name, rows, now)
@@ -229,7 +229,7 @@ def _only(alive: list[Machine]) -> Machine:
         return alive[0]
     if not alive:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    names = ", ".join(row["name"] for row in alive[:8])
+    names = ", ".join(row.name for row in alive[:8])
     raise InvalidRequest(
         f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
     )
@@ -238,10 +238,10 @@ def _only(alive: list[Machine]) -> Machine:
 def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
     from cloudgpu.control.session.ended import gone
 
-    ended = [row for row in rows if name in (row["name"], row["id"])]
+    ended = [row for row in rows if name in (row.name, row.id)]
     if ended:
         return gone(ended[-1], now)
-    alive = [row["name"] for row in present(rows)]
+    alive = [row.name for row in present(rows)]
     meant = near(name, alive)
     return InstanceNotFound(
         f"No machine is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),

@@ -50,10 +50,10 @@ class Place:
         """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
         names = session.names()
         for row in rows:
-            is_here = row["provider"] == self.kind and names.account(row["account"]) == self.account
+            is_here = row.provider == self.kind and names.account(row.account) == self.account
             if self.host is not None:
-                is_here = is_here and names.host(self.account, row["region"] or "") == self.host
-            if is_here and (is_mine(session, row) or not row["owner"]):
+                is_here = is_here and names.host(self.account, row.region or "") == self.host
+            if is_here and (is_mine(session, row) or not row.owner):
                 yield row
 
 
@@ -87,10 +87,10 @@ def _known(session: Session, found: Found) -> tuple[dict[str, str], list[Place]]
     """Return the provider of every account that is known, and all hosts."""
     names, accounts, hosts = session.names(), dict[str, str](), dict[tuple[str, str], Place]()
     for row in session.ledger.bills():
-        account, kind = names.account(row["account"]), row["provider"]
+        account, kind = names.account(row.account), row.provider
         accounts[account] = kind
-        if row["identity"] and row["identity"]["kind"] == BY_REGION:
-            host = names.host(account, row["region"])
+        if row.identity and row.identity.kind == BY_REGION:
+            host = names.host(account, row.region)
             hosts[account, host] = Place(account, host, kind)
     for name, one in found.settings.accounts.items():
         accounts.setdefault(name, one.provider)

@@ -275,12 +275,12 @@ def _absent(session: Session) -> Iterator[Check]:
         rows = [row for row in session.ledger.machines() if is_there(row) and is_mine(session, row)]
         _, faults = by_account(session, rows)
         for row, found in zip(rows, absences(session, rows), strict=True):
-            fault = faults.get(row["id"])
+            fault = faults.get(row.id)
             if isinstance(fault, NotReachableHere):
-                yield failed(f"machine {row['name']}", fault)
+                yield failed(f"machine {row.name}", fault)
             elif found is not None:
                 said = f"runs on {words_of(row)} as far as is known, and cannot be asked: {found.why}"
-                yield Check(f"machine {row['name']}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
+                yield Check(f"machine {row.name}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
 
 
 def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:

@@ -25,7 +25,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
 
     A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
     """
-    rows = [row for row in session.ledger.machines() if row["account"] in accounts and runs(row) and row["provider_id"]]
+    rows = [row for row in session.ledger.machines() if row.account in accounts and runs(row) and row.provider_id]
     rows = reachable(session, rows)
     if not rows:
         return
@@ -46,7 +46,7 @@ def with_provider(session: Session, row: Machine) -> HasTimer | None:
 
 
 def _check(session: Session, row: Machine, reaper: str, *, watched: bool) -> Check:
-    name = f"guards {row['name']}"
+    name = f"guards {row.name}"
     try:
         timer, timed, way = _timer(session, row)
     except CloudgpuError as fault:
@@ -70,8 +70,8 @@ def _agent(session: Session, row: Machine) -> str:
         return "its agent can only shut it down, which does not end what it costs"
     at = guards_value(row)["agent"]
     ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
-    marked = from_iso(row["last_active"]).timestamp() if row["last_active"] else 0.0
-    heard = max(marked, Shelf(session.home.samples, row["id"]).last())
+    marked = from_iso(row.last_active).timestamp() if row.last_active else 0.0
+    heard = max(marked, Shelf(session.home.samples, row.id).last())
     if not heard:
         return f"{ends} (it was never heard from here)"
     ago = max(0, round(session.clock().timestamp() - heard))
@@ -82,16 +82,16 @@ def _timer(session: Session, row: Machine) -> tuple[str, bool, str | None]:
     """Return what is to be said of its timer, whether there is one, and how to get one."""
     provider, way = with_provider(session, row), "Run: cloudgpu cron install"
     if provider is None:
-        return f"{row['provider']} has no timers", False, way
+        return f"{row.provider} has no timers", False, way
     missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
-    at = provider.timer(fact(row["provider_id"]))
+    at = provider.timer(fact(row.provider_id))
     if at is not None:
         found = guards_of(row)
         own = found is not None and found.timer is Timer.OWN
         what = "its own timer, a process beside it, ends it" if own else "the timer in the cloud"
         return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
     if missing:
-        return missing, False, f"Run: cloudgpu init {row['provider']}, or: cloudgpu cron install"
+        return missing, False, f"Run: cloudgpu init {row.provider}, or: cloudgpu cron install"
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
 
 

@@ -166,11 +166,11 @@ def _written(session: Session, doubt: str) -> int:
 def _check_looked_at(session: Session, since: int) -> None:
     """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
     _, faults = by_account(session, used_rows(session))
-    away = [row for row in used_rows(session) if isinstance(faults.get(row["id"]), NotReachableHere)]
+    away = [row for row in used_rows(session) if isinstance(faults.get(row.id), NotReachableHere)]
     for row in away:
         last = session.ledger.last(scope_of_row(row))
         if last is None or last.seq <= since:
-            whom = row["owner"] or "whoever has that account"
+            whom = row.owner or "whoever has that account"
             raise LedgerUnavailable(
                 f"The ledger cannot be settled while nobody has looked at {words_of(row)} since then: "
                 f"what runs there is not known, and it is {NOT_HERE}.",

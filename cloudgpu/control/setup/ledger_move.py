@@ -207,12 +207,12 @@ def _check_whole(session: Session) -> None:
 def _check_quiet(session: Session, ledger: Book) -> None:
     """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
     for row in ledger.machines():
-        name = lock_name(row["key"] or row["id"])
-        if row["ended"] is None and (locks.held(session.home.locks, name) or ledger.held(name)):
+        name = lock_name(row.key or row.id)
+        if row.terminated_at is None and (locks.held(session.home.locks, name) or ledger.held(name)):
             raise ProviderUnavailable(
-                f"The ledger was not moved: a command is at work on {row['name']}.",
+                f"The ledger was not moved: a command is at work on {row.name}.",
                 field="name",
-                value=row["name"],
+                value=row.name,
                 next="Wait until it has ended, then run the same again.",
             )
 

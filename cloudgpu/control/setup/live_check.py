@@ -124,21 +124,21 @@ class _Trial:
         if row is None:
             return
         try:
-            if row["ended"] is None:
-                self.session.tell(f"{row['name']}: ending what the check has launched")
+            if row.terminated_at is None:
+                self.session.tell(f"{row.name}: ending what the check has launched")
                 self._step("down", lambda: end(self.session, row, why="the live check is over"), "proved gone")
             self._step("leftovers", lambda: self._nothing_left(row))
         except _FailedStage:
-            self.left.append(f"{row['name']} may still be billed: cloudgpu down {row['name']}")
+            self.left.append(f"{row.name} may still be billed: cloudgpu down {row.name}")
         except BaseException:
-            self.session.tell(f"{row['name']} may still be billed. Run: cloudgpu down {row['name']}")
+            self.session.tell(f"{row.name} may still be billed. Run: cloudgpu down {row.name}")
             raise
 
     def result(self) -> Trial:
         """Return what the machine went through, and its cost."""
         row = self._row()
-        cost = None if row is None or row["unpriced"] else spent(row, self.session.clock())
-        return Trial(self.prepared, row["name"] if row else None, tuple(self.stages), cost, tuple(self.left))
+        cost = None if row is None or row.unpriced else spent(row, self.session.clock())
+        return Trial(self.prepared, row.name if row else None, tuple(self.stages), cost, tuple(self.left))
 
     def _launch(self) -> Machine:
         return launch(self.session, self.prepared, wait=False).row
@@ -148,19 +148,19 @@ class _Trial:
         provider = self.session.provider_of(row)
 
         def found() -> bool:
-            return any(one.tags.get(TAG_ID) == row["id"] for one in provider.list().instances)
+            return any(one.tags.get(TAG_ID) == row.id for one in provider.list().instances)
 
-        self._until(found, f"{row['name']} is missing from the provider's listing.")
+        self._until(found, f"{row.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
     def _permitted(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, ChecksPermissions):
             return "this provider cannot be asked"
-        found = provider.permissions(row["region"])
+        found = provider.permissions(row.region)
         for one in found:
             if one.needed and one.allowed is False:
-                raise denied(one, row["provider"])
+                raise denied(one, row.provider)
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
@@ -171,12 +171,12 @@ class _Trial:
     def _timed(self, row: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
         provider = cast("SetsTimer", self.session.provider_of(row))
-        at = provider.timer(fact(row["provider_id"]))
+        at = provider.timer(fact(row.provider_id))
         if at is None:
             raise InvalidRequest(
-                f"{row['name']} has no timer in the cloud, though the account is set up for one.",
+                f"{row.name} has no timer in the cloud, though the account is set up for one.",
                 field="timer",
-                value=row["name"],
+                value=row.name,
                 next="What its launch said of it tells why; cloudgpu init makes its role anew.",
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
@@ -188,13 +188,13 @@ class _Trial:
         able, seen = provider, list[str]()
 
         def gone() -> bool:
-            found = able.leftovers(row["region"])
+            found = able.leftovers(row.region)
             for gap in found.unanswered:
                 raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
-            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == row["id"]]
+            seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == row.id]
             return not seen
 
-        self._until(gone, lambda: f"{row['name']} has left behind: {', '.join(seen)}.")
+        self._until(gone, lambda: f"{row.name} has left behind: {', '.join(seen)}.")
         return "none"
 
     def _until(self, done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
@@ -207,11 +207,11 @@ class _Trial:
             pause = min(5.0, pause * 1.5)
 
     def _can_stop(self, row: Machine) -> bool:
-        return row["stoppable"] is not False and isinstance(self.session.provider_of(row), Pausable)
+        return row.stoppable is not False and isinstance(self.session.provider_of(row), Pausable)
 
     def _row(self) -> Machine | None:
-        rows = (row for row in self.session.ledger.machines() if row["key"] == self.prepared.key)
-        return next((row for row in rows if row["attempt"] in ("made", "open")), None)
+        rows = (row for row in self.session.ledger.machines() if row.key == self.prepared.key)
+        return next((row for row in rows if row.launch_status in ("made", "open")), None)
 
     def _step(self, name: str, act: Callable[[], Any], said: str = "") -> Any:
         """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
@@ -230,7 +230,7 @@ class _Trial:
 
 
 def _where(row: Machine) -> str:
-    return f"{row['name']}: {row['instance_type']} in {row['zone']}, {row['state']}"
+    return f"{row.name}: {row.instance_type} in {row.zone}, {row.state}"
 
 
 def _seconds(began: datetime, now: datetime) -> float:

@@ -61,7 +61,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
         )
     rows = tuple(place.rows(session, session.ledger.bills()))
-    machines = tuple(row for row in rows if not row["thing"] and is_there(row))
+    machines = tuple(row for row in rows if not row.is_named_resource and is_there(row))
     _check_files(place, machines)
     draft = _renamed(found, place, new) if place.is_in(found) else None
     if draft is None:
@@ -99,7 +99,7 @@ def document(renaming_: Renaming) -> RenameDocument:
         "account": renaming_.place.account,
         "host": renaming_.place.host,
         "new": renaming_.new,
-        "machines": [row["name"] for row in renaming_.machines],
+        "machines": [row.name for row in renaming_.machines],
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
         "notes": list(renaming_.notes),
@@ -108,14 +108,14 @@ def document(renaming_: Renaming) -> RenameDocument:
 
 def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
     """Refuse a new name for a local account with machines: their files lie in a directory of that name."""
-    here = [row for row in machines if row["provider"] == "local"]
+    here = [row for row in machines if row.provider == "local"]
     if here:
         raise InvalidRequest(
-            f"Account {place.account} cannot be renamed while {here[0]['name']} is there: the files of a local machine "
+            f"Account {place.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
             "lie in a directory with the account's name.",
             field=FIELD,
             value=place.account,
-            next=f"Keep [accounts.{place.account}] in config.toml until it has ended: cloudgpu down {here[0]['name']}",
+            next=f"Keep [accounts.{place.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",
         )
 
 
@@ -144,20 +144,20 @@ def _with_usual(text: str, found: init.Found, place: Place, new: str) -> str:
 
 def _check_same(session: Session, there: Place, rows: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
-    wanted = [row for row in rows if is_there(row) and row["identity"]]
-    wanted = wanted or [row for row in rows if row["identity"]][-1:]
+    wanted = [row for row in rows if is_there(row) and row.identity]
+    wanted = wanted or [row for row in rows if row.identity][-1:]
     for row in wanted:
         try:
-            found = identity_of(session, there.account, there.host or row["region"])
+            found = identity_of(session, there.account, there.host or row.region)
         except NotReachableHere as fault:
             if not is_there(row):  # a host of long ago
                 continue
-            message = f"{row['name']} runs on {words_of(row)}. {fault.message}"
+            message = f"{row.name} runs on {words_of(row)}. {fault.message}"
             raise InvalidRequest(message, field=FIELD, value=there.name, next=fault.next) from fault
-        if not found.is_of(row["identity"]):
+        if not found.is_of(row.identity):
             other = "another computer, user or home: " if is_on_computer(row) else "another account: "
             raise InvalidRequest(
-                f"{row['name']} was launched at {words_of(row)}, and {there.name} is {other}{found.words}.",
+                f"{row.name} was launched at {words_of(row)}, and {there.name} is {other}{found.words}.",
                 field=FIELD,
                 value=there.name,
                 next="Name what it is called now, or put the old name back into config.toml.",

@@ -54,7 +54,7 @@ class Farewell:
     @property
     def last_ended(self) -> str | None:
         """When the last of its machines ended; None where the ledger knows none."""
-        return max((row["ended"] for row in self.machines if row["ended"]), default=None)
+        return max((row.terminated_at for row in self.machines if row.terminated_at), default=None)
 
 
 def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
@@ -72,7 +72,7 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Farewell:
 
 def _of_host(session: Session, found: init.Found, place: Place) -> Farewell:
     rows = list(place.rows(session, session.ledger.bills()))
-    lost = tuple(row for row in rows if row["ended"] is None)
+    lost = tuple(row for row in rows if row.terminated_at is None)
     for row in lost:
         check_lost(session, row, "--forget")
     draft = _without_host(found, place) if place.is_in(found) else None
@@ -98,11 +98,11 @@ def _of_account(session: Session, found: init.Found, account: str) -> Farewell:
         raise _not_known(account, whose.fault.message, configured=draft is not None)
     lost = _lost(session, rows) if not asked else ()
     _check_costs_nothing(account, [row for row in rows if row not in lost], beside)
-    machines = tuple(row for row in rows if not row["thing"])
+    machines = tuple(row for row in rows if not row.is_named_resource)
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
-    late = at is not None and any((row["ended"] or "") > at for row in rows)
+    late = at is not None and any((row.terminated_at or "") > at for row in rows)
     known = session.account(account) if asked else None
-    provider = rows[-1]["provider"] if known is None else known.provider
+    provider = rows[-1].provider if known is None else known.provider
     return Farewell(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
 
 
@@ -111,8 +111,8 @@ def _lost(session: Session, rows: Iterable[Machine]) -> tuple[Machine, ...]:
 
     Not an unfinished launch in a cloud: that may still make a machine.
     """
-    there = [row for row in rows if not row["thing"] and row["ended"] is None]
-    found = tuple(row for row in there if row["attempt"] != "open" or is_on_computer(row))
+    there = [row for row in rows if not row.is_named_resource and row.terminated_at is None]
+    found = tuple(row for row in there if row.launch_status != "open" or is_on_computer(row))
     for row in found:
         _check_no_files(session, row)
         check_lost(session, row, "--forget")
@@ -121,20 +121,20 @@ def _lost(session: Session, rows: Iterable[Machine]) -> tuple[Machine, ...]:
 
 def _check_no_files(session: Session, row: Machine) -> None:
     """Refuse for a machine of a local account whose files are here: it can be asked once the table is back."""
-    account = row["account"]
-    if row["provider"] == "local" and session.home.provider("local", account).is_dir():
+    account = row.account
+    if row.provider == "local" and session.home.provider("local", account).is_dir():
         raise InvalidRequest(
-            f"{row['name']} is on this computer: its files are in {session.home.provider('local', account)}.",
+            f"{row.name} is on this computer: its files are in {session.home.provider('local', account)}.",
             field="--forget",
             value=account,
-            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {row['name']}",
+            next=f"Put [accounts.{account}] back into config.toml, and run: cloudgpu down {row.name}",
         )
 
 
 def _rows_of(session: Session, rows: Iterable[Machine], account: str, whose: Whose | None) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
-    return [row for row in rows if (names.account(row["account"]) == account if whose is None else whose.covers(row))]
+    return [row for row in rows if (names.account(row.account) == account if whose is None else whose.covers(row))]
 
 
 def forget(session: Session, farewell: Farewell) -> str:
@@ -170,7 +170,7 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
         "provider": farewell.provider,
         "forgotten_at": at,
         "machines": len(farewell.machines),
-        "lost": [{"name": row["name"], "state": row["state"], "where": words_of(row)} for row in farewell.lost],
+        "lost": [{"name": row.name, "state": row.state, "where": words_of(row)} for row in farewell.lost],
         "last_ended": farewell.last_ended,
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],

@@ -11,7 +11,7 @@ from cloudgpu.core.budgets.enforcement import Stop, stops
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
-from cloudgpu.core.model.machine import Machine, Owned
+from cloudgpu.core.model.machine import Machine, Ownable, Owned
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import SUBJECT, People, people_of
 from cloudgpu.core.team.rights import Claim, Law, Right, Role, claim, right_to
@@ -58,21 +58,21 @@ def for_the_lab(session: Session) -> Iterator[None]:
         session.for_lab = before
 
 
-def check_may(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> Right:
+def check_may(session: Session, row: Ownable, verb: str, *, law: Law | None = None) -> Right:
     """Return by which right this verb is theirs on this machine or kept thing; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
     """
     law = law or law_of(session)
-    if not law.for_lab and law.takes(row["owner"]):
-        claim_owner(session, row["owner"])
+    if not law.for_lab and law.takes(row.owner):
+        claim_owner(session, row.owner)
     right = _right(session, law, row, verb)
     if right is None:
-        name = str(row["name"]).replace("the ", "The ", 1)  # of a kept thing
+        name = str(row.name).replace("the ", "The ", 1)  # of a kept thing
         raise RoleNeeded(
             f"{name} is {law.whose(row)}, and {law.person} is a member: only its owner or a payer may {verb} it.",
             field="name",
-            value=row["name"],
+            value=row.name,
             next=f"Ask its owner, or a payer: {_who_pays(session)}.",
         )
     return right
@@ -86,13 +86,13 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
     law = law_of(session)
     if law.is_member and volumes and not any(law.owns(row) for row in volumes):
         try:
-            check_may(session, volumes[0] | {"name": f"the volume {volumes[0]['name']}"}, "use", law=law)
+            check_may(session, volumes[0]._replace(name=f"the volume {volumes[0].name}"), "use", law=law)
         except RoleNeeded as refused:
-            refused.field, refused.value = "--volume", volumes[0]["name"]
+            refused.field, refused.value = "--volume", volumes[0].name
             raise
 
 
-def others_note(session: Session, row: Owned, verb: str) -> str:
+def others_note(session: Session, row: Ownable, verb: str) -> str:
     """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
 
     Empty, too, while the ledger is away: nobody can say then.
@@ -105,7 +105,7 @@ def others_note(session: Session, row: Owned, verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {law.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> RequestedBy:
+def by(session: Session, row: Ownable, verb: str, *, law: Law | None = None) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
@@ -114,11 +114,11 @@ def by(session: Session, row: Owned, verb: str, *, law: Law | None = None) -> Re
     if law.role is Role.ALONE:
         return {}
     right = _right(session, law, row, verb)
-    whose: RequestedBy = {"whose": row["owner"] or ""}
+    whose: RequestedBy = {"whose": row.owner or ""}
     return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, law: Law, row: Owned, verb: str) -> Right | None:
+def _right(session: Session, law: Law, row: Ownable, verb: str) -> Right | None:
     mine, stops = law.owns(row), verb == STOP
     asks = law.is_member and stops and not mine and not law.for_lab
     stoppers = _stoppers(session) if asks else Stoppers.OWNER
@@ -127,7 +127,7 @@ def _right(session: Session, law: Law, row: Owned, verb: str) -> Right | None:
 
 def named_row(thing: Leftover) -> Owned:
     """Return what of something that is kept by name says whose it is, as a row does."""
-    return {"name": f"the {thing.kind} {thing.name}", "owner": thing.tags.get(TAG_OWNER, "")}
+    return Owned(f"the {thing.kind} {thing.name}", thing.tags.get(TAG_OWNER, ""))
 
 
 def check_override(session: Session, reason: str | None) -> str | None:

@@ -41,8 +41,8 @@ class LastRole:
 
         Alone with a server's ledger, what another computer launched under another name may be a newcomer's.
         """
-        of_name = tag_value(row["owner"] or "") in {tag_value(name) for name in self.names}
-        return of_name or (self.role is Role.ALONE and (not self.day or row["id"] in launched))
+        of_name = tag_value(row.owner or "") in {tag_value(name) for name in self.names}
+        return of_name or (self.role is Role.ALONE and (not self.day or row.id in launched))
 
     def words(self) -> str:
         """Return by what it was judged whose each machine is, as a sentence."""

@@ -351,6 +351,6 @@ class Own:
 
 def clouds_of(rows: Sequence[Machine]) -> tuple[list[Machine], bool]:
     """Return the rows of what was rented, and whether that is only rehearsed: local ones stand for it then."""
-    clouds = [row for row in rows if row["provider"] not in (OWN, HERE)]
-    here = [row for row in rows if row["provider"] == HERE]
+    clouds = [row for row in rows if row.provider not in (OWN, HERE)]
+    here = [row for row in rows if row.provider == HERE]
     return (clouds, False) if clouds or not here else (here, True)

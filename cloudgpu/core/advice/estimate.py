@@ -13,8 +13,8 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.rates import MONTH_H, Rate
 from cloudgpu.core.billing.rules import Rule, rule_of
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import HOUR, ZERO, Money
 
 DAY = 24 * HOUR  # in microseconds

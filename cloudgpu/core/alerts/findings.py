@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.facts import RefusedAction
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
@@ -38,19 +39,19 @@ def machine_findings(rows: Iterable[Machine], asked_since: Mapping[str, datetime
     `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
     """
     for row in rows:
-        if row["ended"] is not None:
+        if row.terminated_at is not None:
             continue
-        if row["attempt"] == "open":
+        if row.launch_status == "open":
             yield from _unsettled(row, now)
             continue
-        if row["billed"]:
+        if row.billed:
             yield from _endless(row)
             yield from _overdue(row)
-        if row.get("refused"):
-            yield _refused(row)
-        if row["asked"] in _VERB and row["id"] in asked_since:
-            yield from _unproved(row, asked_since[row["id"]], now)
-        if row["unpriced"]:
+        if row.refused_action:
+            yield _refused(row, row.refused_action)
+        if row.pending_action in _VERB and row.id in asked_since:
+            yield from _unproved(row, asked_since[row.id], now)
+        if row.unpriced:
             yield _unpriced(row)
 
 
@@ -60,24 +61,24 @@ def ended_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
     Each is told for three days after it was seen, which is once: it has to run and end again to be told again.
     """
     for row in rows:
-        seen = row.get("unasked")
-        if seen is not None and now - from_iso(seen["at"]) <= ENDED_FOR:
-            yield _ended(row, seen["at"])
+        seen = row.unrequested_stop
+        if seen is not None and now - from_iso(seen.at) <= ENDED_FOR:
+            yield _ended(row, seen.at)
 
 
 def _ended(row: Machine, at: str) -> Finding:
-    name, over = row["name"], "ended" if row["ended"] else "stopped"
-    why = row["reason"]
+    name, over = row.name, "ended" if row.terminated_at else "stopped"
+    why = row.state_reason
     asked = "No command and no pass had asked for it."
     known = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
-    costs = " It is still billed: run cloudgpu stop " + name + "." if row["billed"] else ""
+    costs = " It is still billed: run cloudgpu stop " + name + "." if row.billed else ""
     return Finding(
-        key=f"{ENDED}:{row['id']}:{at}",
+        key=f"{ENDED}:{row.id}:{at}",
         kind="machine ended",
         title=f"{name} has {over} by itself" + (f" ({why})" if why else ""),
         text=f"{asked} {known} Seen at {minute(at)}.{costs} To see what happened: cloudgpu show {name} --history",
         facts=_facts(row),
-        urgent=bool(row["billed"]),
+        urgent=bool(row.billed),
     )
 
 
@@ -100,14 +101,14 @@ def leap(row: Machine) -> tuple[Money, Money] | None:
 
     None, too, where the last one is by the machine's own meter: what it draws has changed, and nobody's price has.
     """
-    runs = [use for use in row["uses"] if use["resource"] == "instance" and use["end"] is None]
+    runs = [use for use in row.open_usage if use.resource == "instance" and use.end is None]
     prices: list[int] = []
-    segments = runs[-1]["segments"] if runs else ()
-    if segments and segments[-1]["basis"] == Basis.MEASURED:
+    segments = runs[-1].segments if runs else ()
+    if segments and segments[-1].basis == Basis.MEASURED:
         return None
     for segment in segments:
-        if prices[-1:] != [segment["nanos"]]:
-            prices.append(segment["nanos"])
+        if prices[-1:] != [segment.nanos]:
+            prices.append(segment.nanos)
     return (Money(prices[-2]), Money(prices[-1])) if len(prices) > 1 else None
 
 
@@ -122,7 +123,7 @@ def price_leaps(rows: Iterable[Machine], factor_of: Callable[[Machine], Fraction
             continue
         (before, after), factor = found, factor_of(row)
         if before.nanos * factor < after.nanos or after.nanos * factor < before.nanos:
-            yield price_finding(place_of(row), before, after, who=row["name"])
+            yield price_finding(place_of(row), before, after, who=row.name)
 
 
 def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
@@ -158,15 +159,15 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
 
 def place_of(row: Machine) -> str:
     """Return provider, zone (or region), type and market of a machine as one word."""
-    return f"{row['provider']}/{row['zone'] or row['region']}/{row['instance_type']}/{row['market']}"
+    return f"{row.provider}/{row.zone or row.region}/{row.instance_type}/{row.market}"
 
 
 def _endless(row: Machine) -> Iterator[Finding]:
-    if row["expires"] is not None:
+    if row.expires is not None:
         return
-    name = row["name"]
+    name = row.name
     yield Finding(
-        key=f"lease:{row['id']}",
+        key=f"lease:{row.id}",
         kind="no lease",
         title=f"{name} runs without a lease",
         text=f"It is billed, and nothing ends it by itself. Run: cloudgpu extend {name} 8h, or: cloudgpu down {name}",
@@ -177,18 +178,18 @@ def _endless(row: Machine) -> Iterator[Finding]:
 
 def _overdue(row: Machine) -> Iterator[Finding]:
     """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
-    if row["renew_until"] is None or row["seen_at"] is None:
+    if row.renew_until is None or row.seen_at is None:
         return
-    late = from_iso(row["seen_at"]) - from_iso(row["renew_until"])
+    late = from_iso(row.seen_at) - from_iso(row.renew_until)
     if late < PATIENCE:
         return
-    name = row["name"]
+    name = row.name
     yield Finding(
-        key=f"overdue:{row['id']}",
+        key=f"overdue:{row.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
         text=f"Whatever should have ended it, has not. Run: cloudgpu down {name}",
-        facts=_facts(row) | {"renew until": minute(row["renew_until"])},
+        facts=_facts(row) | {"renew until": minute(row.renew_until)},
         urgent=True,
     )
 
@@ -196,51 +197,51 @@ def _overdue(row: Machine) -> Iterator[Finding]:
 def _unproved(row: Machine, since: datetime, now: datetime) -> Iterator[Finding]:
     if now - since <= PATIENCE:
         return
-    name, verb = row["name"], _VERB[fact(row["asked"])]
+    name, verb = row.name, _VERB[fact(row.pending_action)]
     yield Finding(
-        key=f"stop:{row['id']}",
+        key=f"stop:{row.id}",
         kind="stop not proved",
         title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
-        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row['state']}: "
+        text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row.state}: "
         f"it may still be billed. Run: cloudgpu {verb} {name}",
         facts=_facts(row) | {"asked": f"{since:%Y-%m-%d %H:%M} UTC"},
         urgent=True,
     )
 
 
-def _refused(row: Machine) -> Finding:
+def _refused(row: Machine, refused: RefusedAction) -> Finding:
     """Tell of a machine that something protects from its end: only a person can lift that."""
-    refused, name = row["refused"], row["name"]
-    verb = "stopped" if refused["action"] == "stop" else "ended"
-    goes_on = "It is billed." if row["billed"] else "It is stopped; its disk goes on costing."
+    name = row.name
+    verb = "stopped" if refused.action == "stop" else "ended"
+    goes_on = "It is billed." if row.billed else "It is stopped; its disk goes on costing."
     return Finding(
-        key=f"refused:{row['id']}:{refused['action']}",
+        key=f"refused:{row.id}:{refused.action}",
         kind="end refused",
         title=f"{name} cannot be {verb}: something protects it",
-        text=f"{refused['why']} {goes_on} {refused['next'] or ''}".rstrip(),
+        text=f"{refused.why} {goes_on} {refused.next or ''}".rstrip(),
         facts=_facts(row),
-        urgent=bool(row["billed"]),
+        urgent=bool(row.billed),
     )
 
 
 def _unpriced(row: Machine) -> Finding:
     return Finding(
-        key=f"unpriced:{row['id']}",
+        key=f"unpriced:{row.id}",
         kind="price missing",
-        title=f"There is no price for {row['name']}",
+        title=f"There is no price for {row.name}",
         text="What it costs is missing in every sum; it is not zero.",
         facts=_facts(row),
     )
 
 
 def _unsettled(row: Machine, now: datetime) -> Iterator[Finding]:
-    age = now - from_iso(row["intended_at"])
+    age = now - from_iso(row.intended_at)
     if age <= PATIENCE:
         return
     yield Finding(
-        key=f"launch:{row['id']}",
+        key=f"launch:{row.id}",
         kind="launch not settled",
-        title=f"Whether {row['name']} was launched is not known",
+        title=f"Whether {row.name} was launched is not known",
         text=f"The launch began {duration_text(age)} ago and was never settled: a machine may run and be billed. "
         "Run: cloudgpu ls --refresh",
         facts=_facts(row),
@@ -249,11 +250,11 @@ def _unsettled(row: Machine, now: datetime) -> Iterator[Finding]:
 
 
 def _facts(row: Machine) -> dict[str, str]:
-    facts = {"machine": row["name"], "offer": place_of(row), "account": row["account"], "owner": row["owner"]}
-    if row["price"] is not None:
-        facts["price"] = _hourly(Money(row["price"]["nanos_per_hour"]))
-    if row["seen_at"] is not None:
-        facts["last seen"] = f"{row['state']}, {minute(row['seen_at'])}"
+    facts = {"machine": row.name, "offer": place_of(row), "account": row.account, "owner": row.owner}
+    if row.price is not None:
+        facts["price"] = _hourly(Money(row.price.nanos_per_hour))
+    if row.seen_at is not None:
+        facts["last seen"] = f"{row.state}, {minute(row.seen_at)}"
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 

@@ -11,12 +11,11 @@ from typing import TypedDict
 
 from cloudgpu.core.billing.charges import Charge
 from cloudgpu.core.billing.rules import RULES
-from cloudgpu.core.billing.usage import Resource, Segment
+from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import ChargeNote
+from cloudgpu.core.model.usage import Resource, Segment
 from cloudgpu.core.values.times import from_iso, iso
 
-Aside = ChargeNote
 CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
@@ -25,27 +24,23 @@ _DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?")
 _MOST_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
 
 
-def empty() -> Aside:
-    """Return the note on no charge at all.
-
-    `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the runs cost whose
-    on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the provider took away.
-    Amounts are exact parts, as in `core.billing`.
-    """
-    return {"marks": "", "reasons": [], "compared": 0, "interrupted": [0, 0, 0, 0, 0]}
+# Of no charge at all. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the
+# runs cost whose on-demand price is known; `interrupted` is [low, amount, high, micros, runs] of those that the
+# provider took away. Amounts are exact parts, as in `core.billing`.
+NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
-def note(aside: Aside, found: Charge) -> None:
-    """Take a charge into the note."""
+def noted(note: ChargeNote, found: Charge) -> ChargeNote:
+    """Return the note with a charge in it."""
+    compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
     if found.use.resource is Resource.INSTANCE:
-        aside["compared"] += found.amount if found.on_demand is not None else 0
+        compared += found.amount if found.on_demand is not None else 0
         if found.use.reason == "interrupted":
             parts = (found.low, found.amount, found.high, found.micros, 1)
-            aside["interrupted"] = [old + part for old, part in zip(aside["interrupted"], parts, strict=True)]
-    aside["marks"] = joined(aside["marks"], marks(found.use.segments, found.use.begin))
+            interrupted = tuple([old + part for old, part in zip(interrupted, parts, strict=True)])
     if found.low != found.high:
-        news = [reason for reason in found.reasons if reason not in aside["reasons"]]
-        aside["reasons"] = [*aside["reasons"], *news][:_MOST_REASONS]
+        reasons = (*reasons, *[reason for reason in found.reasons if reason not in reasons])[:_MOST_REASONS]
+    return ChargeNote(joined(note.marks, marks(found.use.segments, found.use.begin)), reasons, compared, interrupted)
 
 
 @lru_cache(maxsize=1024)  # the same few marks come again with every charge
@@ -118,9 +113,9 @@ def traffic_gaps(rows: Iterable[Machine]) -> list[TrafficGap]:
     Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
     machine has sent since the last count is read when it runs again, and is a gap only if it never does.
     """
-    ran = (row for row in rows if not row["thing"] and row["provider_id"] and row["provider"] in CHARGING)
-    waiting = (row for row in ran if row["billed"] or row["ended"] or not row.get("traffic"))
-    found = [TrafficGap(row["id"], row["name"], _counted_until(row), row["ended"]) for row in waiting]
+    ran = (row for row in rows if not row.is_named_resource and row.provider_id and row.provider in CHARGING)
+    waiting = (row for row in ran if row.billed or row.terminated_at or not row.traffic)
+    found = [TrafficGap(row.id, row.name, _counted_until(row), row.terminated_at) for row in waiting]
     return [gap for gap in found if gap.until is None or gap.until > gap.since]
 
 
@@ -132,5 +127,5 @@ def gaps_within(rows: Iterable[Machine], since: datetime | None, until: datetime
 
 
 def _counted_until(row: Machine) -> str:
-    last = row.get("traffic")
-    return str(last["until"] if last else row["launched_at"] or row["intended_at"])
+    last = row.traffic
+    return str(last.until if last else row.launched_at or row.intended_at)

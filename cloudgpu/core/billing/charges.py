@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cloudgpu.core.billing.granularity import (
     EPOCH,
@@ -24,7 +24,7 @@ from cloudgpu.core.billing.granularity import (
     weight,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
-from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -133,15 +133,13 @@ def charge(use: Use, now: datetime, *, since: datetime | None = None, until: dat
     return _priced(use, rule, span, cut)
 
 
-def billed_until(data: Mapping[str, Any]) -> str:
-    """Return until when an ended use (as JSON) is or may be billed, as a ledger time."""
-    use = use_from_json({**data, "segments": ()})  # prices do not say until when
+def billed_until(use: Use) -> str:
+    """Return until when an ended use is or may be billed, as a ledger time."""
     return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
-def rated_to_the_end(data: Mapping[str, Any]) -> tuple[str, Strands | None]:
-    """Return `billed_until` of an ended use (as JSON), and what `rated` says of it; None for a use without a price."""
-    use = use_from_json(data)
+def rated_to_the_end(use: Use) -> tuple[str, Strands | None]:
+    """Return `billed_until` of an ended use, and what `rated` says of it; None for a use without a price."""
     rule = rule_for(use)
     span = span_of(use, rule, 0)
     until = iso(EPOCH + span.latest * MICRO)

@@ -16,14 +16,13 @@ from typing import Any
 from cloudgpu.core.billing import charge_notes as aside
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.billing.usage import Resource, Use, use_from_json
+from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-_NO_NOTE = aside.empty()
 NO_TIME = timedelta(0)
 _MICROS_OF_SUMS = 4  # of the sums that a row keeps
 
@@ -55,48 +54,48 @@ class Tally:
     marks: str = ""
     _failed: set[str] = field(default_factory=set, repr=False)
 
-    def add(self, row: Machine, charge: Charge, note: aside.Aside, *, again: bool = False) -> None:
+    def add(self, row: Machine, charge: Charge, note: ChargeNote, *, again: bool = False) -> None:
         """Add a charge with the note on it; `again`: a piece of its use is in it already, and is not counted anew."""
         sums = (charge.low, charge.amount, charge.high, charge.on_demand or 0, charge.micros)
         counts = (bool(charge.unpriced_micros) and not again, charge.on_demand is None and not again)
         self._add(row, charge.use.resource, (*sums, *map(int, counts)), note)
-        self.interrupted[4] -= again and note["interrupted"][4]
+        self.interrupted[4] -= again and note.interrupted[4]
         if charge.unpriced_micros:
-            self.unpriced[f"{row['name']} ({charge.use.resource})"] = None
+            self.unpriced[f"{row.name} ({charge.use.resource})"] = None
 
     def add_ended(self, row: Machine, resource: str) -> None:
         """Add the totals of a row's uses of one resource that have ended."""
-        self._add(row, resource, row["totals"][resource], row["aside"].get(resource, _NO_NOTE))
+        self._add(row, resource, row.usage_totals[resource], row.charge_notes.get(resource, aside.NO_NOTE))
 
-    def _add(self, row: Machine, resource: str, sums: Sequence[int], note: aside.Aside) -> None:
+    def _add(self, row: Machine, resource: str, sums: Sequence[int], note: ChargeNote) -> None:
         low, amount, high, on_demand, micros, unpriced, uncompared = sums
         self.low, self.amount, self.high = self.low + low, self.amount + amount, self.high + high
         self.all_micros += micros
         self.without_price += unpriced
-        if note["marks"]:
-            self.marks = aside.joined(self.marks, note["marks"])
+        if note.marks:
+            self.marks = aside.joined(self.marks, note.marks)
         if unpriced:
-            self.unpriced[f"{row['name']} ({resource})"] = None
-        for reason in note["reasons"]:
-            self.reasons[f"{row['name']} ({resource}): {reason}"] = None
+            self.unpriced[f"{row.name} ({resource})"] = None
+        for reason in note.reasons:
+            self.reasons[f"{row.name} ({resource}): {reason}"] = None
         if resource == Resource.INSTANCE:
             self.micros += micros
-            self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note["compared"]
+            self.on_demand, self.compared = self.on_demand + on_demand, self.compared + note.compared
             self.uncompared += uncompared
-        if note["interrupted"][4]:
-            self.interrupted = [old + part for old, part in zip(self.interrupted, note["interrupted"], strict=True)]
+        if note.interrupted[4]:
+            self.interrupted = [old + part for old, part in zip(self.interrupted, note.interrupted, strict=True)]
         if is_failed(row):
-            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row["id"] not in self._failed)
+            parts = (low, amount, high, micros * (resource == Resource.INSTANCE), row.id not in self._failed)
             self.failed = [old + int(part) for old, part in zip(self.failed, parts, strict=True)]
-            self._failed.add(row["id"])
+            self._failed.add(row.id)
 
 
 def is_failed(row: Machine) -> bool:
     """Say whether a launch gave no usable machine: it was refused, came to nothing, or was removed as unfit."""
-    return bool(row.get("failed")) or row["attempt"] in ("refused", "void")
+    return bool(row.launch_failed) or row.launch_status in ("refused", "void")
 
 
-Ended = tuple[str, UsageRecord]
+Ended = tuple[str, Use]
 
 
 class By(StrEnum):
@@ -158,8 +157,7 @@ def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, asked:
             group.add_ended(part.row, part.found)
             total.add_ended(part.row, part.found)
         else:
-            note = aside.empty()
-            aside.note(note, part.found)
+            note = aside.noted(aside.NO_NOTE, part.found)
             group.add(part.row, part.found, note)
             total.add(part.row, part.found, note, again=part.again)
     order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
@@ -177,24 +175,24 @@ def with_whole_names(rows: list[Machine], by: By) -> list[Machine]:
     for name in {tag for row in rows if (tag := _tag_of(row, by))}:
         meant.setdefault(tag_value(name), []).append(name)
     whole = {tag: [name for name in names if name != tag] for tag, names in meant.items()}
-    tagged = (row for row in rows if row["thing"] or not row.get("template"))
-    said = {row["id"]: whole[_tag_of(row, by)][0] for row in tagged if len(whole.get(_tag_of(row, by), ())) == 1}
-    return [_tagged(row, by, said[row["id"]]) if row["id"] in said else row for row in rows]
+    tagged = (row for row in rows if row.is_named_resource or not row.template)
+    said = {row.id: whole[_tag_of(row, by)][0] for row in tagged if len(whole.get(_tag_of(row, by), ())) == 1}
+    return [_tagged(row, by, said[row.id]) if row.id in said else row for row in rows]
 
 
 def _tag_of(row: Machine, by: By) -> str:
-    return (row["owner"] if by is By.OWNER else row["project"]) or ""
+    return (row.owner if by is By.OWNER else row.project) or ""
 
 
 def _tagged(row: Machine, by: By, name: str) -> Machine:
-    return row | {"owner": name} if by is By.OWNER else row | {"project": name}
+    return row._replace(owner=name) if by is By.OWNER else row._replace(project=name)
 
 
 def of_owner(rows: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
     """Return the rows and the ended uses of what this owner has, named in full or as tags have it."""
     whole = with_whole_names(rows, By.OWNER)
-    theirs = [row for row in whole if row["owner"] and tag_value(row["owner"]) == tag_value(owner)]
-    known = {row["id"] for row in theirs}
+    theirs = [row for row in whole if row.owner and tag_value(row.owner) == tag_value(owner)]
+    known = {row.id for row in theirs}
     return theirs, [one for one in ended if one[0] in known]
 
 
@@ -215,7 +213,9 @@ def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: As
     charges = billed(rows, ended, now, since=asked.since, until=asked.until)
     if asked.from_totals:
         charges = billed(rows, (), now)
-        yield from (_Part(_key(asked.by, row, resource), row, resource) for row in rows for resource in row["totals"])
+        yield from (
+            _Part(_key(asked.by, row, resource), row, resource) for row in rows for resource in row.usage_totals
+        )
     for one in charges:
         use = one.charge.use
         yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
@@ -224,21 +224,20 @@ def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: As
 def _key(by: By, row: Machine, resource: str, use: Use | None = None) -> str:
     """Return the group of a charge, or of a row's totals; empty where the row does not say."""
     if by is By.INSTANCE:
-        return str(row["id"])
+        return str(row.id)
     if by is By.RESOURCE:
         return str(resource)
     if use is not None and by in (By.MARKET, By.PROVIDER):
         return str(use.market if by is By.MARKET else use.provider)
-    plain: Mapping[str, Any] = row
-    return str(plain[by] or "")
+    return str(getattr(row, by) or "")
 
 
 def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
-    known = {row["id"]: row for row in rows}
+    known = {row.id: row for row in rows}
     gone = ((known[subject], use) for subject, use in ended)
-    for row, data in chain(gone, ((one, use) for one in rows for use in one["uses"])):
+    for row, data in chain(gone, ((one, use) for one in rows for use in one.open_usage)):
         again = False
-        for key, piece in _pieces(use_from_json(data), now, asked):
+        for key, piece in _pieces(data, now, asked):
             yield _Part(key, row, piece, again)
             again = True
 
@@ -258,13 +257,13 @@ def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge
 
 def billed_within(rows: Sequence[Machine], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
     """Return for how long each machine was billed within the period, by the id of its row."""
-    found = {row["id"]: NO_TIME for row in rows}
+    found = {row.id: NO_TIME for row in rows}
     if asked.from_totals:
         for row in rows:
-            sums = row["totals"].get(Resource.INSTANCE)
-            found[row["id"]] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
-    for subject, use in (*_of_machines(ended, found), *((row["id"], use) for row in rows for use in row["uses"])):
-        if use["resource"] == Resource.INSTANCE:
+            sums = row.usage_totals.get(Resource.INSTANCE)
+            found[row.id] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
+    for subject, use in (*_of_machines(ended, found), *((row.id, use) for row in rows for use in row.open_usage)):
+        if use.resource == Resource.INSTANCE:
             found[subject] += _within(use, asked, now)
     return found
 
@@ -273,8 +272,8 @@ def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[End
     return (one for one in ended if one[0] in ids)
 
 
-def _within(use: UsageRecord, asked: Asked, now: datetime) -> timedelta:
-    begin, end = from_iso(use["begin"]), now if use["end"] is None else from_iso(use["end"])
+def _within(use: Use, asked: Asked, now: datetime) -> timedelta:
+    begin, end = from_iso(use.begin), now if use.end is None else from_iso(use.end)
     begin = begin if asked.since is None else max(begin, asked.since)
     end = end if asked.until is None else min(end, asked.until)
     return max(NO_TIME, end - begin)
@@ -282,6 +281,6 @@ def _within(use: UsageRecord, asked: Asked, now: datetime) -> timedelta:
 
 def kept_within(rows: Sequence[Machine], asked: Asked, now: datetime) -> timedelta:
     """Return how long a desktop would have stood there: since the period's begin or the first launch."""
-    first = min((from_iso(row["first_at"]) for row in rows if row["provider_id"]), default=now)
+    first = min((from_iso(row.first_at) for row in rows if row.provider_id), default=now)
     begin = first if asked.since is None else max(first, asked.since)
     return max(NO_TIME, (now if asked.until is None else min(now, asked.until)) - begin)

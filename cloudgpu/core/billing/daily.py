@@ -15,13 +15,12 @@ from cloudgpu.core.billing.cost_groups import By, with_whole_names
 from cloudgpu.core.billing.granularity import EPOCH, MICRO
 from cloudgpu.core.billing.rate_timeline import Strand, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.periods import periods
 
-Ended = tuple[str, UsageRecord]
+Ended = tuple[str, Use]
 PARTS = EXACT // HOUR
 _AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
 _FOREVER = 2**62
@@ -73,8 +72,8 @@ class Laid(NamedTuple):
 def lay(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[Laid]:
     """Return every use of these rows (`View.bills`), and of those that have ended (`View.uses`), laid out in time."""
     moment = micros_of(now)
-    gone = [Laid(subject, use["resource"], laid_out(use, moment)) for subject, use in ended]
-    return gone + [Laid(row["id"], use["resource"], laid_out(use, moment)) for row in rows for use in row["uses"]]
+    gone = [Laid(subject, use.resource, laid_out(use, moment)) for subject, use in ended]
+    return gone + [Laid(row.id, use.resource, laid_out(use, moment)) for row in rows for use in row.open_usage]
 
 
 def daily(
@@ -98,55 +97,55 @@ def daily_of(
     rows: Iterable[Machine], laid: Iterable[Laid], zone: tzinfo, *, since: datetime | None, until: datetime | None
 ) -> Daily:
     """Return what these rows and their uses (`lay`) cost on each day of `zone`: as `daily` does."""
-    known = {row["id"]: row for row in with_whole_names(list(rows), By.PROJECT)}
+    known = {row.id: row for row in with_whole_names(list(rows), By.PROJECT)}
     first = 0 if since is None else micros_of(since)
     last = _FOREVER if until is None else micros_of(until)
     strands: defaultdict[str, _Strands] = defaultdict(_Strands)
     without: dict[str, None] = {}
     for subject, resource, found in laid:
         row = known[subject]
-        strands[row["project"] or ""].take(found)
+        strands[row.project or ""].take(found)
         if found.unpriced and max(found.begin, first) < min(found.end, last):
-            without[f"{row['name']} ({resource})"] = None
+            without[f"{row.name} ({resource})"] = None
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
-def laid_out(use: UsageRecord, now: int) -> Course:
+def laid_out(use: Use, now: int) -> Course:
     """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
-    segments, resource, market = use["segments"], use["resource"], use["market"]
-    odd = not segments or resource == "traffic" or use["reason"] == "interrupted"
-    odd = odd or bool(use["maybe_until"] or use.get("maybe_since"))
-    if odd or use.get("continues") or use.get("at_most") or use.get("sure_from"):
-        return course(use_from_json(use), now)
-    begin = _stamp(use["begin"])
-    rule = rule_of(use["provider"], market, resource, use.get("licence", ""))
-    run = max(0, (now if use["end"] is None else _stamp(use["end"])) - begin)
+    segments, resource, market = use.segments, use.resource, use.market
+    odd = not segments or resource == "traffic" or use.reason == "interrupted"
+    odd = odd or bool(use.maybe_until or use.maybe_since)
+    if odd or use.continues or use.at_most or use.sure_from:
+        return course(use, now)
+    begin = _stamp(use.begin)
+    rule = rule_of(use.provider, market, resource, use.licence)
+    run = max(0, (now if use.end is None else _stamp(use.end)) - begin)
     length = rule.length(run, taken=False)
     doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
     if doubtful and rule.longest(run, taken=False) != length:
-        return course(use_from_json(use), now)
-    if market == "spot" and resource == "instance" and _stamp(segments[0]["at"]) > begin + _AT_ONCE:
-        return course(use_from_json(use), now)
-    if use["per"] == "hour":
-        return _by_hours(use, begin, begin + length) or course(use_from_json(use), now)
+        return course(use, now)
+    if market == "spot" and resource == "instance" and _stamp(segments[0].at) > begin + _AT_ONCE:
+        return course(use, now)
+    if use.per == "hour":
+        return _by_hours(use, begin, begin + length) or course(use, now)
     if len(segments) > 1:
-        return course(use_from_json(use), now)
-    return _by_months(begin, begin + length, use["quantity"] * segments[0]["nanos"], rule)
+        return course(use, now)
+    return _by_months(begin, begin + length, use.quantity * segments[0].nanos, rule)
 
 
-def _by_hours(use: UsageRecord, begin: int, end: int) -> Course | None:
+def _by_hours(use: Use, begin: int, end: int) -> Course | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
-    segments, parts = use["segments"], use["quantity"] * PARTS
+    segments, parts = use.segments, use.quantity * PARTS
     if len(segments) == 1:
-        strands = [(begin, end, segments[0]["nanos"] * parts)]
+        strands = [(begin, end, segments[0].nanos * parts)]
         return Course(begin, end, strands, strands, strands)
-    strands, at, rate = [], begin, segments[0]["nanos"] * parts
+    strands, at, rate = [], begin, segments[0].nanos * parts
     for one in segments[1:]:
-        if one["maybe_from"] is not None:
+        if one.maybe_from is not None:
             return None
-        then = min(end, max(begin, _stamp(one["at"])))
+        then = min(end, max(begin, _stamp(one.at)))
         strands.append((at, then, rate))
-        at, rate = then, one["nanos"] * parts
+        at, rate = then, one.nanos * parts
     strands.append((at, end, rate))
     return Course(begin, end, strands, strands, strands)
 

@@ -10,13 +10,11 @@ from cloudgpu.core.billing.charges import billed_span, charge, money
 from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spent, credits_used
 from cloudgpu.core.billing.sustained_use import Discount, may_count, sustained_use
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-Use = UsageRecord
 Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
 
 
@@ -46,21 +44,20 @@ def _spent(
     rows: Sequence[Machine], ended: Iterable[tuple[str, Use]], now: datetime, until: datetime | None
 ) -> Iterator[Spent]:
     """Yield what each account spent on each day of UTC, before `until`."""
-    known = {row["id"]: row for row in rows}
+    known = {row.id: row for row in rows}
     sums: dict[tuple[str, str, datetime], int] = defaultdict(int)
-    for row, data in (*((known[subject], use) for subject, use in ended), *_running(rows)):
-        use = use_from_json(data)
+    for row, use in (*((known[subject], use) for subject, use in ended), *_running(rows)):
         first, last = billed_span(use, now)
         last = last if until is None else min(last, until)
         for day in periods("day", first, last, UTC) if first <= last else ():
             end = day.end if until is None else min(day.end, until)
-            sums[use.provider, row["account"] or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
+            sums[use.provider, row.account or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
     for (provider, account, at), amount in sums.items():
         yield Spent(provider, account, at, money(amount))
 
 
 def _running(rows: Iterable[Machine]) -> Iterator[tuple[Machine, Use]]:
-    return ((row, use) for row in rows for use in row["uses"])
+    return ((row, use) for row in rows for use in row.open_usage)
 
 
 def sustained(
@@ -71,12 +68,12 @@ def sustained(
     A month that the period cuts has none here: what it gets off depends on all of it. Without a machine of Google's,
     no use is read.
     """
-    began = [from_iso(row["first_at"]) for row in rows if row["provider"] == "gcp"]
+    began = [from_iso(row.first_at) for row in rows if row.provider == "gcp"]
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
     known = [one for one in ended(first) if may_count(one[1])]  # read once: a ledger has many uses, and many months
-    there = [row | {"uses": [use for use in row["uses"] if may_count(use)]} for row in rows]
+    there = [row._replace(open_usage=tuple([use for use in row.open_usage if may_count(use)])) for row in rows]
     found: list[Discount] = []
     for month in periods("month", first, min(filter(None, (until, now))), UTC):
         over = until is not None and until < month.end and until < now
@@ -89,8 +86,4 @@ def sustained(
 def _within(known: Iterable[tuple[str, Use]], begin: datetime, end: datetime) -> list[tuple[str, Use]]:
     """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
-    return [
-        one
-        for one in known
-        if one[1]["begin"] < last and max(fact(one[1]["end"]), one[1]["maybe_until"] or "") >= first
-    ]
+    return [one for one in known if one[1].begin < last and max(fact(one[1].end), one[1].maybe_until or "") >= first]

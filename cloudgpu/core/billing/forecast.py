@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
-from cloudgpu.core.billing.usage import Resource, Use, use_from_json
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.values.times import from_iso
 
 HOUR = timedelta(hours=1)
@@ -67,9 +67,9 @@ class Running:
     @property
     def part(self) -> Part:
         """Which part of the burn rate it is."""
-        if self.row["thing"] or self.row["ended"] is not None:
+        if self.row.is_named_resource or self.row.terminated_at is not None:
             return Part.KEPT
-        return Part.MACHINES if self.row["billed"] else Part.STOPPED
+        return Part.MACHINES if self.row.billed else Part.STOPPED
 
     def more(self, until: datetime) -> Charge:
         """Return what it costs from now on up to a time, what is paid already left out."""
@@ -80,9 +80,9 @@ class Running:
 
 def running(rows: Iterable[Machine], now: datetime) -> list[Running]:
     """Return every use in these rows (`View.bills`) that is billed still."""
-    found = ((row, use_from_json(use)) for row in rows for use in row["uses"] if use["end"] is None)
+    found = ((row, use) for row in rows for use in row.open_usage if use.end is None)
     return [
-        Running(row, replace(use, segments=use.segments[-1:]), max(now, billed_span(use, now)[1])) for row, use in found
+        Running(row, use._replace(segments=use.segments[-1:]), max(now, billed_span(use, now)[1])) for row, use in found
     ]
 
 
@@ -116,14 +116,14 @@ def more(found: Iterable[Running], now: datetime, goal: Goal, end: datetime | No
 
 
 def _until(one: Running, goal: Goal, now: datetime, end: datetime | None) -> datetime | None:
-    renewed = _time(one.row["renew_until"])
+    renewed = _time(one.row.renew_until)
     if end is not None:
         return end if one.part is not Part.MACHINES or renewed is None or renewed <= now else min(end, renewed)
     if one.part is not Part.MACHINES:
         return None
     if goal is Goal.RENEWALS:
         return renewed
-    ends = list(_times(one.row["expires"], one.row["hold_until"]))
+    ends = list(_times(one.row.expires, one.row.hold_until))
     return min(filter(None, (max(ends), renewed))) if ends else renewed
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from cloudgpu.core.billing.rules import MINUTE, Rule
-from cloudgpu.core.billing.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import from_iso
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.billing.totals import Billed
-from cloudgpu.core.billing.usage import Resource, Segment, Use
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Resource, Segment, Use
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 

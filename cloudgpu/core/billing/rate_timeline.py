@@ -6,14 +6,13 @@ them. What uses cost at most, by the rules of their providers, is the sum of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT, micros_of, rated, rated_to_the_end, stamp
 from cloudgpu.core.billing.rules import Rule, rule_for
-from cloudgpu.core.billing.usage import Per, Resource, Use, use_from_json
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import iso
 
@@ -30,33 +29,33 @@ def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rul
     return rule_for(Use(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
 
 
-def billed_strands(use: Mapping[str, Any], now: int) -> list[Strand]:
-    """Return what a use (as JSON) costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
-    if not is_plain(use) or use.get("maybe_since"):
-        return rated(use_from_json(use), now)
+def billed_strands(use: Use, now: int) -> list[Strand]:
+    """Return what a use costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
+    if not is_plain(use) or use.maybe_since:
+        return rated(use, now)
     return strands(*_plain(use, now))
 
 
-def ended_strands(use: Mapping[str, Any]) -> tuple[str, list[Strand] | None]:
-    """Return until when an ended use (as JSON) may be billed, a ledger time, and its strands; None without a price."""
-    if not is_plain(use) or use.get("maybe_since"):
+def ended_strands(use: Use) -> tuple[str, list[Strand] | None]:
+    """Return until when an ended use may be billed, a ledger time, and its strands; None without a price."""
+    if not is_plain(use) or use.maybe_since:
         return rated_to_the_end(use)
     found = _plain(use, 0)
     return iso(moment_of(found[1])), strands(*found)
 
 
-def _plain(use: Mapping[str, Any], now: int) -> tuple[int, int, int, str, Rule]:
+def _plain(use: Use, now: int) -> tuple[int, int, int, str, Rule]:
     """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
-    rule = rule_of(use["provider"], use["market"], use["resource"], use.get("licence", ""))
-    begin, nanos = stamp(use["begin"]), use["quantity"] * use["segments"][0]["nanos"]
-    run = (now if use["end"] is None else stamp(use["end"])) - begin
-    return begin, begin + rule.longest(max(0, run), taken=False), nanos, use["per"], rule
+    rule = rule_of(use.provider, use.market, use.resource, use.licence)
+    begin, nanos = stamp(use.begin), use.quantity * use.segments[0].nanos
+    run = (now if use.end is None else stamp(use.end)) - begin
+    return begin, begin + rule.longest(max(0, run), taken=False), nanos, use.per, rule
 
 
-def is_plain(use: Mapping[str, Any]) -> bool:
-    """Say whether a use (as JSON) is billed at one price, as long as its rule says, from its begin to its end."""
-    plain = len(use["segments"]) == 1 and not use["reason"] and not use["maybe_until"] and not use.get("continues")
-    return plain and use["resource"] != "traffic" and (use["market"] != "spot" or use["resource"] != "instance")
+def is_plain(use: Use) -> bool:
+    """Say whether a use is billed at one price, as long as its rule says, from its begin to its end."""
+    plain = len(use.segments) == 1 and not use.reason and not use.maybe_until and not use.continues
+    return plain and use.resource != "traffic" and (use.market != "spot" or use.resource != "instance")
 
 
 def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Strand]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.model.records import RateRecord
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from cloudgpu.core.billing.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Use
 
 SECOND = 1_000_000  # microseconds
 MINUTE = 60 * SECOND

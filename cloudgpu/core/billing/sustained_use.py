@@ -10,9 +10,8 @@ from fractions import Fraction
 
 from cloudgpu.core.billing.granularity import EXACT, PARTS, micros_of, pieces, stamp
 from cloudgpu.core.billing.totals import Billed
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.core.values.money import Money
 
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
@@ -60,10 +59,10 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     return found
 
 
-def may_count(use: UsageRecord) -> bool:
+def may_count(use: Use) -> bool:
     """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
-    fits = (use["provider"], use["market"], use["resource"], use["per"])
-    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use["kind"].startswith(_SERIES)
+    fits = (use.provider, use.market, use.resource, use.per)
+    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use.kind.startswith(_SERIES)
 
 
 def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
@@ -75,8 +74,8 @@ def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us:
 
 
 def _pool(row: Machine) -> tuple[str, str, str]:
-    gpus = sorted({gpu["name"] for gpu in row.get("accelerators") or () if isinstance(gpu, dict)})
-    return row.get("account") or "", row.get("region") or "", " and ".join(["N1", *gpus])
+    gpus = sorted({gpu.name for gpu in row.accelerators or ()})
+    return row.account or "", row.region or "", " and ".join(["N1", *gpus])
 
 
 def _rates(one: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

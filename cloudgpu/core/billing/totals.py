@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.charges import Charge, charge, money, total
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.values.money import Money
 
 
@@ -23,7 +22,7 @@ class Billed:
 
 def billed(
     rows: Iterable[Machine],
-    ended: Iterable[tuple[str, UsageRecord]],
+    ended: Iterable[tuple[str, Use]],
     now: datetime,
     *,
     since: datetime | None = None,
@@ -33,10 +32,10 @@ def billed(
 
     Charges of nothing, outside of the period, are left out.
     """
-    known = {row["id"]: row for row in rows}
-    running = ((row, use) for row in known.values() for use in row["uses"])
+    known = {row.id: row for row in rows}
+    running = ((row, use) for row in known.values() for use in row.open_usage)
     for row, use in (*((known[subject], use) for subject, use in ended), *running):
-        found = charge(use_from_json(use), now, since=since, until=until)
+        found = charge(use, now, since=since, until=until)
         if found.micros or found.high or found.unpriced_micros:
             yield Billed(row, found)
 
@@ -46,5 +45,5 @@ def spent(row: Machine, now: datetime) -> Money:
 
     What has no price is not in it: `unpriced` says so.
     """
-    ended = sum(sums[1] for sums in row["totals"].values())
-    return money(ended + total(charge(use_from_json(use), now) for use in row["uses"]).amount)
+    ended = sum(sums[1] for sums in row.usage_totals.values())
+    return money(ended + total(charge(use, now) for use in row.open_usage).amount)

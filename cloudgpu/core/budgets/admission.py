@@ -14,12 +14,11 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promised
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import laid_out, weight
-from cloudgpu.core.model.machine import BudgetSubject, Machine, volumes_there
-from cloudgpu.core.model.records import SegmentRecord, UsageRecord
+from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
+from cloudgpu.core.model.usage import Per, Segment, Use
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
 
-Use = UsageRecord
 Billed = Iterable[tuple[str, Use | list[Strand]]]
 Ended = Callable[[datetime | None], Billed]
 _EVER = 2**62  # microseconds; later than any time that can be written
@@ -151,13 +150,13 @@ class Admission:
 class Asking:
     """Something that is wanted from `now` on, held against the accounts of every budget that covers it."""
 
-    wanted: BudgetSubject
+    wanted: Budgeted
     accounts: tuple[Account, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
 
-    def admission(self, wanted: BudgetSubject | None = None) -> Admission:
+    def admission(self, wanted: Budgeted | None = None) -> Admission:
         """Return what the budgets say of it, or of `wanted` in its stead."""
         row = self.wanted if wanted is None else wanted
         found = promised(row, micros_of(self.now), self.prices, self.volumes)
@@ -166,8 +165,8 @@ class Asking:
 
 def asking(
     budgets: Iterable[Budget],
-    wanted: BudgetSubject,
-    rows: Sequence[BudgetSubject | Exposure],
+    wanted: Budgeted,
+    rows: Sequence[Budgeted | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -182,13 +181,13 @@ def asking(
     """
     covering = [budget for budget in budgets if budget.scope.covers(wanted)]
     volumes = volumes_there(row for row in rows if not isinstance(row, Exposure))
-    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted["id"], unpriced=unpriced)
+    found = accounts(covering, rows, ended, prices, now, volumes, without=wanted.id, unpriced=unpriced)
     return Asking(wanted, found, volumes, prices, now)
 
 
 def accounts(
     budgets: Sequence[Budget],
-    rows: Sequence[BudgetSubject | Exposure],
+    rows: Sequence[Budgeted | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -206,8 +205,8 @@ def accounts(
     names: dict[str, str] = {}
     summed = [one for one in found if unpriced is not None and one.budget.span.kind == "total"]
     for row in rows:
-        subject = row.id if isinstance(row, Exposure) else row["id"]
-        names[subject] = row.name if isinstance(row, Exposure) else row["name"]
+        subject = row.id
+        names[subject] = row.name
         covering[subject] = covered = covers(row)
         if isinstance(row, Exposure):
             _expose(covered, row, micros, prices, ahead=subject != without)
@@ -234,14 +233,14 @@ class _Covers:
         self._by_name = any(one.budget.scope.instance is not None for one in found)
         self._known: dict[tuple[str, str, str, str], Sequence[Account]] = {}
 
-    def __call__(self, row: BudgetSubject | Exposure) -> Sequence[Account]:
+    def __call__(self, row: Budgeted | Exposure) -> Sequence[Account]:
         """Return those that cover a row, or what an exposure is of."""
         if not isinstance(row, Exposure):
             return [one for one in self._found if one.budget.scope.covers(row)]
         key = row.provider, row.account, row.project, row.owner
         known = None if self._by_name else self._known.get(key)
         if known is None:
-            own = ("", "") if row.thing else (row.name, row.id)
+            own = ("", "") if row.is_named_resource else (row.name, row.id)
             known = self._known[key] = [one for one in self._found if one.budget.scope.means(*key, *own)]
         return known
 
@@ -255,12 +254,12 @@ def _begin(budget: Budget, now: datetime) -> int:
     return 0 if period_ is None else max(0, micros_of(period_.begin))
 
 
-def _settle(covered: Sequence[Account], row: BudgetSubject | Exposure) -> None:
+def _settle(covered: Sequence[Account], row: Budgeted | Exposure) -> None:
     """Take what the ended uses of a row with a price have cost at most: those without one are in no sum of it."""
     if not covered:
         return
     settled = (
-        row.settled if isinstance(row, Exposure) else sum(one[2] for one in cast("Machine", row)["totals"].values())
+        row.settled if isinstance(row, Exposure) else sum(one[2] for one in cast("Machine", row).usage_totals.values())
     )
     for account in covered:
         account.settled += settled
@@ -299,7 +298,7 @@ def current(budget: Budget, now: datetime) -> Period | None:
 
 def _take(
     covered: Sequence[Account],
-    row: BudgetSubject,
+    row: Budgeted,
     now: int,
     prices: Prices,
     volumes: frozenset[tuple[str, str]],
@@ -307,15 +306,15 @@ def _take(
     ahead: bool,
 ) -> None:
     """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
-    for use in row["uses"]:
-        _bill(covered, use, now, prices, row["name"])
+    for use in row.open_usage:
+        _bill(covered, use, now, prices, row.name)
     if not ahead:
         return
     future = promised(row, now, prices, volumes)
     for account in covered:
         account.promises += future.items
         if future.unpriced:
-            account.unpriced.append(row["name"])
+            account.unpriced.append(row.name)
         account.assumed |= _assumed(row, future.items)
 
 
@@ -325,10 +324,10 @@ def _bill(covered: Sequence[Account], use: Use | list[Strand], now: int, prices:
         for account in covered:
             account.spent += use
         return
-    if not use["segments"]:
+    if not use.segments:
         use, why = _with_price(use, prices)
         for account in covered:
-            account.assumed[f"{name}: {use['what']}: {why}"] = None
+            account.assumed[f"{name}: {use.what}: {why}"] = None
     found = billed_strands(use, now) if covered else ()
     for account in covered:
         account.spent += found
@@ -336,25 +335,23 @@ def _bill(covered: Sequence[Account], use: Use | list[Strand], now: int, prices:
 
 def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
     """Return a use without a price with the one that is counted, and why; a run without any stays without."""
-    if use["resource"] == "instance":
-        if use["on_demand"] is None:
+    if use.resource == "instance":
+        if use.on_demand is None:
             return use, "no price is known for a time that is past, so it is in no sum"
-        nanos, per, why = use["on_demand"], "hour", "its price is not known: counted on demand"
-    elif use["resource"] == "traffic":
+        nanos, per, why = use.on_demand, "hour", "its price is not known: counted on demand"
+    elif use.resource == "traffic":
         return use, "no price is known, so it is in no sum"
     else:
-        nanos, per, why = prices.beside(use["provider"], "", use["kind"], use["resource"])
-    segment: SegmentRecord
-    segment = {"at": use["begin"], "nanos": nanos, "source": why, "as_of": None, "basis": "derived", "maybe_from": None}
-    return {**use, "per": per, "segments": [segment]}, why
+        nanos, per, why = prices.beside(use.provider, "", use.kind, use.resource)
+    return use._replace(per=Per(per), segments=(Segment(use.begin, nanos, why, None, "derived"),)), why
 
 
-def _assumed(row: BudgetSubject, items: Iterable[Promise]) -> dict[str, None]:
-    return dict.fromkeys(f"{row['name']}: {one.what}: {one.assumed}" for one in items if one.assumed)
+def _assumed(row: Budgeted, items: Iterable[Promise]) -> dict[str, None]:
+    return dict.fromkeys(f"{row.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, row: BudgetSubject, wanted: Promised, now: datetime) -> Verdict:
-    unpriced = [*account.unpriced, *([row["name"]] if wanted.unpriced else [])]
+def _verdict(account: Account, row: Budgeted, wanted: Promised, now: datetime) -> Verdict:
+    unpriced = [*account.unpriced, *([row.name] if wanted.unpriced else [])]
     assumed = account.assumed | _assumed(row, wanted.items)
     free = not wanted.unpriced and not any(one.nanos for one in wanted.items)
     found = tuple(shares(account, wanted.items, now))

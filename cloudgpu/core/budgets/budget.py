@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.events.lab_bodies import BudgetSet, PaidInRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
-from cloudgpu.core.model.machine import BudgetSubject
+from cloudgpu.core.model.machine import Budgeted
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
@@ -56,10 +56,10 @@ class Scope:
     account: str | None = None
     instance: str | None = None
 
-    def covers(self, row: BudgetSubject) -> bool:
+    def covers(self, row: Budgeted) -> bool:
         """Say whether a machine or a kept thing is meant. What was read from tags is compared as a tag can say it."""
-        own = ("", "") if row.get("thing") else (row["name"], row.get("id") or "")
-        return self.means(row["provider"], row["account"], row["project"], row["owner"], *own)
+        own = ("", "") if row.is_named_resource else (row.name, row.id or "")
+        return self.means(row.provider, row.account, row.project, row.owner, *own)
 
     def means(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
         """Say whether something of these is meant; without name and id it is no machine."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from cloudgpu.core.billing.charges import stamp
 from cloudgpu.core.billing.rate_timeline import Strand, rule_of, strands
 from cloudgpu.core.billing.rules import Rule
-from cloudgpu.core.model.machine import BudgetSubject, account_key, fact
-from cloudgpu.core.model.records import AttachedCost, Retained
+from cloudgpu.core.model.facts import AttachedCost, Retained
+from cloudgpu.core.model.machine import Budgeted, account_key, fact
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR
 
@@ -36,7 +36,7 @@ class Prices:
     renew-until what nothing else ends.
     """
 
-    compute: Callable[[BudgetSubject], int | None]
+    compute: Callable[[Budgeted], int | None]
     beside: Callable[[str, str, str, str], Counted]
     today: bool = False
     passes: bool = True
@@ -74,7 +74,7 @@ class Promised:
 _NOTHING = Promised()
 
 
-def promised(row: BudgetSubject, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
+def promised(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
     """Return what goes on costing of a machine or a kept thing.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
@@ -82,101 +82,103 @@ def promised(row: BudgetSubject, now: int, prices: Prices, volumes: Iterable[tup
     beside it when it does not run, and what is kept of it, as far as anybody looks. One whose launch is not settled may
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
-    if row["ended"] is not None and not row["kept"]:
+    if row.terminated_at is not None and not row.retained:
         return _NOTHING
-    kept = [_of_kept(row, entry, prices) for entry in row["kept"]]
-    if row["ended"] is not None or row.get("thing"):
+    kept = [_of_kept(row, entry, prices) for entry in row.retained]
+    if row.terminated_at is not None or row.is_named_resource:
         return Promised(tuple(kept))
     runs = runs_on(row)
     until = _until(row, now, prices) if runs else None
     beside = [
         _of_beside(row, entry, until, prices)
-        for entry in row.get("beside") or ()
-        if entry.get("running", True) and (runs or entry["kept"]) and not _stands_for_itself(row, entry, volumes)
+        for entry in row.attached_costs or ()
+        if entry.running and (runs or entry.kept) and not _stands_for_itself(row, entry, volumes)
     ]
     nanos = compute_nanos(row, prices) if runs else None
     compute = [] if nanos is None else [_compute(row, until, nanos)]
-    sent = stamp(row["intended_at"]) if row["attempt"] == "open" and row["intended_at"] else None
+    sent = stamp(row.intended_at) if row.launch_status == "open" and row.intended_at else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
     return Promised((*own, *kept), unpriced=runs and nanos is None)
 
 
-def runs_on(row: BudgetSubject) -> bool:
+def runs_on(row: Budgeted) -> bool:
     """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
-    return not (row["state"] in _RESTS and not row["billed"] and row["asked"] != "start" and row["attempt"] != "open")
+    return not (
+        row.state in _RESTS and not row.billed and row.pending_action != "start" and row.launch_status != "open"
+    )
 
 
-def is_left_alone(row: BudgetSubject, prices: Prices) -> bool:
+def is_left_alone(row: Budgeted, prices: Prices) -> bool:
     """Say whether only a pass would end this machine, and none are made."""
     found = guards_of(row)
     return found is not None and found.only_passes and not prices.passes
 
 
-def compute_nanos(row: BudgetSubject, prices: Prices) -> int | None:
+def compute_nanos(row: Budgeted, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
-    price = row["price"] and row["price"]["nanos_per_hour"]
-    if row["market"] != "spot" or (prices.today and price is not None):
+    price = row.price and row.price.nanos_per_hour
+    if row.market != "spot" or (prices.today and price is not None):
         return price if price is not None else prices.compute(row)
-    if row.get("max_price"):
-        return int(fact(row["max_price"]))
-    listed = row["on_demand"] and row["on_demand"]["nanos_per_hour"]
+    if row.max_price:
+        return int(fact(row.max_price))
+    listed = row.on_demand and row.on_demand.nanos_per_hour
     if listed is None:
         listed = prices.compute(row)
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _until(row: BudgetSubject, now: int, prices: Prices) -> int | None:
+def _until(row: Budgeted, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
-    if row["renew_until"] is None or is_left_alone(row, prices):
+    if row.renew_until is None or is_left_alone(row, prices):
         return None
-    until = stamp(row["renew_until"])
-    return until if until > now else now + OVERDUE * bool(row["billed"] or row["state"] == "unknown")
+    until = stamp(row.renew_until)
+    return until if until > now else now + OVERDUE * bool(row.billed or row.state == "unknown")
 
 
-def _compute(row: BudgetSubject, until: int | None, nanos: int) -> Promise:
+def _compute(row: Budgeted, until: int | None, nanos: int) -> Promise:
     """Return the promise of the machine itself: what is started there is billed whole."""
-    rule = rule_of(row["provider"] or "", row["market"] or "on_demand", "instance", row.get("licence") or "")
+    rule = rule_of(row.provider or "", row.market or "on_demand", "instance", row.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
     end = None if until is None else until + (granule if granule > 1 else 0)
-    return Promise(str(row["instance_type"]), end, nanos, "hour", rule)
+    return Promise(str(row.instance_type), end, nanos, "hour", rule)
 
 
-def _stands_for_itself(row: BudgetSubject, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
+def _stands_for_itself(row: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
-    volume = row["setup"]["volume"] if row["setup"] and entry.get("named") else None
-    return volume is not None and (account_key(row), volume["name"]) in volumes
+    volume = row.setup.volume if row.setup and entry.named else None
+    return volume is not None and (account_key(row), volume.name) in volumes
 
 
-def _of_beside(row: BudgetSubject, entry: AttachedCost, until: int | None, prices: Prices) -> Promise:
-    end = None if entry["kept"] else until
-    resource, quantity = entry.get("resource", "disk"), entry.get("quantity", 1)
-    if entry.get("nanos") is None and entry.get("nanos_per_month") is not None:  # a line of an earlier version
-        return _priced(row, entry["what"], end, resource, Counted(fact(entry["nanos_per_month"]), "month", ""), 1)
-    found = _price(row, entry, row["region"], resource, prices)
-    return _priced(row, entry["what"], end, resource, found, quantity)
+def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Promise:
+    end = None if entry.kept else until
+    resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
+    if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
+        return _priced(row, entry.what, end, resource, Counted(fact(entry.nanos_per_month), "month", ""), 1)
+    found = _price(row, entry, row.region, resource, prices)
+    return _priced(row, entry.what, end, resource, found, quantity)
 
 
-def _of_kept(row: BudgetSubject, entry: Retained, prices: Prices) -> Promise:
-    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
-    what = f"{entry['kind']} of {entry['size_gb']} GB"
-    if entry.get("nanos") is None and entry.get("nanos_per_month") is not None:
-        return _priced(row, what, None, resource, Counted(fact(entry["nanos_per_month"]), "month", ""), 1)
-    found = _price(row, entry, entry["region"], resource, prices)
-    quantity = entry["size_gb"] if entry.get("by_size", True) or found.why else 1
+def _of_kept(row: Budgeted, entry: Retained, prices: Prices) -> Promise:
+    resource = "disk" if entry.kind == "volume" else entry.kind
+    what = f"{entry.kind} of {entry.size_gb} GB"
+    if entry.nanos is None and entry.nanos_per_month is not None:
+        return _priced(row, what, None, resource, Counted(fact(entry.nanos_per_month), "month", ""), 1)
+    found = _price(row, entry, entry.region, resource, prices)
+    quantity = entry.size_gb if entry.by_size or found.why else 1
     return _priced(row, what, None, resource, found, quantity)
 
 
-def _price(row: BudgetSubject, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
+def _price(row: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Counted:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
-    nanos = entry.get("nanos")
-    if nanos is not None and not entry.get("why_at_most"):
-        return Counted(nanos, entry.get("per") or "month", "")
-    found = prices.beside(row["provider"], region, entry.get("stored_as") or "", resource)
+    nanos = entry.nanos
+    if nanos is not None and not entry.why_at_most:
+        return Counted(nanos, entry.per or "month", "")
+    found = prices.beside(row.provider, region, entry.stored_as or "", resource)
     if nanos is not None and not found.why:
-        return Counted(nanos, entry.get("per") or "month", "")
+        return Counted(nanos, entry.per or "month", "")
     return found
 
 
-def _priced(row: BudgetSubject, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Promise:
-    rule = rule_of(row["provider"] or "", row["market"] or "on_demand", resource)
+def _priced(row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Promise:
+    rule = rule_of(row.provider or "", row.market or "on_demand", resource)
     return Promise(what, until, price.nanos * quantity, price.per, rule, price.why)

@@ -15,8 +15,8 @@ from cloudgpu.core.budgets.admission import Asking
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
 from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.records import PriceRecord
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -30,13 +30,13 @@ def longest(ask: Asking, least: datetime | None = None) -> datetime | None:
     It lies after `least` (now, where None) and not after what is wanted. What is carried up to a time is carried up
     to every earlier one, so it is found by halving.
     """
-    wished = from_iso(fact(ask.wanted["renew_until"]))
+    wished = from_iso(fact(ask.wanted.renew_until))
     low = 0 if least is None or least <= ask.now else -((ask.now - least) // MINUTE)
     high = -((ask.now - wished) // MINUTE)
 
     def fits(minutes: int) -> bool:
         until = min(wished, ask.now + minutes * MINUTE)
-        return not ask.admission({**ask.wanted, "renew_until": iso(until)}).refusals
+        return not ask.admission(ask.wanted._replace(renew_until=iso(until))).refusals
 
     if high <= low or not fits(low + 1):
         return None
@@ -56,9 +56,8 @@ def affordable(ask: Asking) -> Money | None:
     low, high = 1, 1 + (compute_nanos(ask.wanted, ask.prices) or 0) // step
 
     def fits(steps: int) -> bool:
-        price: PriceRecord = {"nanos_per_hour": steps * step, "source": "", "as_of": "", "basis": ""}
-        cheaper = ask.wanted | {"market": "on_demand", "price": price}
-        return not ask.admission(cheaper).refusals
+        price = HourlyPrice(steps * step, source="", as_of="", basis="")
+        return not ask.admission(ask.wanted._replace(market="on_demand", price=price)).refusals
 
     if not fits(1):
         return None
@@ -101,21 +100,23 @@ def stops(
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
     passed = [one for one in standings if Action.STOP in one.budget.actions and one.passed]
-    living = [row for row in rows if row["ended"] is None and not row["thing"] and row["attempt"] == "made"]
+    living = [
+        row for row in rows if row.terminated_at is None and not row.is_named_resource and row.launch_status == "made"
+    ]
     running = [row for row in living if runs_on(row)]  # one whose stop was asked and is not proved, too
     found = []
-    for row in sorted(running, key=lambda row: (row["launched_at"] or row["intended_at"], row["id"]), reverse=True):
+    for row in sorted(running, key=lambda row: (row.launched_at or row.intended_at, row.id), reverse=True):
         over = [one for one in passed if one.budget.scope.covers(row)]
         if over:
-            found.append(_stop(row, over[0], warned.get(row["id"], 0), now))
+            found.append(_stop(row, over[0], warned.get(row.id, 0), now))
     return found
 
 
 def _stop(row: Machine, over: Standing, warned: int, now: datetime) -> Stop:
-    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
+    held = row.hold_until is not None and from_iso(row.hold_until) > now
     end = Do(gentlest(row))
     do = Do.WARN if held and warned < WARNINGS else end
     why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
-    why += f"; held until {fact(row['hold_until'])[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
+    why += f"; held until {fact(row.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
-    return Stop(row["id"], row["name"], over.budget.name, do, why)
+    return Stop(row.id, row.name, over.budget.name, do, why)

@@ -13,11 +13,10 @@ from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import pieces, stamp
 from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.budgets.commitments import OVERDUE, Counted, Prices, Promise, promised
 from cloudgpu.core.budgets.flows import unit_of
-from cloudgpu.core.model.machine import BudgetSubject, Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.machine import Budgeted, Machine
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.policies.guards import guards_of
 
 _LONG_AGO = 0  # before every lease ends
@@ -48,7 +47,7 @@ class Exposure(NamedTuple):
     account: str
     project: str
     owner: str
-    thing: bool
+    is_named_resource: bool
     settled: int
     renew_until: int | None
     late: bool
@@ -89,7 +88,7 @@ class _Volumes:
         raise _NotStored
 
 
-def _no_compute(_row: BudgetSubject) -> NoReturn:
+def _no_compute(_row: Budgeted) -> NoReturn:
     raise _NotStored
 
 
@@ -103,28 +102,28 @@ _TODAY = Prices(_no_compute, _no_other, today=True)
 
 def exposure_of(row: Machine) -> Exposure | None:
     """Return what budgets count of a machine; None where it has to be judged whole."""
-    if row["thing"] and row["ended"] is None:
+    if row.is_named_resource and row.terminated_at is None:
         return None
     try:
         uses, others = _uses(row)
         items = _items(row, _COUNTED)
-        today = _items(row, _TODAY) if row["market"] == "spot" else items
+        today = _items(row, _TODAY) if row.market == "spot" else items
     except _NotStored:
         return None
     guards = guards_of(row)
     return Exposure(
-        id=row["id"],
-        name=row["name"],
-        provider=row["provider"],
-        account=row["account"],
-        project=row["project"],
-        owner=row["owner"],
-        thing=row["thing"],
-        settled=sum(one[2] for one in row["totals"].values()),
-        renew_until=None if row["renew_until"] is None else stamp(row["renew_until"]),
-        late=bool(row["billed"] or row["state"] == "unknown"),
+        id=row.id,
+        name=row.name,
+        provider=row.provider,
+        account=row.account,
+        project=row.project,
+        owner=row.owner,
+        is_named_resource=row.is_named_resource,
+        settled=sum(one[2] for one in row.usage_totals.values()),
+        renew_until=None if row.renew_until is None else stamp(row.renew_until),
+        late=bool(row.billed or row.state == "unknown"),
         only_passes=guards is not None and guards.only_passes,
-        sent=stamp(row["intended_at"]) if row["attempt"] == "open" and row["intended_at"] else None,
+        sent=stamp(row.intended_at) if row.launch_status == "open" and row.intended_at else None,
         items=items,
         today=None if today == items else today,
         uses=uses,
@@ -134,7 +133,7 @@ def exposure_of(row: Machine) -> Exposure | None:
 
 def _items(row: Machine, prices: Prices) -> _Items:
     """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
-    end = None if row["renew_until"] is None else stamp(row["renew_until"])
+    end = None if row.renew_until is None else stamp(row.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for one in promised(row, _LONG_AGO, prices, _Volumes()).items:
         key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
@@ -150,8 +149,8 @@ def _uses(row: Machine) -> tuple[list[_Use], list[_Other]]:
     """Return the uses that are billed still, what begins and ends together in one; raise _NotStored without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
-    for use in row["uses"]:
-        if use["end"] is not None or not use["segments"] or use["maybe_until"] or use["resource"] == "traffic":
+    for use in row.open_usage:
+        if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
             raise _NotStored
         begin, lengths, parts = _of_use(use)
         nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
@@ -163,24 +162,24 @@ def _uses(row: Machine) -> tuple[list[_Use], list[_Other]]:
     return [(nanos, *key) for key, nanos in plain.items()], others
 
 
-def _of_use(use: UsageRecord) -> tuple[int, _Lengths, list[_Part]]:
+def _of_use(use: Use) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open use as `Exposure.uses` has it: `billing.rated` of it, whenever one looks."""
-    whose = use["provider"], use["market"], use["resource"], use.get("licence", "")
-    (unit, at_most), begin = _terms(*whose, use["per"]), stamp(use["begin"])
-    if is_plain(use) and not use.get("maybe_since"):
-        nanos = use["quantity"] * use["segments"][0]["nanos"]
+    whose = use.provider, use.market, use.resource, use.licence
+    (unit, at_most), begin = _terms(*whose, use.per), stamp(use.begin)
+    if is_plain(use) and not use.maybe_since:
+        nanos = use.quantity * use.segments[0].nanos
         return begin, tuple((begin, *one) for one in at_most), [(nanos, begin, None, unit)]
     rule, first = rule_of(*whose), begin
     lengths = [(begin, *one) for one in at_most]
-    if use.get("continues"):
-        origin = stamp(use["continues"] or "")
+    if use.continues:
+        origin = stamp(use.continues or "")
         first = origin + rule.length(begin - origin, taken=False)
         lengths = [(origin, *one) for one in at_most]
-    elif use.get("maybe_since"):
-        first = min(begin, stamp(use["maybe_since"] or ""))
+    elif use.maybe_since:
+        first = min(begin, stamp(use.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in at_most)]
-    found = [one for one in pieces(use_from_json(use), first, _EVER, 1) if one[0] < one[1]]
-    parts = [(use["quantity"] * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
+    found = [one for one in pieces(use, first, _EVER, 1) if one[0] < one[1]]
+    parts = [(use.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
     return begin, tuple(lengths), parts
 
 

@@ -95,19 +95,23 @@ def retired_at(lines: Iterable[Event]) -> dict[str, str]:
 
 def may_cost(row: Machine) -> str | None:
     """Return what of this row (a machine's, or a kept thing's) may cost something now, as words; None for nothing."""
-    if row["thing"]:
-        return None if row["ended"] else f"{row['name'] or row['id']} ({row['state']}) is kept"
-    if row["ended"] is None:
-        return f"{row['name']} {_state(row)}"
-    return f"of {row['name']} a disk or an image is kept" if stays(row) else None
+    if row.is_named_resource:
+        return None if row.terminated_at else f"{row.name or row.id} ({row.state}) is kept"
+    if row.terminated_at is None:
+        return f"{row.name} {_state(row)}"
+    return f"of {row.name} a disk or an image is kept" if stays(row) else None
 
 
 def is_unknown(row: Machine) -> bool:
     """Say whether nobody knows if the machine of this row is there."""
-    return not row["thing"] and row["ended"] is None and (row["attempt"] == "open" or row["state"] == "unknown")
+    return (
+        not row.is_named_resource
+        and row.terminated_at is None
+        and (row.launch_status == "open" or row.state == "unknown")
+    )
 
 
-def _state(row: dict[str, Any] | Machine) -> str:
-    if row["attempt"] == "open":
+def _state(row: Machine) -> str:
+    if row.launch_status == "open":
         return "is an unfinished launch: whether it made a machine is not known"
-    return "is not known to have ended" if row["state"] == "unknown" else f"is {row['state']}"
+    return "is not known to have ended" if row.state == "unknown" else f"is {row.state}"

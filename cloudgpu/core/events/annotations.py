@@ -5,28 +5,28 @@ The fields are there only where there is something to say, so that rows of earli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.events.log import Line
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-Row = dict[str, Any]
+Record = dict[str, Any]
 
 
-def forget_run(row: Row) -> None:
+def forget_run(row: Record) -> None:
     """Forget all of it: what was said of one life of a machine is not true of the next."""
-    for name in ("warnings", "decision", "timer", "shared", "unasked"):
+    for name in ("warnings", "decision", "timer", "shared", "unrequested_stop"):
         row.pop(name, None)
 
 
-def forget_warnings(row: Row) -> None:
+def forget_warnings(row: Record) -> None:
     """Forget what people were warned of: it has happened, or is out of date."""
     row.pop("warnings", None)
 
 
-def chosen(row: Row, line: Line) -> None:
+def chosen(row: Record, line: Line) -> None:
     """Take who chose the policy of a launch, and what that policy said; of an adopted machine nobody knows either."""
     row.pop("policy_by", None)
     if line.body.get("policy_by"):
@@ -35,13 +35,13 @@ def chosen(row: Row, line: Line) -> None:
     terms_set(row, line)
 
 
-def terms_set(row: Row, line: Line) -> None:
+def terms_set(row: Record, line: Line) -> None:
     """Take the texts of the policy and limits that a machine is under."""
     if line.body.get("terms"):
         row["terms"] = line.body["terms"]
 
 
-def decided(row: Row, line: Line) -> None:
+def decided(row: Record, line: Line) -> None:
     """Take what a pass decided; `since` is when it began to be that for that reason, `activity_since` that use."""
     body, at = line.body, line.occurred_at
     said = {name: body[name] for name in ("do", "rule", "why", "activity", "at")} | {"since": at, "activity_since": at}
@@ -53,7 +53,7 @@ def decided(row: Row, line: Line) -> None:
     row["decision"] = said
 
 
-def warned(row: Row, line: Line) -> None:
+def warned(row: Record, line: Line) -> None:
     """Take a warning; one of another end is the first of that."""
     rule, due, at = line.body["rule"], line.body["due"], line.occurred_at
     before = row.get("warnings", {}).get(rule)
@@ -63,7 +63,7 @@ def warned(row: Row, line: Line) -> None:
     row["warnings"] = row.get("warnings", {}) | {rule: said}
 
 
-def lifted(row: Row, line: Line) -> None:
+def lifted(row: Record, line: Line) -> None:
     """Take that a warning holds no more."""
     left = {rule: said for rule, said in row.get("warnings", {}).items() if rule != line.body["rule"]}
     row["warnings"] = left
@@ -71,37 +71,37 @@ def lifted(row: Row, line: Line) -> None:
         forget_warnings(row)
 
 
-def timed(row: Row, line: Line) -> None:
+def timed(row: Record, line: Line) -> None:
     """Take when the cloud ends it by itself."""
     row["timer"] = line.body["at"]
     if row["timer"] is None:
         del row["timer"]
 
 
-def unasked(row: Row, line: Line, *, over: bool, ran: object) -> None:
+def unasked(row: Record, line: Line, *, over: bool, ran: object) -> None:
     """Take that a machine runs no more though nobody had asked for it, or that it runs again.
 
     A spot interruption that is being rehearsed was asked for, too.
     """
     if not over:
-        row.pop("unasked", None)
-    elif ran and row["ended"] is None and row["asked"] is None and "taken_at" not in row:
-        row["unasked"] = {"at": line.occurred_at, "seq": line.seq}
+        row.pop("unrequested_stop", None)
+    elif ran and row["terminated_at"] is None and row["pending_action"] is None and "taken_at" not in row:
+        row["unrequested_stop"] = {"at": line.occurred_at, "seq": line.seq}
 
 
-def asked(row: Row, line: Line) -> None:
+def asked(row: Record, line: Line) -> None:
     """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
-    if "unasked" in row and line.seq < row["unasked"]["seq"]:
-        del row["unasked"]
+    if "unrequested_stop" in row and line.seq < row["unrequested_stop"]["seq"]:
+        del row["unrequested_stop"]
 
 
-def shared(row: Row, line: Line) -> None:
+def shared(row: Record, line: Line) -> None:
     """Take whose key was let in, and the host key that came with it."""
     said = {name: line.body[name] for name in ("label", "from", "host_key")} | {"at": line.occurred_at}
     row["shared"] = row.get("shared", {}) | {line.body["key"]: said}
 
 
-def unshared(row: Row, line: Line) -> None:
+def unshared(row: Record, line: Line) -> None:
     """Take that a key, or every shared one, was taken out."""
     key = line.body["key"]
     left = {one: said for one, said in row.pop("shared", {}).items() if key is not None and one != key}
@@ -109,11 +109,11 @@ def unshared(row: Row, line: Line) -> None:
         row["shared"] = left
 
 
-def not_before_said(row: Mapping[str, Any], now: datetime) -> datetime:
+def not_before_said(machine: Machine | None, now: datetime) -> datetime:
     """Return `now`, or when a pass last said something of this machine where this clock is behind that.
 
     Lines are folded by their time: what a clock that was set back takes back would else count as said before.
     """
-    said = [warning["last"] for warning in row.get("warnings", {}).values()]
-    said += [row["decision"]["since"]] if "decision" in row else []
+    said = [] if machine is None else [warning.last for warning in machine.warnings.values()]
+    said += [machine.decision.since] if machine is not None and machine.decision else []
     return max([now, *map(from_iso, said)])

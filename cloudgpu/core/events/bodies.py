@@ -11,12 +11,12 @@ from typing import Literal, NotRequired, TypedDict
 from cloudgpu.core.model.records import (
     AcceleratorRecord,
     AddressRecord,
-    AttachedCost,
+    AttachedCostRecord,
     GuardsRecord,
     IdentityRecord,
     PriceRecord,
     RateRecord,
-    Retained,
+    RetainedRecord,
     SetupRecord,
     TermsRecord,
 )
@@ -94,8 +94,8 @@ class LaunchIntended(Placed):
     stoppable: bool
     parkable: bool
     setup: SetupRecord
-    stop_means: str
-    beside: list[AttachedCost]
+    stop_effect: str
+    attached_costs: list[AttachedCostRecord]
     licence: str
     guards: NotRequired[GuardsRecord]
 
@@ -122,7 +122,7 @@ class Tagged(TypedDict):
     renew_until: Time | None
     stoppable: bool | None
     setup: SetupRecord | None
-    stop_means: str | None
+    stop_effect: str | None
 
 
 class Able(TypedDict):
@@ -144,7 +144,7 @@ class MachineAdopted(AdoptedByResource):
 
     on_demand: NotRequired[PriceRecord | None]
     max_price: NotRequired[None]
-    beside: NotRequired[list[AttachedCost]]
+    attached_costs: NotRequired[list[AttachedCostRecord]]
     parkable: NotRequired[bool]
     guards: NotRequired[GuardsRecord]
 
@@ -181,7 +181,7 @@ class InstanceVanished(TypedDict):
 class ResourcesRetained(TypedDict):
     """What stays of a machine without it; `alive_at`: when it was last there, where others have removed something."""
 
-    kept: list[Retained]
+    retained: list[RetainedRecord]
     alive_at: NotRequired[Time]
 
 
@@ -318,7 +318,7 @@ class WarningCleared(TypedDict):
 # -- resources
 
 
-class ResourceObserved(Retained):
+class ResourceObserved(RetainedRecord):
     """A volume or an image that is kept by name, where it is not as it was."""
 
     identity: IdentityRecord

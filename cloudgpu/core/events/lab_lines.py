@@ -12,7 +12,7 @@ from datetime import datetime
 from cloudgpu.core.events import lab_bodies as bodies
 from cloudgpu.core.events.log import FORMAT, Draft
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.machine import BudgetSubject, Machine
+from cloudgpu.core.model.machine import Budgeted, Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
@@ -136,7 +136,7 @@ def account_forgotten(account: str, provider: str, rows: Iterable[Machine], host
 
 
 def _identities(rows: Iterable[Machine]) -> list[str]:
-    return sorted({str(row["identity"]["id"]) for row in rows if row["identity"]})
+    return sorted({str(row.identity.id) for row in rows if row.identity})
 
 
 # -- budgets
@@ -154,17 +154,17 @@ def budget_removed(name: str, now: datetime, after: int) -> Draft:
 
 
 def budget_overridden(
-    row: BudgetSubject, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
+    row: Budgeted, reason: str, passed: Iterable[tuple[str, Money]], now: datetime, host: str
 ) -> Draft:
     """Return the line that says who was let past which budgets, by how much at most, why, and from which computer."""
     body: bodies.BudgetOverridden = {
-        "machine": row["id"],
-        "name": row["name"],
+        "machine": row.id,
+        "name": row.name,
         "reason": reason,
         "passed": [{"name": name, "nanos": amount.nanos} for name, amount in passed],
         "host": host,
     }
-    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{row['id']}:{iso(now)}")
+    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{row.id}:{iso(now)}")
 
 
 # -- alerts and reports

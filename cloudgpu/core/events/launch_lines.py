@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
 
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import Outcome
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import tag_time
+from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import (
     TAG_EXPIRES,
@@ -29,9 +29,7 @@ from cloudgpu.core.model.instances import (
 from cloudgpu.core.model.launch import Attempt, setup_to_json
 from cloudgpu.core.model.offers import Price, accelerator_to_json, price_to_json
 from cloudgpu.core.model.records import (
-    AttachedCost,
     GuardsRecord,
-    TermsRecord,
 )
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.values.times import iso
@@ -79,7 +77,7 @@ def launch_intended(
         "project": request.project,
         "policy": request.policy,
         "policy_by": request.policy_by,
-        "terms": cast("TermsRecord | None", request.terms),
+        "terms": request.terms,
         "template": request.template,
         "expires": iso(attempt.expires),
         "renew_until": iso(attempt.renew_until),
@@ -87,8 +85,8 @@ def launch_intended(
         "stoppable": item.stoppable,
         "parkable": item.parkable,
         "setup": setup_to_json(request.setup),
-        "stop_means": stop_means,
-        "beside": list(beside),
+        "stop_effect": stop_means,
+        "attached_costs": [one.record() for one in beside],
         "licence": licence,
     }
     if guards is not None:
@@ -133,7 +131,7 @@ def machine_adopted(
         "price": None if price is None else price_to_json(price),
         "on_demand": None if on_demand is None else price_to_json(on_demand),
         "max_price": None,
-        "beside": list(beside),
+        "attached_costs": [one.record() for one in beside],
         "stoppable": able["stoppable"],
         "parkable": able["parkable"],
         "guards": able["guards"],
@@ -176,5 +174,5 @@ def _tagged(found: Instance | Leftover) -> bodies.Tagged:
         "renew_until": tag_time(tags, TAG_RENEW_UNTIL),
         "stoppable": None,
         "setup": None,
-        "stop_means": None,
+        "stop_effect": None,
     }

@@ -57,12 +57,12 @@ def lease_set(
 def lease_put_back(row: Machine, now: datetime, *, host: str) -> Draft:
     """Return the line that a machine has the lease that it had: it did not take the new one."""
     body: bodies.LeaseSet = {
-        "expires": row["expires"],
-        "renew_until": row["renew_until"],
+        "expires": row.expires,
+        "renew_until": row.renew_until,
         "why": "the machine did not take the new one",
         "host": host,
     }
-    return Draft("lease_set", row["id"], body, now, f"lease:{row['id']}:{iso(now)}:put back")
+    return Draft("lease_set", row.id, body, now, f"lease:{row.id}:{iso(now)}:put back")
 
 
 def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, host: str, who: RequestedBy) -> Draft:

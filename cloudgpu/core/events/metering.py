@@ -8,12 +8,11 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.billing.rules import Rule, rule_of
-from cloudgpu.core.billing.usage import Resource, use_from_json
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.metering_resources import (
     Made,
     Meter,
-    Row,
+    Record,
     end_uses,
     kept,
     open_use,
@@ -23,6 +22,7 @@ from cloudgpu.core.events.metering_resources import (
     traffic_counted,
     use_of,
 )
+from cloudgpu.core.model.usage import Resource, use_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
@@ -57,7 +57,7 @@ def unsummed(state: Meter) -> list[Made]:
     return [*state["waiting"], *state["open"].values()]
 
 
-def meter(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> list[Made]:
+def meter(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> list[Made]:
     """Take a line into the meter and return the uses that it ended.
 
     `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
@@ -68,7 +68,7 @@ def meter(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> list
 
 def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
     """Add a use that has ended to the totals of its resource; return its charge."""
-    found = charge(use_from_json(use), from_iso(use["end"]))
+    found = charge(use_of_record(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
     sums = totals.get(use["resource"], _EMPTY)
     new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
@@ -76,20 +76,20 @@ def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
     return found
 
 
-def is_unpriced(row: Row) -> bool:
+def is_unpriced(row: Record) -> bool:
     """Say whether the machine itself has run, or runs, without a known price; or never had one."""
-    if row["thing"]:
-        return any(not use["segments"] for use in row["uses"])
-    if row["price"] is None or row["totals"].get("instance", _EMPTY)[5]:
+    if row["is_named_resource"]:
+        return any(not use["segments"] for use in row["open_usage"])
+    if row["price"] is None or row["usage_totals"].get("instance", _EMPTY)[5]:
         return True
-    for use in row["uses"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
+    for use in row["open_usage"]:  # noqa: SIM110  (a loop is faster, and this is asked at every line)
         if use["resource"] == "instance" and not use["segments"]:
             return True
     return False
 
 
-def _intended(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
-    if line.body["attempt"] < row["number"]:
+def _intended(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if line.body["attempt"] < row["attempt_number"]:
         return  # a late word about an earlier attempt
     if "instance" not in state["open"]:
         yield from state["waiting"]  # their price was never known, and is not that of the next launch
@@ -97,13 +97,13 @@ def _intended(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) ->
     yield from _note_price(state, line)
 
 
-def _adopted(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _adopted(state: Meter, _row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     state["adopted"] = True
     if not state["prices"]:  # a price that is known already is not guessed again
         yield from _note_price(state, line)
 
 
-def _priced(state: Meter, _row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def _priced(state: Meter, _row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     run, listed = state["open"].get("instance"), line.body.get("on_demand")
     if run is not None and run["on_demand"] is None and listed is not None:
         run["on_demand"] = listed["nanos_per_hour"]
@@ -124,7 +124,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Made]:
     state["waiting"] = []
 
 
-def _observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def _observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     body, maybe = line.body, None
     at = body.get("since") or line.occurred_at
     if body["state"] == "unknown":
@@ -210,11 +210,11 @@ def _was_billed(before: Mapping[str, Any]) -> bool:
     return bool(before["billed"]) and before["state"] != "pending"
 
 
-def _from_running(row: Row) -> bool:
+def _from_running(row: Record) -> bool:
     return _rule(row).from_running
 
 
-def _rule(row: Row) -> Rule:
+def _rule(row: Record) -> Rule:
     return rule_of(row["provider"] or "", row["market"] or "on_demand", Resource.INSTANCE)
 
 
@@ -246,7 +246,7 @@ def _ran_by(use: Made, seen: str, pending_at: str | None) -> None:
         use |= {"begin": seen, "maybe_since": use["begin"]}
 
 
-def _waited(state: Meter, row: Row, seen: str | None) -> None:
+def _waited(state: Meter, row: Record, seen: str | None) -> None:
     """Bill nothing before a look that saw a machine only start, where its cloud bills no part of a start.
 
     Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
@@ -258,7 +258,7 @@ def _waited(state: Meter, row: Row, seen: str | None) -> None:
             use["begin"] = max(use["begin"], seen)
 
 
-def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
+def _began(state: Meter, row: Record, line: Line, before: Mapping[str, Any], at: str) -> tuple[str, str | None]:
     """Return when what was just seen began, and since when that is sure (None: since then).
 
     A cloud that does not say since when a machine runs would else bill nothing for the time in which nobody looked:
@@ -272,7 +272,7 @@ def _began(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: st
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 
-def _not_before(row: Row, before: Mapping[str, Any]) -> str | None:
+def _not_before(row: Record, before: Mapping[str, Any]) -> str | None:
     """Return the ledger's own time before which the present launch was not billed: its call, or a look since."""
     return max(filter(None, (row["intended_at"], before["seen_at"])), default=None)
 
@@ -282,7 +282,7 @@ def _run_ended(state: Meter, at: str, reason: str | None, maybe: str | None) -> 
     yield from end_uses(state, [key for key in state["open"] if _only_runs(key)], at, reason, maybe)
 
 
-def _begin_unseen(state: Meter, row: Row, line: Line, before: Mapping[str, Any], at: str) -> None:
+def _begin_unseen(state: Meter, row: Record, line: Line, before: Mapping[str, Any], at: str) -> None:
     """Open the run of a machine that is over when it is first seen: it was billed since its launch all the same.
 
     Where nobody says when that was, it may have run since the call, and may not have run at all.
@@ -296,7 +296,7 @@ def _begin_unseen(state: Meter, row: Row, line: Line, before: Mapping[str, Any],
         state["open"]["instance"]["sure_from"] = at  # it may have been stopped for all that we know
 
 
-def _begin(state: Meter, row: Row, launched: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
+def _begin(state: Meter, row: Record, launched: str | None, at: str, sure: str | None = None, *, billed: bool) -> None:
     """Open what is billed in the state that was just seen, or in none but being there, and is not open yet."""
     already = state["open"]
     if billed and "instance" not in already:
@@ -304,7 +304,7 @@ def _begin(state: Meter, row: Row, launched: str | None, at: str, sure: str | No
         begin = min(at, launched) if unseen and launched else at
         open_use(state, "instance", _run(state, row, begin, max(at, begin) if unseen else sure))
         state["runs"] += 1
-    for number, entry in enumerate(row["beside"] or ()):
+    for number, entry in enumerate(row["attached_costs"] or ()):
         kept = entry["kept"]
         key = f"kept:{number}" if kept else f"runs:{number}"
         if key in already or not (kept or billed) or entry.get("named"):
@@ -327,7 +327,7 @@ def _only_runs(key: str) -> bool:
     return key == "instance" or key.startswith("runs:")
 
 
-def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
+def _run(state: Meter, row: Record, begin: str, sure: str | None) -> Made:
     own = row.get("on_demand") or (row["price"] if row["market"] == "on_demand" else None)
     prices = state["prices"]
     known = [number for number, segment in enumerate(prices) if segment["at"] <= begin]
@@ -347,7 +347,7 @@ def _run(state: Meter, row: Row, begin: str, sure: str | None) -> Made:
     )
 
 
-def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+def _beside(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
     priced = entry.get("nanos") is not None
     return use_of(
         row,
@@ -362,22 +362,22 @@ def _beside(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def _vanished(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def _vanished(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End everything: at the cloud's word, else when it was last known to be there.
 
     Where we have asked for its end and `alive_at` is not told, it went while we looked on.
     """
     said = line.body.get("ended_at")
-    if said is None and before["asked"] in ("terminate", "park") and not line.body.get("alive_at"):
+    if said is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
         said = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     at = said or min(alive, line.occurred_at)
     _waited(state, row, line.body.get("alive_at"))
-    yield from _all_ended(state, at, row.get("reason"), maybe_until=None if said else line.occurred_at)
+    yield from _all_ended(state, at, row.get("state_reason"), maybe_until=None if said else line.occurred_at)
 
 
-def _settled(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
-    if row["attempt"] in ("refused", "void") and row["token"] == line.body["token"]:
+def _settled(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+    if row["launch_status"] in ("refused", "void") and row["token"] == line.body["token"]:
         yield from _all_ended(state, line.occurred_at, None)
 
 

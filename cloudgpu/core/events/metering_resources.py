@@ -12,7 +12,7 @@ from cloudgpu.core.events.log import Line
 
 Meter = dict[str, Any]
 Made = dict[str, Any]
-Row = dict[str, Any]
+Record = dict[str, Any]
 
 
 def segment_of(price: Mapping[str, Any], at: str) -> Made:
@@ -21,7 +21,7 @@ def segment_of(price: Mapping[str, Any], at: str) -> Made:
     return {"at": at, "maybe_from": None, **known}
 
 
-def use_of(row: Row, **facts: Any) -> Made:
+def use_of(row: Record, **facts: Any) -> Made:
     """Return a use with what is common to most; `market` is that of the machine, so that its rule is found."""
     usual = {"id": "", "quantity": 1, "end": None, "on_demand": None, "first": True, "reason": None}
     usual |= {"sure_from": None, "maybe_until": None, "at_most": "", "licence": "", "continues": None}
@@ -53,13 +53,13 @@ def end_uses(
 _GREW = "when it was made larger is not known"
 
 
-def kept(state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def kept(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Open what stays without the machine, end what does not any more.
 
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that
     takes a snapshot's place is made of it: the same blocks go on being billed.
     """
-    entries = {f"resource:{entry['id']}": entry for entry in line.body["kept"]}
+    entries = {f"resource:{entry['id']}": entry for entry in line.body["retained"]}
     gone = [key for key in state["open"] if key.startswith("resource:") and key not in entries]
     alive = line.body.get("alive_at")  # told where others have removed something: then it was last seen
     ended = list(end_uses(state, gone, alive or line.occurred_at, None, line.occurred_at if alive else None))
@@ -90,7 +90,7 @@ def _since(state: Meter, entry: Mapping[str, Any], at: str) -> str:
 
 
 def _changed(
-    state: Meter, row: Row, key: str, entry: Mapping[str, Any], line: Line, since: str | None
+    state: Meter, row: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
 ) -> Iterator[Made]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
     use, now = state["open"][key], _thing(row, entry, line.occurred_at)
@@ -106,7 +106,7 @@ def _changed(
         use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
 
 
-def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
+def _thing(row: Record, entry: Mapping[str, Any], begin: str) -> Made:
     resource = "disk" if entry["kind"] == "volume" else entry["kind"]
     priced = entry.get("nanos") is not None
     return use_of(
@@ -123,7 +123,7 @@ def _thing(row: Row, entry: Mapping[str, Any], begin: str) -> Made:
     )
 
 
-def resource_observed(state: Meter, row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_observed(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """Open a volume or image that is kept by name, since it was made, or take up its new size or price."""
     key, body = f"resource:{line.body['id']}", line.body
     if key in state["open"]:
@@ -132,14 +132,14 @@ def resource_observed(state: Meter, row: Row, line: Line, before: Mapping[str, A
         open_use(state, key, _thing(row, body, body["made_at"] or line.occurred_at))
 
 
-def resource_vanished(state: Meter, _row: Row, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
+def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Made]:
     """End it at the cloud's word, else when it was last seen; then it may have been billed until it was missed."""
     said = line.body.get("ended_at")
     at = said or max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     yield from end_uses(state, list(state["open"]), at, None, None if said else line.occurred_at)
 
 
-def traffic_counted(_state: Meter, row: Row, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def traffic_counted(_state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Yield the bytes that were counted, as a use that has ended: no machine is billed for all of them."""
     body = line.body
     priced = body.get("nanos") is not None

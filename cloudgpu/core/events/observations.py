@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from cloudgpu.core.events.observed_lines import address_now, tag_time
 from cloudgpu.core.model.instances import (
@@ -26,13 +25,13 @@ def not_before(row: Machine, now: datetime) -> datetime:
 
     Lines are folded by their time: what a clock that went back writes would otherwise count as older than the launch.
     """
-    known = [from_iso(at) for at in (row["intended_at"], row["seen_at"]) if at]
+    known = [from_iso(at) for at in (row.intended_at, row.seen_at) if at]
     return max([now, *known])
 
 
 def too_fresh(row: Machine, proves_after: timedelta, now: datetime) -> bool:
     """Say whether a machine is so young that its absence from an answer proves nothing."""
-    return bool(now - from_iso(row["intended_at"]) < proves_after)
+    return bool(now - from_iso(row.intended_at) < proves_after)
 
 
 def is_news(row: Machine, instance: Instance) -> bool:
@@ -40,24 +39,23 @@ def is_news(row: Machine, instance: Instance) -> bool:
 
     Times are compared as times: to write thousands of them as text takes longer than all the rest.
     """
-    known = (row["provider_id"], row["state"], row["billed"], row["reason"])
+    known = (row.provider_id, row.state, row.billed, row.state_reason)
     if known != (instance.id, str(instance.state), instance.billed, instance.reason) or is_resized(row, instance):
         return True
-    if row["address"] != address_now(row, instance):
+    if row.address != address_now(row, instance):
         return True
-    if _time(row["since"]) != instance.since or has_moved_on(_time(row["last_active"]), instance.last_active):
+    if _time(row.since) != instance.since or has_moved_on(_time(row.last_active), instance.last_active):
         return True
-    plain: Mapping[str, Any] = row
-    return any(_is_another(plain[name], instance.tags, key) for name, key in _ENDS.items())
+    return any(_is_another(getattr(row, name), instance.tags, key) for name, key in _ENDS.items())
 
 
 def is_resized(row: Machine, instance: Instance) -> bool:
     """Say whether a machine is of another type, or on another market, than is known; one that ends is as it was."""
     ends = instance.state in (State.STOPPING, State.TERMINATED, State.UNKNOWN)
-    if ends or not row["instance_type"] or not instance.instance_type:
+    if ends or not row.instance_type or not instance.instance_type:
         return False
-    same = row["instance_type"].lower() == instance.instance_type.lower() and row["market"] == instance.market
-    return row["provider_id"] == instance.id and not same
+    same = row.instance_type.lower() == instance.instance_type.lower() and row.market == instance.market
+    return row.provider_id == instance.id and not same
 
 
 def _time(text: str | None) -> datetime | None:

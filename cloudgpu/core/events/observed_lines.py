@@ -5,12 +5,13 @@ Each has its body, and its dedupe text: the same text is written once, whoever t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from cloudgpu.core.events import bodies
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import MACHINE, OWN, PROVIDER, Draft
+from cloudgpu.core.model.facts import MachineAddress, Retained, Terms, record_of
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import (
     TAG_EXPIRES,
@@ -25,12 +26,7 @@ from cloudgpu.core.model.instances import (
 )
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Price, price_to_json
-from cloudgpu.core.model.records import (
-    AddressRecord,
-    RateRecord,
-    Retained,
-    TermsRecord,
-)
+from cloudgpu.core.model.records import AddressRecord, RateRecord
 from cloudgpu.core.model.resources import Leftover
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_epoch, iso
@@ -64,33 +60,33 @@ def instance_observed(
         "hold_until": tag_time(instance.tags, TAG_HOLD_UNTIL),
     }
     if row is not None:
-        body["address"] = address_now(row, instance)
+        body["address"] = record_of(address_now(row, instance))
     if before is not None:
         body = {**body, **before}
     if resized is not None:
         body["resized"] = resized
-    if row is not None and body["last_active"] is None and row["provider_id"] == instance.id:
-        body["last_active"] = row["last_active"]
-    subject = instance.tags[TAG_ID] if row is None else row["id"]
+    if row is not None and body["last_active"] is None and row.provider_id == instance.id:
+        body["last_active"] = row.last_active
+    subject = instance.tags[TAG_ID] if row is None else row.id
     return _observed(subject, body, now, PROVIDER if instance.since else OWN)
 
 
 def instance_observed_by_itself(row: Machine, last_active: datetime, now: datetime) -> Draft:
     """Return the line that says when a machine was last in use by its own word; all else is as it was seen last."""
     body: bodies.InstanceObserved = {
-        "provider_id": fact(row["provider_id"]),
-        "state": row["state"],
-        "billed": row["billed"],
-        "since": row["since"],
-        "launched_at": row["launched_at"],
-        "address": row["address"],
-        "reason": row["reason"],
-        "expires": row["expires"],
-        "renew_until": row["renew_until"],
-        "hold_until": row["hold_until"],
+        "provider_id": fact(row.provider_id),
+        "state": row.state,
+        "billed": row.billed,
+        "since": row.since,
+        "launched_at": row.launched_at,
+        "address": record_of(row.address),
+        "reason": row.state_reason,
+        "expires": row.expires,
+        "renew_until": row.renew_until,
+        "hold_until": row.hold_until,
         "last_active": iso(last_active),
     }
-    return _observed(row["id"], body, now, OWN)
+    return _observed(row.id, body, now, OWN)
 
 
 def _observed(subject: str, body: bodies.InstanceObserved, now: datetime, clock: str) -> Draft:
@@ -101,15 +97,16 @@ def _address(address: Address) -> AddressRecord:
     return {"host": address.host, "port": address.port, "user": address.user}  # a tenth of what `asdict` takes
 
 
-def address_now(row: Machine, instance: Instance) -> AddressRecord | None:
+def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
     """Return where a machine answers by this word; one that goes on running keeps its address where that says none.
 
     Azure's listings tell no address: silence about it is no word that the machine has lost it.
     """
-    if instance.address is not None:
-        return _address(instance.address)
-    same = row["provider_id"] == instance.id and row["state"] == State.RUNNING
-    return row["address"] if same and instance.state is State.RUNNING else None
+    address = instance.address
+    if address is not None:
+        return MachineAddress(address.host, address.port, address.user)
+    same = row.provider_id == instance.id and row.state == State.RUNNING
+    return row.address if same and instance.state is State.RUNNING else None
 
 
 def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, alive: str | None = None) -> Draft:
@@ -118,15 +115,15 @@ def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime,
     return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
 
 
-def resources_retained(row: Machine, entries: list[Retained], now: datetime, alive: str | None = None) -> Draft:
+def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime, alive: str | None = None) -> Draft:
     """Return the line that says what stays of a machine without it; no entries: nothing does.
 
     `alive` is when what is missing now was last known to be there, where others have removed it.
     """
-    body: bodies.ResourcesRetained = {"kept": entries}
+    body: bodies.ResourcesRetained = {"retained": [entry.record() for entry in entries]}
     if alive:
         body["alive_at"] = alive
-    return Draft("resources_retained", row["id"], body, now, f"retained:{row['id']}:{digest(iso(now), repr(entries))}")
+    return Draft("resources_retained", row.id, body, now, f"retained:{row.id}:{digest(iso(now), repr(entries))}")
 
 
 def price_observed(machine: str, price: Price, at: datetime, *, on_demand: Price | None = None, clock: str) -> Draft:
@@ -165,9 +162,9 @@ def traffic_observed(
     return Draft("traffic_observed", machine, body, now, f"traffic:{machine}:{counted}:{until}", MACHINE)
 
 
-def terms_set(machine: str, terms: TermsRecord, now: datetime) -> Draft:
+def terms_set(machine: str, terms: Terms, now: datetime) -> Draft:
     """Return the line of the policy and limits that a machine is under from now on."""
-    body: bodies.TermsSet = {"terms": terms}
+    body: bodies.TermsSet = {"terms": terms.record()}
     return Draft("terms_set", machine, body, now, f"terms:{machine}:{digest(repr(terms), iso(now))}")
 
 
@@ -196,10 +193,10 @@ def resource_observed(
     text.
     """
     body: bodies.ResourceObserved = {
-        **kept,
+        **kept.record(),
         "name": thing.name or thing.id,
         "provider": thing.provider,
-        "account": thing.account if known is None else known["account"],
+        "account": thing.account if known is None else known.account,
         "identity": identity.to_json(),
         "owner": thing.tags.get(TAG_OWNER, ""),
         "project": thing.tags.get(TAG_PROJECT, ""),
@@ -214,13 +211,13 @@ def resource_vanished(
 ) -> Draft:
     """Return the line that says that it is gone: since `ended`, or some time after `alive`."""
     body: bodies.ResourceVanished = {
-        "id": fact(row["provider_id"]),
+        "id": fact(row.provider_id),
         "proof": proof,
         "alive_at": alive,
         "ended_at": ended,
         **who,
     }
-    return Draft("resource_vanished", row["id"], body, now, f"gone:{row['id']}:{iso(now)}")
+    return Draft("resource_vanished", row.id, body, now, f"gone:{row.id}:{iso(now)}")
 
 
 def subject_of(thing: Leftover, identity: AccountIdentity) -> str:

@@ -32,38 +32,38 @@ def lines_of(priced: Priced, rows: Sequence[Machine], now: datetime) -> list[Dra
     """Return the lines of the prices that are news of these machines."""
     drafts: list[Draft] = []
     for row in rows:
-        drafts += pins(row, priced.history.get(row["id"], ()))
-        price, metered = priced.now.get(row["id"]), priced.metered.get(row["id"])
+        drafts += pins(row, priced.history.get(row.id, ()))
+        price, metered = priced.now.get(row.id), priced.metered.get(row.id)
         if metered is not None:
             drafts.append(_changed(row, metered, None, now))
         elif price is not None and _is_another(row, price):
-            drafts.append(_changed(row, price, max(filter(None, (priced.since, row["intended_at"]))), now))
+            drafts.append(_changed(row, price, max(filter(None, (priced.since, row.intended_at))), now))
     return drafts
 
 
-def pins(row: PriceSubject, history: Sequence[Price]) -> list[Draft]:
+def pins(row: Machine | PriceSubject, history: Sequence[Price]) -> list[Draft]:
     """Return a line for each price that a spot machine has had since the last one that is known, until its end."""
-    last, drafts = row["price"], []
-    nanos, known = (last["nanos_per_hour"], last["as_of"]) if last else (None, "")
+    last, drafts = row.price, []
+    nanos, known = (last.nanos_per_hour, last.as_of) if last else (None, "")
     for price in history:
-        at = max(iso(price.as_of), row["intended_at"])
-        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row["ended"] and at > row["ended"]):
+        at = max(iso(price.as_of), row.intended_at)
+        if iso(price.as_of) <= known or price.per_hour.nanos == nanos or (row.terminated_at and at > row.terminated_at):
             continue
         nanos = price.per_hour.nanos
-        drafts.append(price_observed(row["id"], price, from_iso(at), clock=PROVIDER))
+        drafts.append(price_observed(row.id, price, from_iso(at), clock=PROVIDER))
     return drafts
 
 
 def _is_another(row: Machine, price: Price) -> bool:
     """Say whether a price that was asked again is another one; what a meter measures moves all the time."""
-    last = row["price"]
+    last = row.price
     if last is None:
         return True
-    if Basis.MEASURED in (last["basis"], price.basis) or iso(price.as_of) < last["as_of"]:
+    if Basis.MEASURED in (last.basis, price.basis) or iso(price.as_of) < last.as_of:
         return False  # a list that is older than the price of the launch says nothing of today
-    return bool(price.per_hour.nanos != last["nanos_per_hour"])
+    return bool(price.per_hour.nanos != last.nanos_per_hour)
 
 
 def _changed(row: Machine, price: Price, since: str | None, now: datetime) -> Draft:
-    on_demand = price if row["market"] == Market.ON_DEMAND else None
-    return price_changed(row["id"], price, since, now, on_demand=on_demand)
+    on_demand = price if row.market == Market.ON_DEMAND else None
+    return price_changed(row.id, price, since, now, on_demand=on_demand)

@@ -33,9 +33,7 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         offer=Offer(_available(offer["available"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
         boot=Boot(**{**boot, **_boot(boot)}),
-        made_at=from_iso(data["made_at"]),
-        expires=from_iso(data["expires"]),
-        renew_until=from_iso(data["renew_until"]),
+        **{name: from_iso(data[name]) for name in ("made_at", "expires", "renew_until")},
         call=data["call"],
         identity=AccountIdentity(**data["identity"]) if data["identity"] else None,
     )

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.billing.charges import charge, money, total
-from cloudgpu.core.billing.usage import Per, Resource, Segment, Use
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.projection import machine_of
+from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.records import AttachedCost
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -116,33 +116,29 @@ def _beside(offer: Offer, extra: Extra, begin: datetime) -> Use:
 
 
 def beside_entry(extra: Extra) -> AttachedCost:
-    """Return what is paid beside a machine as a line carries it."""
-    entry: AttachedCost = {
-        "what": extra.what,
-        "nanos_per_month": None if extra.per_month is None else extra.per_month.nanos,
-        "at_most": extra.upper_bound,
-        "running": extra.running,
-        "kept": extra.kept,
-        "named": extra.named,
-    }
-    if extra.rate is None:
-        return entry
+    """Return what is paid beside a machine as the ledger knows it."""
+    entry = AttachedCost(
+        what=extra.what,
+        nanos_per_month=None if extra.per_month is None else extra.per_month.nanos,
+        at_most=extra.upper_bound,
+        running=extra.running,
+        kept=extra.kept,
+        named=extra.named,
+    )
     rate = extra.rate
-    of_it: AttachedCost = entry | {
-        "resource": str(rate.resource),
-        "stored_as": rate.stored_as,
-        "quantity": rate.quantity,
-    }
-    return {**of_it, **rate.terms()}
+    if rate is None:
+        return entry
+    of_it = entry._replace(resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity)
+    return of_it._replace(**rate.terms())
 
 
 def row_of(draft: Draft, before: Machine | None = None) -> Machine:
     """Return the row that the line of a launch makes; what is kept of the machine's life `before` goes on costing."""
     at = iso(draft.occurred_at)
     line = Event(1, at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", draft.body)
-    return fact(machine_row([line])) | {"kept": before["kept"] if before else []}
+    return fact(machine_of([line]))._replace(retained=before.retained if before else ())
 
 
 def row_until(row: Machine, renew_until: datetime) -> Machine:
     """Return a machine's row as it is once it runs under this renew-until."""
-    return row | {"renew_until": iso(renew_until), "state": "running", "billed": True, "asked": "start"}
+    return row._replace(renew_until=iso(renew_until), state="running", billed=True, pending_action="start")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.records import IdentityRecord
 
@@ -30,9 +30,9 @@ class AccountIdentity:
         """Return it as a ledger line carries it."""
         return {"kind": self.kind, "id": self.id, "words": self.words}
 
-    def is_of(self, recorded: Mapping[str, Any] | None) -> bool:
+    def is_of(self, recorded: RecordedIdentity | None) -> bool:
         """Say whether this is the account that a ledger line recorded; one that was never recorded is no match."""
-        return recorded is not None and (self.kind, self.id) == (recorded["kind"], recorded["id"])
+        return recorded is not None and (self.kind, self.id) == (recorded.kind, recorded.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +73,22 @@ def is_hidden(silent: Iterable[str], account: str, region: str | None) -> bool:
 
 def is_of_a_region(row: Machine) -> bool:
     """Say whether the account of a machine is one region of what the settings call an account, or may be."""
-    return row["identity"] is None or row["identity"]["kind"] == BY_REGION
+    return row.identity is None or row.identity.kind == BY_REGION
 
 
 def is_on_computer(row: Machine) -> bool:
     """Say whether the account of a machine is one computer, not a cloud."""
-    return row["identity"] is not None and row["identity"]["kind"] in COMPUTERS
+    return row.identity is not None and row.identity.kind in COMPUTERS
 
 
 def words_of(row: Machine) -> str:
     """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
-    return "an account that was never recorded" if row["identity"] is None else str(row["identity"]["words"])
+    return "an account that was never recorded" if row.identity is None else str(row.identity.words)
 
 
 def is_there(row: Machine) -> bool:
     """Say whether something of this machine may cost money now, so that a look has to judge it."""
-    return row["ended"] is None or stays(row)
+    return row.terminated_at is None or stays(row)
 
 
 def place_of(region: str | None, kind: str) -> str:
@@ -98,4 +98,4 @@ def place_of(region: str | None, kind: str) -> str:
 
 def place_of_row(account: str, row: Machine) -> tuple[str, str | None]:
     """Return of what an identity is one: of a host, or of an account as a whole."""
-    return account, row["region"] if is_of_a_region(row) else None
+    return account, row.region if is_of_a_region(row) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.offers import Offer, Want
-from cloudgpu.core.model.records import SetupRecord
+from cloudgpu.core.model.records import SetupRecord, TermsRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class LaunchRequest:
     renew_s: int
     setup: Setup = Setup()
     policy_by: str = ""
-    terms: Mapping[str, Any] | None = None
+    terms: TermsRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

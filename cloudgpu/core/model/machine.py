@@ -3,153 +3,244 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from cloudgpu.core.model.records import (
-    AcceleratorRecord,
-    AddressRecord,
+from cloudgpu.core.model.facts import (
+    NO_TEXTS,
     AttachedCost,
     ChargeNote,
-    DecisionRecord,
-    GuardsRecord,
-    IdentityRecord,
-    PriceRecord,
-    RefusedRecord,
+    CountedTraffic,
+    HourlyPrice,
+    LastDecision,
+    MachineAddress,
+    MachineGpus,
+    MachineGuards,
+    MachineSetup,
+    RecordedIdentity,
+    RefusedAction,
     Retained,
-    SetupRecord,
-    ShareRecord,
-    TermsRecord,
-    TrafficRecord,
-    UnaskedRecord,
-    UsageRecord,
-    WarningRecord,
+    SentWarning,
+    SharedKey,
+    Terms,
+    UnrequestedStop,
+    reader,
 )
+from cloudgpu.core.model.records import MachineRecord
+from cloudgpu.core.model.usage import Use, use_of_record
 from cloudgpu.core.values.naming import scope_of
+
+if TYPE_CHECKING:
+    from cloudgpu.core.values.network import Jump
 
 T = TypeVar("T")
 HERE = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+Action = Literal["stop", "start", "terminate", "park"]
 
 
-class Owned(TypedDict):
+class Owned(NamedTuple):
     """What says whose something is."""
 
     name: str
     owner: str
 
 
-class PriceSubject(TypedDict):
+class PriceSubject(NamedTuple):
     """What says since when which price holds."""
 
     id: str
     intended_at: str
-    ended: str | None
-    price: PriceRecord | None
+    terminated_at: str | None
+    price: HourlyPrice | None
 
 
-class AccountSubject(TypedDict):
-    """What says of which account something is."""
-
-    account: str
-    identity: IdentityRecord | None
-
-
-class BudgetSubject(TypedDict):
-    """What budgets look at: a machine of the ledger, or one that is planned, whose `intended_at` is empty."""
+class BudgetSubject(NamedTuple):
+    """What budgets look at of a launch that is planned: of what they look at in a machine, what a plan knows."""
 
     id: str
     name: str
-    thing: bool
+    is_named_resource: bool
     provider: str
     account: str
     region: str
     zone: str | None
     instance_type: str | None
     market: str
-    attempt: str
-    setup: SetupRecord | None
-    guards: GuardsRecord | None
+    launch_status: str
+    setup: MachineSetup | None
+    guards: MachineGuards | None
     state: str
     billed: bool
-    asked: Literal["stop", "start", "terminate", "park"] | None
-    ended: str | None
-    kept: list[Retained]
+    pending_action: Action | None
+    terminated_at: str | None
+    retained: tuple[Retained, ...]
     owner: str
     project: str
     renew_until: str | None
-    price: PriceRecord | None
-    on_demand: PriceRecord | None
+    price: HourlyPrice | None
+    on_demand: HourlyPrice | None
     max_price: int | None
     licence: str | None
-    beside: list[AttachedCost] | None
-    uses: list[UsageRecord]
+    attached_costs: tuple[AttachedCost, ...] | None
+    open_usage: tuple[Use, ...]
     intended_at: str
-    identity: IdentityRecord | None
+    identity: RecordedIdentity | None
 
 
-class EndSubject(TypedDict):
-    """What says how a machine can end: one of the ledger, or an offer."""
+class EndSubject(NamedTuple):
+    """What says how an offer would end, and what would guard it."""
 
     stoppable: bool | None
     parkable: bool | None
-    setup: SetupRecord | None
+    setup: MachineSetup | None
+    guards: MachineGuards | None = None
 
 
-class Guarded(TypedDict):
-    """What says what guards a machine."""
+class Machine(NamedTuple):
+    """A machine, or a volume or image that is kept by name, as `core.events.projection` makes it from its lines.
 
-    guards: GuardsRecord | None
+    Times are ledger times (`times.iso`), which sort by time; money is whole nano-dollars. None: not known, or not so.
 
-
-class GuardedSubject(EndSubject, Guarded):
-    """What says how a machine can end, and what guards it."""
-
-
-class Machine(BudgetSubject):
-    """A machine, or a volume or image that is kept by name (`thing`), as `core.events.projection` makes it.
-
-    Times are ledger times (`times.iso`), which sort by time; money is whole nano-dollars. None: not known.
+    `is_named_resource`: this is no machine but a volume or image that is kept by name. `seq` is how long the ledger was
+    at the latest launch, as the tags of that machine say. `launch_status` is `open`, `made`, `refused` or `void`.
+    `pending_action` is the last action that was asked and not yet seen to be done. `terminated_at` is when it was
+    proved gone. `launch_failed`: it was ended because it never came up. `parked`: its end was asked so that `start` can
+    bring it back; `discard`: nothing of it is to stay. `retained` are the disks and images of it that stay without it.
+    `open_usage` is what is still billed; `usage_totals` are the sums of what has ended, by resource: [low, amount,
+    high, on_demand, micros, unpriced, not_on_demand] as `core.billing.charges.Sum` has them; `charge_notes` is what
+    those do not say. `traffic` is None where its bytes out were never counted. `terms` is None where its launch is not
+    known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a start forgets them.
+    `refused_action` is there while the provider refuses to end or stop it. `taken_at`: a spot interruption is
+    rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
+    `unrequested_stop`: it was seen not to run any more, and nobody had asked for that.
     """
 
+    id: str
+    name: str
+    is_named_resource: bool
+    provider: str
+    account: str
+    region: str
+    zone: str | None
+    instance_type: str | None
+    market: str
+    launch_status: str
+    setup: MachineSetup | None
+    guards: MachineGuards | None
+    state: str
+    billed: bool
+    pending_action: Action | None
+    terminated_at: str | None
+    retained: tuple[Retained, ...]
+    owner: str
+    project: str
+    renew_until: str | None
+    price: HourlyPrice | None
+    on_demand: HourlyPrice | None
+    max_price: int | None
+    licence: str | None
+    attached_costs: tuple[AttachedCost, ...] | None
+    open_usage: tuple[Use, ...]
+    intended_at: str
+    identity: RecordedIdentity | None
     key: str
     request: str
     seq: int
-    accelerators: list[AcceleratorRecord]
-    number: int
+    accelerators: tuple[MachineGpus, ...] | None
+    attempt_number: int
     token: str | None
-    settled_why: str | None
+    settled_reason: str | None
     first_at: str
     template: str | None
     provider_id: str | None
-    reason: str | None
-    address: AddressRecord | None
+    state_reason: str | None
+    address: MachineAddress | None
     launched_at: str | None
     since: str | None
     seen_at: str | None
     last_active: str | None
-    why: str | None
-    failed: bool
+    action_reason: str | None
+    launch_failed: bool
     parked: bool
     discard: bool
     stoppable: bool | None
     parkable: bool | None
-    stop_means: str | None
+    stop_effect: str | None
     policy: str
     expires: str | None
     renew_s: int | None
     hold_until: str | None
-    totals: dict[str, list[int]]
-    aside: dict[str, ChargeNote]
+    usage_totals: Mapping[str, tuple[int, ...]]
+    charge_notes: Mapping[str, ChargeNote]
     unpriced: bool
-    traffic: TrafficRecord | None
-    policy_by: NotRequired[str]  # from here on: there only where something was said
-    timer: NotRequired[str]
-    warnings: NotRequired[dict[str, WarningRecord]]
-    decision: NotRequired[DecisionRecord]
-    refused: NotRequired[RefusedRecord]
-    taken_at: NotRequired[str]
-    shared: NotRequired[dict[str, ShareRecord]]
-    unasked: NotRequired[UnaskedRecord]
-    terms: NotRequired[TermsRecord]
+    traffic: CountedTraffic | None
+    policy_by: str | None = None  # from here on: absent from a record where nothing was said
+    timer: str | None = None
+    warnings: Mapping[str, SentWarning] = NO_TEXTS
+    decision: LastDecision | None = None
+    refused_action: RefusedAction | None = None
+    taken_at: str | None = None
+    shared: Mapping[str, SharedKey] = NO_TEXTS
+    unrequested_stop: UnrequestedStop | None = None
+    terms: Terms | None = None
+
+    @classmethod
+    def of(cls, record: MachineRecord) -> Self:
+        """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
+        values = _values(record)
+        for place, made_of in _PARTS:
+            if values[place] is not None:
+                values[place] = made_of(values[place])
+        return cls._make(values)
+
+
+Ownable = Machine | BudgetSubject | Owned  # what is somebody's
+Budgeted = Machine | BudgetSubject  # what budgets count
+Endable = Machine | EndSubject  # what can end, and is guarded
+
+
+def _each(made_of: Any) -> Any:
+    return lambda records: tuple([made_of(one) for one in records])
+
+
+def _named(made_of: Any) -> Any:
+    return lambda records: (
+        MappingProxyType({key: made_of(one) for key, one in records.items()}) if records else NO_TEXTS
+    )
+
+
+_OPTIONAL = Machine._field_defaults
+_read = reader(Machine._fields, _OPTIONAL)
+
+
+def _values(record: Mapping[str, Any]) -> list[Any]:
+    return list(_read(record))
+
+
+_PARTS = [
+    (Machine._fields.index(name), made_of)
+    for name, made_of in {
+        "setup": MachineSetup.of,
+        "guards": MachineGuards.of,
+        "retained": _each(Retained.of),
+        "price": HourlyPrice.of,
+        "on_demand": HourlyPrice.of,
+        "attached_costs": _each(AttachedCost.of),
+        "open_usage": _each(use_of_record),
+        "identity": RecordedIdentity.of,
+        "accelerators": _each(MachineGpus.of),
+        "address": MachineAddress.of,
+        "usage_totals": _named(tuple),
+        "charge_notes": _named(ChargeNote.of),
+        "traffic": CountedTraffic.of,
+        "warnings": _named(SentWarning.of),
+        "decision": LastDecision.of,
+        "refused_action": RefusedAction.of,
+        "shared": _named(SharedKey.of),
+        "unrequested_stop": UnrequestedStop.of,
+        "terms": Terms.of,
+    }.items()
+]
 
 
 def fact(said: T | None) -> T:
@@ -159,33 +250,33 @@ def fact(said: T | None) -> T:
 
 def stays(row: Machine) -> bool:
     """Say whether something of this machine is kept, though it is gone."""
-    return row["ended"] is not None and bool(row["kept"] or row["parked"])
+    return row.terminated_at is not None and bool(row.retained or row.parked)
 
 
 def comes_back(row: Machine) -> bool:
     """Say whether this machine is gone and can be started from what is kept of it."""
-    return stays(row) and not row["discard"]
+    return stays(row) and not row.discard
 
 
-def volumes_there(rows: Iterable[BudgetSubject]) -> frozenset[tuple[str, str]]:
+def volumes_there(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
     """Return the volumes that the ledger knows to be there, by their account and name.
 
     A plan knows its account by name alone; what is launched is held against the account's identity.
     """
-    there = [row for row in rows if row["thing"] and row["ended"] is None]
-    return frozenset((account, row["name"]) for row in there for account in (account_key(row), row["account"]))
+    there = [row for row in rows if row.is_named_resource and row.terminated_at is None]
+    return frozenset((account, row.name) for row in there for account in (account_key(row), row.account))
 
 
-def account_key(row: AccountSubject) -> str:
+def account_key(row: Budgeted) -> str:
     """Return what tells the account of a row from all others: its identity, whatever a member calls it."""
-    identity = row["identity"]
-    return str(row["account"] if identity is None else identity["id"])
+    identity = row.identity
+    return str(row.account if identity is None else identity.id)
 
 
 def scope_of_row(row: Machine) -> str:
     """Return the subject under which looks at the account of a machine, or of a kept thing, are written."""
-    identity = row["identity"]
-    return scope_of(row["provider"] or "", row["account"] or "" if identity is None else identity["id"])
+    identity = row.identity
+    return scope_of(row.provider or "", row.account or "" if identity is None else identity.id)
 
 
 def scopes_of(row: Machine) -> tuple[str, str]:
@@ -194,21 +285,40 @@ def scopes_of(row: Machine) -> tuple[str, str]:
     return scope, f"gap:{scope}"
 
 
-def is_owned(machine: Mapping[str, Any]) -> bool:
-    """Say whether a machine stands on a computer of the user's: no cloud bills it, and none has a name for it."""
-    return machine["provider"] in HERE
+def is_owned(provider: str) -> bool:
+    """Say whether a provider's machines stand on computers of the user's: no cloud bills or names them."""
+    return provider in HERE
 
 
-def and_billed(machine: Mapping[str, Any], words: str) -> str:
+def and_billed(machine: Machine, words: str) -> str:
     """Return `words` for a machine that is rented; nothing for one that its user owns."""
-    return "" if is_owned(machine) else words
+    return "" if is_owned(machine.provider) else words
 
 
-def may_go_on(machine: Mapping[str, Any]) -> str:
+def may_go_on(machine: Machine) -> str:
     """Return what may still be the case with a machine whose end is not proved."""
-    return "may still run" if is_owned(machine) else "may still be billed"
+    return "may still run" if is_owned(machine.provider) else "may still be billed"
 
 
 def unproved(what: str, name: str) -> str:
     """Return what is said of a stop or an end that is not proved yet."""
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
+
+
+def jump_of(machine: Machine) -> Jump | None:
+    """Return the host through which this machine is reached, None for the straight way."""
+    from cloudgpu.core.values.network import jump_wish  # `ls` does without
+
+    text = None if machine.setup is None else machine.setup.network.jump
+    return None if text is None else jump_wish(text)
+
+
+def is_behind(machine: Machine) -> bool:
+    """Say whether this client's public address has no part in it: the machine is reached from inside its network."""
+    network = machine.setup and machine.setup.network
+    return network is not None and (network.jump is not None or not network.public_ip)
+
+
+def is_told(machine: Machine) -> bool:
+    """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
+    return machine.setup is None or bool(machine.setup.network.ssh_from)

@@ -52,7 +52,7 @@ class RateRecord(TypedDict, total=False):
     by_size: bool
 
 
-class AttachedCost(RateRecord):
+class AttachedCostRecord(RateRecord):
     """What is paid beside a machine: its disk, its address."""
 
     what: str
@@ -66,7 +66,7 @@ class AttachedCost(RateRecord):
     quantity: NotRequired[int]
 
 
-class Retained(RateRecord):
+class RetainedRecord(RateRecord):
     """A disk or an image that stays without its machine, or that is kept by name."""
 
     id: str
@@ -86,7 +86,7 @@ class Retained(RateRecord):
 
 
 class SegmentRecord(TypedDict):
-    """A price that held from `at` on: `core.billing.usage.Segment`."""
+    """A price that held from `at` on: `core.model.usage.Segment`."""
 
     at: str
     nanos: int
@@ -97,7 +97,7 @@ class SegmentRecord(TypedDict):
 
 
 class UsageRecord(TypedDict):
-    """What is billed from `begin` to `end`: `core.billing.usage.Use` as it is stored."""
+    """What is billed from `begin` to `end`: `core.model.usage.Use` as it is stored."""
 
     resource: str
     id: str
@@ -121,7 +121,7 @@ class UsageRecord(TypedDict):
     maybe_since: str | None
 
 
-class ChargeNote(TypedDict):
+class ChargeNoteRecord(TypedDict):
     """What the sums of ended uses do not say: `core.billing.charge_notes`."""
 
     marks: str
@@ -220,7 +220,7 @@ class TextRecord(TypedDict):
     text: str
 
 
-class PolicyText(TextRecord):
+class PolicyTextRecord(TextRecord):
     """A policy's file; `tz` is that of schedules that name none."""
 
     tz: str
@@ -230,6 +230,79 @@ class TermsRecord(TypedDict):
     """The texts of the policy and limits that a machine is under. `policy` None: a shipped one."""
 
     home: str
-    policy: PolicyText | None
+    policy: PolicyTextRecord | None
     limits: list[TextRecord]
     price_jump: str
+
+
+class MachineRecord(TypedDict):
+    """A machine's record in the projection, as plain JSON values: `core.model.machine.Machine` says what each is."""
+
+    id: str
+    name: str
+    is_named_resource: bool
+    provider: str
+    account: str
+    region: str
+    zone: str | None
+    instance_type: str | None
+    market: str
+    launch_status: str
+    setup: SetupRecord | None
+    guards: GuardsRecord | None
+    state: str
+    billed: bool
+    pending_action: Literal["stop", "start", "terminate", "park"] | None
+    terminated_at: str | None
+    retained: list[RetainedRecord]
+    owner: str
+    project: str
+    renew_until: str | None
+    price: PriceRecord | None
+    on_demand: PriceRecord | None
+    max_price: int | None
+    licence: str | None
+    attached_costs: list[AttachedCostRecord] | None
+    open_usage: list[UsageRecord]
+    intended_at: str
+    identity: IdentityRecord | None
+    key: str
+    request: str
+    seq: int
+    accelerators: list[AcceleratorRecord]
+    attempt_number: int
+    token: str | None
+    settled_reason: str | None
+    first_at: str
+    template: str | None
+    provider_id: str | None
+    state_reason: str | None
+    address: AddressRecord | None
+    launched_at: str | None
+    since: str | None
+    seen_at: str | None
+    last_active: str | None
+    action_reason: str | None
+    launch_failed: bool
+    parked: bool
+    discard: bool
+    stoppable: bool | None
+    parkable: bool | None
+    stop_effect: str | None
+    policy: str
+    expires: str | None
+    renew_s: int | None
+    hold_until: str | None
+    usage_totals: dict[str, list[int]]
+    charge_notes: dict[str, ChargeNoteRecord]
+    unpriced: bool
+    traffic: TrafficRecord | None
+    policy_by: NotRequired[str]  # from here on: there only where something was said
+    timer: NotRequired[str]
+    warnings: NotRequired[dict[str, WarningRecord]]
+    decision: NotRequired[DecisionRecord]
+    refused_action: NotRequired[RefusedRecord]
+    taken_at: NotRequired[str]
+    shared: NotRequired[dict[str, ShareRecord]]
+    unrequested_stop: NotRequired[UnaskedRecord]
+    terms: NotRequired[TermsRecord]

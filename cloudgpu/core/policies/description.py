@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from cloudgpu.core.model.machine import EndSubject, GuardedSubject, Machine
+from cloudgpu.core.model.machine import Endable, Machine
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
@@ -95,7 +95,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[Says, ...]:
     return tuple(_general(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, row: GuardedSubject) -> tuple[Says, ...]:
+def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[Says, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
     end = endings.agreed(row, policy)
     said = (_adapted(one, policy, end, endings.gentlest(row)) for one in _general(policy, now))
@@ -137,7 +137,7 @@ def holding(policy: Policy | None, row: Machine, now: datetime) -> tuple[Says, .
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def off_now(policy: Policy | None, row: EndSubject, now: datetime) -> tuple[str, ...]:
+def off_now(policy: Policy | None, row: Endable, now: datetime) -> tuple[str, ...]:
     """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:
@@ -217,20 +217,20 @@ def _breaks(schedule: Schedule) -> str:
 
 def _of_row(policy: Policy | None, row: Machine, now: datetime) -> Iterator[Says]:
     """Yield the rules of which each machine has a moment of its own."""
-    if row["renew_until"]:
+    if row.renew_until:
         says = f"{_ended(endings.at_last(row, policy))}, whoever uses it; extend moves it"
-        yield Says(Rule.RENEW_UNTIL, says, from_iso(row["renew_until"]))
+        yield Says(Rule.RENEW_UNTIL, says, from_iso(row.renew_until))
     else:
         yield Says(Rule.RENEW_UNTIL, "it has none")
-    held = from_iso(row["hold_until"]) if row["hold_until"] else None
+    held = from_iso(row.hold_until) if row.hold_until else None
     if held is not None and held > now:
         yield Says(Rule.HOLD, "until then its lease and idle time do not end it", held)
-    if row["expires"]:
+    if row.expires:
         certain = policy is not None and policy.unknown is Unknown.END
         use = "is in use" if certain else "is in use or nobody knows"
         end = endings.agreed(row, policy)
         says = f"{_ended(end)}, unless it {use}: then it is renewed" if end else _SPARED
-        yield Says(Rule.LEASE, says, from_iso(row["expires"]))
+        yield Says(Rule.LEASE, says, from_iso(row.expires))
     else:
         yield Says(Rule.LEASE, "it has none")
     if policy is not None:

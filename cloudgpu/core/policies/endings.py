@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import EndSubject, Machine
+from cloudgpu.core.model.facts import MachineSetup
+from cloudgpu.core.model.machine import Endable, EndSubject, Machine
 from cloudgpu.core.policies.policy import Do, Policy, Unpausable
 from cloudgpu.errors import InvalidRequest
 
@@ -20,14 +21,14 @@ ERASES = "it is terminated then, and what is on its disk is deleted"
 NOTHING_GENTLER = "it can be neither stopped nor kept as an image"
 
 
-def gentlest(row: EndSubject) -> Do:
+def gentlest(row: Endable) -> Do:
     """Return the gentlest end of this machine that its provider can carry out."""
-    if row["stoppable"] is not False:
+    if row.stoppable is not False:
         return Do.STOP
-    return Do.PARK if row.get("parkable") is not False else Do.TERMINATE
+    return Do.PARK if row.parkable is not False else Do.TERMINATE
 
 
-def agreed(row: EndSubject, policy: Policy | None) -> Do | None:
+def agreed(row: Endable, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
@@ -39,26 +40,26 @@ def agreed(row: EndSubject, policy: Policy | None) -> Do | None:
     return Do.TERMINATE
 
 
-def at_last(row: EndSubject, policy: Policy | None) -> Do:
+def at_last(row: Endable, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
     return agreed(row, policy) or Do.TERMINATE
 
 
-def keeps_disk(row: EndSubject, policy: Policy | None) -> bool:
+def keeps_disk(row: Endable, policy: Policy | None) -> bool:
     """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
-    if row["setup"] is not None:
-        return bool(row["setup"].get("keep_disk", True))
+    if row.setup is not None:
+        return bool(row.setup.keep_disk)
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def is_spared(row: EndSubject, policy: Policy | None) -> bool:
+def is_spared(row: Endable, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
     return agreed(row, policy) is None
 
 
-def only_warned(row: EndSubject, policy: Policy | None) -> bool:
+def only_warned(row: Endable, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
-    by_policy = policy is not None and policy.only_warned(stoppable=row["stoppable"] is not False)
+    by_policy = policy is not None and policy.only_warned(stoppable=row.stoppable is not False)
     return by_policy or is_spared(row, policy)
 
 
@@ -66,7 +67,7 @@ def of_offer(item: Available, setup: Setup) -> EndSubject:
     """Return of a machine that is to be launched what is asked for here of a row."""
     from cloudgpu.core.model.launch import setup_to_json
 
-    return {"stoppable": item.stoppable, "parkable": item.parkable, "setup": setup_to_json(setup)}
+    return EndSubject(item.stoppable, item.parkable, MachineSetup.of(setup_to_json(setup)))
 
 
 def check_stop(row: Machine) -> None:
@@ -74,17 +75,17 @@ def check_stop(row: Machine) -> None:
 
     Who types `stop` did not ask to lose what is on its disk: that is what `down` is for.
     """
-    if row["stoppable"] is not False or row["ended"] is not None:
+    if row.stoppable is not False or row.terminated_at is not None:
         return
     why = None
     if gentlest(row) is Do.TERMINATE:
-        why = f"cannot be stopped: {row['provider']} can neither stop it nor keep an image of its disk."
-    elif row["setup"] is not None and not row["setup"].get("keep_disk", True):
-        why = f"cannot be stopped, and its policy {row['policy']} terminates what cannot be stopped."
+        why = f"cannot be stopped: {row.provider} can neither stop it nor keep an image of its disk."
+    elif row.setup is not None and not row.setup.keep_disk:
+        why = f"cannot be stopped, and its policy {row.policy} terminates what cannot be stopped."
     if why is not None:
         raise InvalidRequest(
-            f"{row['name']} {why}",
+            f"{row.name} {why}",
             field="name",
-            value=row["name"],
-            next=f"Run: cloudgpu down {row['name']} (it ends the machine and deletes its disk)",
+            value=row.name,
+            next=f"Run: cloudgpu down {row.name} (it ends the machine and deletes its disk)",
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import Guarded, GuardedSubject
+from cloudgpu.core.model.facts import MachineGuards
+from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine
 from cloudgpu.core.model.records import GuardsRecord
 from cloudgpu.core.policies.endings import agreed, of_offer
 from cloudgpu.core.policies.policy import Policy, Unknown
@@ -56,19 +57,19 @@ class Guards:
         return {"agent": str(self.agent), "timer": str(self.timer), "follows": self.follows}
 
 
-def guards_of(row: Guarded) -> Guards | None:
+def guards_of(row: Machine | BudgetSubject | EndSubject) -> Guards | None:
     """Return what guards a machine, by its launch; None where that is not known."""
-    said = row["guards"]
-    return None if said is None else Guards(Agent(said["agent"]), Timer(said["timer"]), said["follows"])
+    said = row.guards
+    return None if said is None else Guards(Agent(said.agent), Timer(said.timer), said.follows)
 
 
-def has_no_agent(row: Guarded) -> bool:
+def has_no_agent(row: Endable) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
     found = guards_of(row)
     return found is not None and found.agent is Agent.NONE
 
 
-def lease_ends(row: GuardedSubject, policy: Policy | None) -> bool:
+def lease_ends(row: Endable, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
@@ -78,12 +79,6 @@ def lease_ends(row: GuardedSubject, policy: Policy | None) -> bool:
     return agreed(row, policy) is not None and not (has_no_agent(row) and renews)
 
 
-def guarded_offer(item: Available, setup: Setup, guards: Guards) -> GuardedSubject:
+def guarded_offer(item: Available, setup: Setup, guards: Guards) -> EndSubject:
     """Return how a machine that is to be launched can end, and what guards it."""
-    ends = of_offer(item, setup)
-    return {
-        "stoppable": ends["stoppable"],
-        "parkable": ends["parkable"],
-        "setup": ends["setup"],
-        "guards": guards.to_json(),
-    }
+    return of_offer(item, setup)._replace(guards=MachineGuards(str(guards.agent), str(guards.timer), guards.follows))

@@ -7,14 +7,13 @@ a start is billed; what was saved is the difference. Nothing is counted as saved
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge
-from cloudgpu.core.billing.usage import Resource, Use
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
 from cloudgpu.core.values.times import from_iso, iso
@@ -114,10 +113,10 @@ def runs_of(uses: Iterable[Use], since: datetime, until: datetime) -> tuple[Run,
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
 
 
-def only_while_it_runs(row: Machine, use: UsageRecord) -> bool:
-    """Say whether a use (as JSON) of this machine is billed only while that runs: the machine, a public address."""
-    beside = {entry["what"] for entry in row.get("beside") or () if not entry["kept"]}
-    return use["resource"] == Resource.INSTANCE or (use["resource"] != Resource.DISK and use["what"] in beside)
+def only_while_it_runs(row: Machine, use: Use) -> bool:
+    """Say whether a use of this machine is billed only while that runs: the machine, a public address."""
+    beside = {entry.what for entry in row.attached_costs or () if not entry.kept}
+    return use.resource == Resource.INSTANCE or (use.resource != Resource.DISK and use.what in beside)
 
 
 def cut(use: Use, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Use]:
@@ -129,14 +128,14 @@ def cut(use: Use, gaps: Sequence[tuple[datetime, datetime]], until: datetime) ->
             parts.append(_part(use, begin, first))
         begin = last
     if begin < end or not inside:
-        parts.append(replace(use, begin=iso(begin), first=use.first and not inside, sure_from=_sure(use, begin)))
+        parts.append(use._replace(begin=iso(begin), first=use.first and not inside, sure_from=_sure(use, begin)))
     return parts
 
 
 def _part(use: Use, begin: datetime, end: datetime) -> Use:
     first = use.first and iso(begin) == use.begin
-    said = replace(use, reason=None, maybe_until=None, sure_from=_sure(use, begin))
-    return replace(said, begin=iso(begin), end=iso(end), first=first)
+    said = use._replace(reason=None, maybe_until=None, sure_from=_sure(use, begin))
+    return said._replace(begin=iso(begin), end=iso(end), first=first)
 
 
 def _sure(use: Use, begin: datetime) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import ERASES
@@ -66,8 +64,7 @@ class Case:
 
     def time(self, name: str) -> datetime | None:
         """Return a time of its row."""
-        row: Mapping[str, Any] = self.seen.row
-        text = row[name]
+        text: str | None = getattr(self.seen.row, name)
         return from_iso(text) if text else None
 
     def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
@@ -75,10 +72,10 @@ class Case:
 
         What they were told of an earlier run is no warning of this one.
         """
-        said = self.seen.row.get("warnings", {}).get(rule)
-        if said is None or from_iso(said["at"]) < self.started:
+        said = self.seen.row.warnings.get(rule)
+        if said is None or from_iso(said.at) < self.started:
             return None
-        return from_iso(said["at"]), from_iso(said["last"]), from_iso(said["due"]) if said["due"] else None
+        return from_iso(said.at), from_iso(said.last), from_iso(said.due) if said.due else None
 
 
 def clock(at: datetime, now: datetime) -> str:

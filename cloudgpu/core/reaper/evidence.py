@@ -36,8 +36,8 @@ class Known(NamedTuple):
 
 def up_since(row: Machine) -> datetime:
     """Return when the machine began to run, the latest that anybody says: it is better to spare one than to end it."""
-    said = [row["intended_at"], row.get("launched_at"), row["since"] if row["state"] == "running" else None]
-    said += [use["begin"] for use in row["uses"] if use["resource"] == "instance" and not use.get("end")]
+    said = [row.intended_at, row.launched_at, row.since if row.state == "running" else None]
+    said += [use.begin for use in row.open_usage if use.resource == "instance" and not use.end]
     return from_iso(max(text for text in said if text))
 
 
@@ -50,9 +50,9 @@ def known(seen: Seen, now: datetime) -> Known:
     """
     row, judged = seen.row, seen.judged
     if not seen.answered:
-        silent = f"{row['region'] or row['account']} did not answer, so nothing is known of it"
+        silent = f"{row.region or row.account} did not answer, so nothing is known of it"
         return Known(UNKNOWN, seen.judged_fault or silent)
-    if row["state"] in SHUT_DOWN:
+    if row.state in SHUT_DOWN:
         return _shut_down(seen, now)
     word = _word(seen, now)
     if judged is None:
@@ -85,7 +85,7 @@ def window(seen: Seen) -> timedelta:
 
 def _shut_down(seen: Seen, now: datetime) -> Known:
     row = seen.row
-    quiet = now - from_iso(row["since"] or row["seen_at"] or row["intended_at"])
+    quiet = now - from_iso(row.since or row.seen_at or row.intended_at)
     why = f"it is shut down, and billed on as its provider keeps its place, since {duration_text(quiet)}"
     return Known(IDLE, why, quiet)
 
@@ -118,5 +118,5 @@ def _silence(seen: Seen) -> str:
 
 def warned_by_budget(rows: Sequence[Machine]) -> dict[str, int]:
     """Return how often each machine was warned that a budget is passed."""
-    given = {row["id"]: row.get("warnings", {}).get(Rule.BUDGET) for row in rows}
-    return {machine: int(one["count"]) for machine, one in given.items() if one}
+    given = {row.id: row.warnings.get(Rule.BUDGET) for row in rows}
+    return {machine: one.times for machine, one in given.items() if one}

@@ -23,7 +23,7 @@ class Item:
     @property
     def row(self) -> Machine:
         """Its row."""
-        return self.seen.row.copy()
+        return self.seen.row
 
     @property
     def id(self) -> str:
@@ -61,7 +61,7 @@ class Outcome:
 
 def lock_of(row: Machine) -> str:
     """Return the lock that keeps every other process from this machine."""
-    return lock_name(row["key"] or row["id"])
+    return lock_name(row.key or row.id)
 
 
 def busy(item: Item) -> Left:

@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from cloudgpu.core.activity.idle import METERS, Judged, Thresholds, judge
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import folded, follow
+from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import WarningRecord
 from cloudgpu.core.policies.policy import Do, Policy, thresholds
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Decision, Seen
@@ -105,19 +106,17 @@ class _Life:
 
     started: datetime
     lease: tuple[datetime, datetime] | None = None
-    warnings: dict[str, WarningRecord] = field(default_factory=dict)
+    warnings: dict[str, SentWarning] = field(default_factory=dict)
 
     def row(self, known: Machine) -> Machine:
         """Return the row as it would have been."""
-        made = known | {"state": "running", "billed": True, "ended": None, "asked": None, "attempt": "made"}
-        made |= {"since": iso(self.started), "warnings": self.warnings}
-        if self.lease is not None:
-            expires, until = (iso(own) for own in self.lease)
-            made |= {
-                "expires": max(expires, known["expires"] or ""),
-                "renew_until": max(until, known["renew_until"] or ""),
-            }
-        return made
+        warnings = MappingProxyType(dict(self.warnings))
+        made = known._replace(state="running", billed=True, terminated_at=None, pending_action=None)
+        made = made._replace(launch_status="made", since=iso(self.started), warnings=warnings)
+        if self.lease is None:
+            return made
+        expires, until = (iso(own) for own in self.lease)
+        return made._replace(expires=max(expires, known.expires or ""), renew_until=max(until, known.renew_until or ""))
 
     def take(self, decision: Decision, row: Machine, now: datetime) -> None:
         """Take what was decided (warnings given and lifted, a lease renewed) as `events.annotations` folds lines."""
@@ -125,12 +124,11 @@ class _Life:
             self.warnings.pop(str(lifted.rule), None)
         for one in decision.warnings:
             due, before = iso(one.due) if one.due else None, self.warnings.get(str(one.rule))
-            begun: WarningRecord = {"at": iso(now), "last": iso(now), "due": due, "count": 0, "why": None}
-            if before is None or before["due"] != due:
-                before = begun
-            self.warnings[str(one.rule)] = before | {"last": iso(now), "count": before["count"] + 1}
+            if before is None or before.due != due:
+                before = SentWarning(iso(now), iso(now), due, times=0, why=None)
+            self.warnings[str(one.rule)] = before._replace(last=iso(now), times=before.times + 1)
         if decision.do is Do.RENEW and decision.at is not None:
-            until = from_iso(row["renew_until"]) if row["renew_until"] else decision.at
+            until = from_iso(row.renew_until) if row.renew_until else decision.at
             self.lease = (decision.at, until)
 
 
@@ -160,7 +158,7 @@ def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment
         return None
     row = life.row(known)
     judged = watch.judged(now.timestamp(), life.started.timestamp())
-    word = from_iso(row["last_active"]) if row["last_active"] else None
+    word = from_iso(row.last_active) if row.last_active else None
     seen = Seen(row, policy, judged=judged, last_active=word, reached_at=now)
     (decision,) = decide([seen], (), now, interval=at.interval)
     life.take(decision, row, now)
@@ -173,18 +171,21 @@ def _passed(life: _Life, policy: Policy, past: _Past, watch: _Watch, at: _Moment
 
 
 class _Past:
-    """A machine's row as it was, by its lines; asked for ever later moments."""
+    """A machine as it was, by its lines; asked for ever later moments."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = deque(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
         self._state: dict[str, Any] | None = None
+        self._machine: Machine | None = None
 
     def at(self, moment: datetime) -> Machine | None:
-        """Return the row of then; None before anything was known."""
-        text = iso(moment)
+        """Return the machine of then; None before anything was known."""
+        text, left = iso(moment), len(self._lines)
         while self._lines and self._lines[0].occurred_at <= text:
             self._take(self._lines.popleft())
-        return None if self._state is None else self._state["row"]
+        if self._state is not None and len(self._lines) < left:
+            self._machine = Machine.of(self._state["row"])
+        return self._machine
 
     def _take(self, line: Line) -> None:
         if self._state is None:

@@ -30,7 +30,7 @@ _DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 def stopped_since(row: Machine) -> datetime:
     """Return when a machine stopped: at the latest when it was seen so."""
-    return from_iso(row["since"] or row["seen_at"] or row["intended_at"])
+    return from_iso(row.since or row.seen_at or row.intended_at)
 
 
 def stopped(case: Case) -> Found | None:
@@ -41,9 +41,9 @@ def stopped(case: Case) -> Found | None:
 
 def image_since(row: Machine) -> datetime | None:
     """Return since when the newest image of a machine that is gone, or one that is kept by name, is there."""
-    made = [entry["made_at"] for entry in row["kept"] if entry["kind"] == Kind.IMAGE]
+    made = [entry.made_at for entry in row.retained if entry.kind == Kind.IMAGE]
     known: list[Any] = [text for text in made if text]
-    return from_iso(max(known)) if known else from_iso(fact(row["ended"] or row["seen_at"])) if made else None
+    return from_iso(max(known)) if known else from_iso(fact(row.terminated_at or row.seen_at)) if made else None
 
 
 def images(case: Case) -> Found | None:
@@ -57,8 +57,8 @@ def _kept(case: Case, rule: Rule, kept: Kept, since: datetime, what: str) -> Fou
     if case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
-    if kept.do is Act.IMAGE and case.seen.row.get("parkable") is False:
-        return told(case, rule, f"{why}; {case.seen.row['provider']} keeps no images, so it is only warned of", AGAIN)
+    if kept.do is Act.IMAGE and case.seen.row.parkable is False:
+        return told(case, rule, f"{why}; {case.seen.row.provider} keeps no images, so it is only warned of", AGAIN)
     if kept.do not in _DO:
         return told(case, rule, why, AGAIN)
     given, do = case.given(rule), _DO[kept.do]
@@ -80,8 +80,8 @@ def budget(case: Case) -> Found | None:
     why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
     if limit.do is Act.WARN:
         return told(case, Rule.BUDGET, why)
-    warned = case.seen.row.get("warnings", {}).get(Rule.BUDGET)
-    count = warned["count"] if warned else 0
+    warned = case.seen.row.warnings.get(Rule.BUDGET)
+    count = warned.times if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
     more = f"; held, warning {count + 1} of {budget_stops.WARNINGS}" if spared else ""
     return _over(case, why + more, told_only=spared)
@@ -158,7 +158,7 @@ def hold(case: Case) -> Found | None:
 def shut_down(case: Case) -> Found | None:
     """Shut down and billed on, it ends at once: nobody can be at it, so there is nobody to warn."""
     row = case.seen.row
-    if row["state"] not in SHUT_DOWN or row["stoppable"] is False:
+    if row.state not in SHUT_DOWN or row.stoppable is False:
         return None
     return Found(Rule.IDLE, Do.STOP, case.known.why, case.now)
 
@@ -200,7 +200,7 @@ def unlabelled(case: Case) -> Found | None:
     rule = policy and policy.unlabelled
     if policy is None or not rule:
         return None
-    missing = [name for name in rule.require if not case.seen.row.get(name)]
+    missing = [name for name in rule.require if not getattr(case.seen.row, name)]
     begun = case.time("launched_at") or case.time("intended_at") or case.now
     if not missing or case.now < begun + rule.after:
         return None
@@ -212,10 +212,10 @@ def unlabelled(case: Case) -> Found | None:
 
 def silence(case: Case) -> Found | None:
     """Tell of a machine of which passes know nothing for as long as idleness takes; it is never ended for that."""
-    before = case.seen.row.get("decision")
-    if case.known.activity != UNKNOWN or not case.known.asked or before is None or before["activity"] != UNKNOWN:
+    before = case.seen.row.decision
+    if case.known.activity != UNKNOWN or not case.known.asked or before is None or before.activity != UNKNOWN:
         return None
-    span = case.now - max(from_iso(before["activity_since"]), case.started)
+    span = case.now - max(from_iso(before.activity_since), case.started)
     if span < window(case.seen):
         return None
     return told(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")

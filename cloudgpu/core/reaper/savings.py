@@ -22,14 +22,13 @@ from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rate_timeline import Strand, amount
 from cloudgpu.core.events.log import Said
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDS
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
-Use = UsageRecord
 SAVING_RULES = frozenset({Rule.BUDGET, Rule.SCHEDULE, Rule.LEASE, Rule.IDLE, Rule.UNLABELLED})
 KINDS = (  # the kinds of line that `stops` reads
     "stop_requested", "park_requested", "terminate_requested", "decision_made", "warning_sent",
@@ -86,7 +85,7 @@ def stops(
     """
     runs: dict[str, list[Use]] = {}
     for subject, use in ended:
-        if use["resource"] == "instance" and use["end"] is not None:
+        if use.resource == "instance" and use.end is not None:
             runs.setdefault(subject, []).append(use)
     told: dict[str, list[Said]] = {}
     for line in lines:
@@ -97,8 +96,8 @@ def stops(
     found = (
         one
         for row in machines
-        if row["id"] in runs
-        for one in _stops(row, runs[row["id"]], told.get(row["id"], ()), launched.get(_request(row), ()), last)
+        if row.id in runs
+        for one in _stops(row, runs[row.id], told.get(row.id, ()), launched.get(_request(row), ()), last)
     )
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
@@ -107,28 +106,28 @@ def _launched(rows: Iterable[Machine], runs: Mapping[str, Sequence[Use]]) -> dic
     """Return when machines began to run, by the request that they were launched for, in order."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        begins = (use["begin"] for use in (*runs.get(row["id"], ()), *row["uses"]) if use["resource"] == "instance")
+        begins = (use.begin for use in (*runs.get(row.id, ()), *row.open_usage) if use.resource == "instance")
         found.setdefault(_request(row), []).extend(begins)
     return {request: sorted(begins) for request, begins in found.items()}
 
 
 def _request(row: Machine) -> str:
     """Return what all machines have in common that one request was answered with, one after the other."""
-    key = row.get("key")
-    return lock_name(key) if key else str(row["id"])
+    key = row.key
+    return lock_name(key) if key else str(row.id)
 
 
 def _stops(
     row: Machine, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
-    begins = sorted(use["begin"] for use in (*runs, *row["uses"]) if use["resource"] == "instance")
+    begins = sorted(use.begin for use in (*runs, *row.open_usage) if use.resource == "instance")
     in_time = _History(sorted(lines, key=lambda line: (line.occurred_at, line.seq)))
     for use in runs:
-        rule = in_time.rule_of(row, use, is_last=use["begin"] == begins[-1])
+        rule = in_time.rule_of(row, use, is_last=use.begin == begins[-1])
         if rule not in SAVING_RULES:
             continue
-        ended = fact(use["end"])
+        ended = fact(use.end)
         following = bisect_right(launched, ended)
         bounds = (*launched[following : following + 1], in_time.lease_at(ended)[1], in_time.removed(row, ended))
         until = min(filter(None, (last, *bounds)))
@@ -136,15 +135,15 @@ def _stops(
             end, gone_on = _time(ended), _time(until)
             cost = _cost(use, gone_on - end)
             if cost != 0:  # an end of what is free saves no money
-                yield Stop(row["id"], row["name"], str(rule), end, gone_on, cost)
+                yield Stop(row.id, row.name, str(rule), end, gone_on, cost)
 
 
 def _cost(use: Use, span: timedelta) -> int | None:
     """Return what the machine alone would have cost for so much longer, at its last price."""
-    if not use["segments"]:
+    if not use.segments:
         return None
     micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    return int(use["quantity"]) * int(use["segments"][-1]["nanos"]) * micros * (EXACT // HOUR)
+    return int(use.quantity) * int(use.segments[-1].nanos) * micros * (EXACT // HOUR)
 
 
 class _History:
@@ -159,12 +158,12 @@ class _History:
 
     def rule_of(self, row: Machine, use: Use, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
-        ended = fact(use["end"])
+        ended = fact(use.end)
         end = _time(ended)
-        asked = self._asked(use["begin"], ended, end)
+        asked = self._asked(use.begin, ended, end)
         if asked is not None and end - _time(self._times[asked]) <= _BEFORE:
-            return self._decided(asked, use["begin"])
-        reason = str(use["reason"] or "")
+            return self._decided(asked, use.begin)
+        reason = str(use.reason or "")
         if reason in SAVING_RULES:
             return reason  # the agent's own word
         if reason != _INSIDE:
@@ -185,7 +184,7 @@ class _History:
         place = bisect_right(self._times, late)
         later = range(place, len(self._lines))  # no slice: there are many lines, and the next that asks is near
         asked = (self._times[one] for one in later if self._lines[one].kind in _ASKED)
-        gone = row["ended"] if row["ended"] and row["ended"] > late else None
+        gone = row.terminated_at if row.terminated_at and row.terminated_at > late else None
         return min(filter(None, (next(asked, None), gone)), default=None)
 
     def lease_at(self, moment: str) -> tuple[str | None, str | None]:
@@ -240,7 +239,7 @@ def _time(text: str) -> datetime:
 
 def _by_quiet(row: Machine, end: datetime) -> str | None:
     """Return idle time where the machine's own word says that nobody had used it for a while."""
-    last = row.get("last_active")
+    last = row.last_active
     return Rule.IDLE if last and end - from_iso(last) >= _QUIET else None
 
 

@@ -31,7 +31,7 @@ def with_silence(seen: Seen, word: Word) -> Seen:
     """Return it with why its provider did not tell its word either, where it was not reached."""
     if not isinstance(word, CloudgpuError) or not seen.judged_fault:
         return seen
-    fault = f"{seen.judged_fault}; {seen.row['provider']} does not tell its word: {word.message.removesuffix('.')}"
+    fault = f"{seen.judged_fault}; {seen.row.provider} does not tell its word: {word.message.removesuffix('.')}"
     return replace(seen, judged_fault=fault)
 
 
@@ -48,7 +48,7 @@ def with_report(seen: Seen, report: Report | None) -> Seen:
 def is_to_ask(seen: Seen, now: datetime) -> bool:
     """Say whether what this machine does can change what is decided, and only it can tell."""
     row, policy = seen.row, seen.policy
-    runs = row["ended"] is None and row["state"] == State.RUNNING and row["attempt"] == "made"
+    runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made"
     if not (runs and seen.answered) or has_no_agent(row) or _is_settled(row, now):
         return False
     window = policy.idle.after if policy is not None else timedelta(seconds=Thresholds().after)
@@ -59,8 +59,8 @@ def is_to_ask(seen: Seen, now: datetime) -> bool:
 
 def _is_settled(row: Machine, now: datetime) -> bool:
     """Say whether what it does changes nothing: it is held, or past its renew-until."""
-    held = row["hold_until"] is not None and from_iso(row["hold_until"]) > now
-    return held or (row["renew_until"] is not None and from_iso(row["renew_until"]) <= now)
+    held = row.hold_until is not None and from_iso(row.hold_until) > now
+    return held or (row.renew_until is not None and from_iso(row.renew_until) <= now)
 
 
 def _could_be_idle(row: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
@@ -70,7 +70,7 @@ def _could_be_idle(row: Machine, policy: Policy | None, window: timedelta, now: 
 
 
 def _ends_soon(row: Machine, now: datetime) -> bool:
-    return row["expires"] is not None and from_iso(row["expires"]) - now <= SOON
+    return row.expires is not None and from_iso(row.expires) - now <= SOON
 
 
 def _limits(policy: Policy | None) -> Thresholds:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.core.billing.forecast import Part, Running, running
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 
 MONTH_HOURS = 730  # of a price per hour, as the clouds' own price pages count a month
@@ -40,21 +40,21 @@ def left_over(rows: Iterable[Machine], now: datetime) -> list[Left]:
 def _is_left(one: Running) -> bool:
     """Say whether nothing works with it; what is billed though it was shut down counts, a volume in use does not."""
     row = one.row
-    if row["thing"]:
-        return not any(entry.get("attached_to") for entry in row.get("kept") or ())
-    return one.part is not Part.MACHINES or row["state"] == "stopped"
+    if row.is_named_resource:
+        return not any(entry.attached_to for entry in row.retained or ())
+    return one.part is not Part.MACHINES or row.state == "stopped"
 
 
 def _left(one: Running) -> Left:
     row, use = one.row, one.use
-    kind = row["state"] if row["thing"] else str(use.resource)
+    kind = row.state if row.is_named_resource else str(use.resource)
     return Left(
-        name=row["name"],
+        name=row.name,
         kind=kind,
         provider=use.provider,
-        region=row["region"] or "",
+        region=row.region or "",
         per_month=_per_month(one),
-        since=use.begin if row["thing"] else row["ended"] or row.get("since") or row.get("seen_at"),
+        since=use.begin if row.is_named_resource else row.terminated_at or row.since or row.seen_at,
         why=_why(row, use.resource),
     )
 
@@ -69,12 +69,12 @@ def _per_month(one: Running) -> Money | None:
 
 
 def _why(row: Machine, resource: Resource) -> str:
-    if row["thing"]:
+    if row.is_named_resource:
         return "it is kept by its name, and no machine uses it"
-    if row["ended"] is not None and row.get("parked"):
-        return f"{row['name']} is parked: cloudgpu start {row['name']} brings it back"
-    if row["ended"] is not None:
-        return f"{row['name']} has ended, and this stays of it"
+    if row.terminated_at is not None and row.parked:
+        return f"{row.name} is parked: cloudgpu start {row.name} brings it back"
+    if row.terminated_at is not None:
+        return f"{row.name} has ended, and this stays of it"
     if resource is Resource.INSTANCE:
-        return f"{row['name']} is shut down and billed on: cloudgpu stop {row['name']} ends that"
-    return f"{row['name']} is stopped, and this is billed on"
+        return f"{row.name} is shut down and billed on: cloudgpu stop {row.name} ends that"
+    return f"{row.name} is stopped, and this is billed on"

@@ -103,43 +103,43 @@ class Known:
 
 def is_paused(row: Machine) -> bool:
     """Say whether a machine is stopped, or parked, which is how one stops that cannot be stopped."""
-    return bool(row["parked"] and stays(row)) or (row["ended"] is None and row["state"] in PAUSED)
+    return bool(row.parked and stays(row)) or (row.terminated_at is None and row.state in PAUSED)
 
 
 def is_startable(one: Orphan) -> bool:
     """Say whether a machine that ended by itself can be started again from this."""
-    return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row['name']}"
+    return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row.name}"
 
 
 def comes_back(row: Machine) -> str:
     """Return why a paused machine is left alone, unless somebody asks for its end."""
-    if row["ended"] is not None:
-        return f"{row['name']} was parked, and comes back from it"
-    return f"{row['name']} can be started again"
+    if row.terminated_at is not None:
+        return f"{row.name} was parked, and comes back from it"
+    return f"{row.name} can be started again"
 
 
 def lives(row: Machine | None) -> bool:
     """Say whether there is such a machine, not proved gone."""
-    return row is not None and row["ended"] is None
+    return row is not None and row.terminated_at is None
 
 
 def work_on(rows: Sequence[Machine], known: Known) -> str:
     """Return what is under way at one of these machines: a launch that makes things, or one that is not settled."""
     for row in rows:
-        if row["id"] in known.busy:
-            return f"something is under way at {row['name']}"
-        if row["attempt"] == "open":
-            return f"the launch of {row['name']} was interrupted and is not settled (cloudgpu up or down settles it)"
+        if row.id in known.busy:
+            return f"something is under way at {row.name}"
+        if row.launch_status == "open":
+            return f"the launch of {row.name} was interrupted and is not settled (cloudgpu up or down settles it)"
     return ""
 
 
 def is_held(row: Machine, now: datetime) -> bool:
     """Say whether a hold covers this machine."""
-    return bool(row["hold_until"]) and from_iso(fact(row["hold_until"])) > now
+    return bool(row.hold_until) and from_iso(fact(row.hold_until)) > now
 
 
 def origin_of(tags: Mapping[str, str], row: Machine | None, known: Known) -> Origin:
     """Return which launch this came from: as the ledger says, else as the tags do."""
     if row is not None:
-        return Origin(row["id"], row["name"], row["owner"] or "", row["project"] or "", known.ledger)
+        return Origin(row.id, row.name, row.owner or "", row.project or "", known.ledger)
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))

@@ -47,7 +47,7 @@ class _Found:
 
 def counted(things: Iterable[Leftover], known: Known) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
-    rows = {row["id"]: row for row in known.rows}
+    rows = {row.id: row for row in known.rows}
     for thing in things:
         row = rows.get(thing.tags.get(TAG_ID, "")) if is_ours(thing, known) else None
         found = _counts(thing, row, known)
@@ -87,37 +87,37 @@ def _unused(thing: Leftover, row: Machine | None) -> _Found | None:
         return _of_machine(thing, row)
     if not lives(row):
         return _Found("its machine is gone")
-    return _Found("no machine uses it", f"{row['name']} is there", f"cloudgpu down {row['name']}")
+    return _Found("no machine uses it", f"{row.name} is there", f"cloudgpu down {row.name}")
 
 
 def _of_a_stopped_machine(thing: Leftover, known: Known) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    paused = (row for row in known.rows if row["provider_id"] == thing.attached_to and is_paused(row))
+    paused = (row for row in known.rows if row.provider_id == thing.attached_to and is_paused(row))
     row = next(paused, None)
     if row is None or thing.kind is not Kind.VOLUME or not is_ours(thing, known):
         return None
-    return _Found(f"it is kept by name, at {row['name']}, which is stopped", "on purpose")
+    return _Found(f"it is kept by name, at {row.name}, which is stopped", "on purpose")
 
 
 def _of_machine(thing: Leftover, row: Machine) -> _Found | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
-    name = row["name"]
-    if thing.id not in {entry["id"] for entry in row["kept"]}:
+    name = row.name
+    if thing.id not in {entry.id for entry in row.retained}:
         return None
     if lives(row):
         return _Found(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
-    if row["parked"]:
+    if row.parked:
         way = f"cloudgpu start {name}, or cloudgpu down {name}"
         return _Found(f"{name} is stopped, and was parked", comes_back(row), way)
-    why = f"{name} was ended, and it was not removed" if row["discard"] else f"{name} has ended by itself"
-    return _Found(why, "", f"cloudgpu down {name}" if row["discard"] else f"cloudgpu start {name}")
+    why = f"{name} was ended, and it was not removed" if row.discard else f"{name} has ended by itself"
+    return _Found(why, "", f"cloudgpu down {name}" if row.discard else f"cloudgpu start {name}")
 
 
 def _is_needed(thing: Leftover, known: Known) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
     here = (thing.account, thing.region)
     if is_ours(thing, known):
-        return any(lives(row) and (row["account"], row["region"]) == here for row in known.rows)
+        return any(lives(row) and (row.account, row.region) == here for row in known.rows)
     ledger, over = thing.tags.get(TAG_LEDGER), State.TERMINATED
     others = (one for one in known.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
     return any((one.account, one.region) == here for one in others)
@@ -149,10 +149,10 @@ def _orphan(thing: Leftover, row: Machine | None, found: _Found, known: Known) -
 
 def _since(thing: Leftover, row: Machine | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
-    ends = [row["ended"]] if row is not None else []
+    ends = [row.terminated_at] if row is not None else []
     if is_shared(thing) and is_ours(thing, known):
         here = (thing.account, thing.region)
-        ends = [one["ended"] for one in known.rows if (one["account"], one["region"]) == here]
+        ends = [one.terminated_at for one in known.rows if (one.account, one.region) == here]
     ended = max((from_iso(end) for end in ends if end), default=None)
     moments = [at for at in (ended, thing.made_at) if at is not None and not is_on_purpose(thing)]
     return max(moments, default=thing.made_at)
@@ -160,7 +160,7 @@ def _since(thing: Leftover, row: Machine | None, known: Known) -> datetime | Non
 
 def _is_settled(thing: Leftover, row: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
-    return row is not None and row["ended"] is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
+    return row is not None and row.terminated_at is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
 
 
 def _not_now(thing: Leftover, row: Machine | None, found: _Found, since: datetime | None, known: Known) -> str:
@@ -176,11 +176,11 @@ def _reasons(
         yield f"it belongs to another ledger ({thing.tags.get(TAG_LEDGER) or 'not said'})"
     yield (is_on_purpose(thing) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
-    yield work_on([row] if row is not None else [one for one in known.rows if one["account"] == thing.account], known)
+    yield work_on([row] if row is not None else [one for one in known.rows if one.account == thing.account], known)
     if is_hidden(known.silent, thing.account, thing.region):
         yield f"{thing.region} did not answer in whole"
     if row is not None and is_held(row, known.now):
-        yield f"{row['name']} is held until {minute(fact(row['hold_until']))}"
+        yield f"{row.name} is held until {minute(fact(row.hold_until))}"
     yield found.kept
     if not thing.ready:
         yield "it is still being made"

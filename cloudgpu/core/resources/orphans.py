@@ -35,25 +35,25 @@ from cloudgpu.core.values.times import from_iso, minute
 def machines(known: Known) -> Iterator[Orphan]:
     """Yield the stopped machines of this ledger, with what a month of what stays costs."""
     for row in known.rows:
-        if row["ended"] is None and row["state"] in PAUSED:
+        if row.terminated_at is None and row.state in PAUSED:
             yield _machine(row, known)
 
 
 def _machine(row: Machine, known: Known) -> Orphan:
-    since, name, billed = row["since"] or row["seen_at"], row["name"], row["billed"]
+    since, name, billed = row.since or row.seen_at, row.name, row.billed
     kept = work_on([row], known)
-    if not kept and {row["region"], row["account"]} & known.silent:
-        kept = f"{row['region']} did not answer"
+    if not kept and {row.region, row.account} & known.silent:
+        kept = f"{row.region} did not answer"
     if not kept and is_held(row, known.now):
-        kept = f"it is held until {minute(fact(row['hold_until']))}"
+        kept = f"it is held until {minute(fact(row.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
-        id=row["provider_id"] or row["id"],
+        id=row.provider_id or row.id,
         name=name,
-        provider=row["provider"],
-        account=row["account"],
-        region=row["region"],
-        zone=row["zone"] or "",
+        provider=row.provider,
+        account=row.account,
+        region=row.region,
+        zone=row.zone or "",
         size_gb=0,
         cost=_while_stopped(row),
         origin=origin_of({}, row, known),
@@ -68,13 +68,13 @@ def _machine(row: Machine, known: Known) -> Orphan:
 
 def _while_stopped(row: Machine) -> Cost:
     """Return what a stopped machine costs a month: what is paid beside it, and itself where it is billed on."""
-    beside = [one for one in row["beside"] or () if one["kept"] or row["billed"]]
-    parts = [one["nanos_per_month"] for one in beside]
-    if row["billed"]:
-        parts.append(row["price"] and row["price"]["nanos_per_hour"] * MONTH_H)
-    at_most = any(one["at_most"] for one in beside)
+    beside = [one for one in row.attached_costs or () if one.kept or row.billed]
+    parts = [one.nanos_per_month for one in beside]
+    if row.billed:
+        parts.append(row.price and row.price.nanos_per_hour * MONTH_H)
+    at_most = any(one.at_most for one in beside)
     known = [part for part in parts if part is not None]
-    if row["beside"] is None or len(known) < len(parts):
+    if row.attached_costs is None or len(known) < len(parts):
         return Cost(None, at_most)
     return Cost(Money(sum(known)), at_most)
 

@@ -51,8 +51,8 @@ def kept(row: Machine, things: Sequence[Leftover]) -> list[Leftover]:
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
     that was made with it and is not attached yet.
     """
-    free = [thing for thing in things if thing.attached_to in (None, row["provider_id"])]
-    if row["ended"] is None:
+    free = [thing for thing in things if thing.attached_to in (None, row.provider_id)]
+    if row.terminated_at is None:
         free = [thing for thing in free if thing.kind is not Kind.DISK or _is_older(row, thing)]
     return sorted(free, key=lambda thing: (-_life(thing), thing.kind, thing.id))
 
@@ -69,26 +69,26 @@ def steps(row: Machine, things: Sequence[Leftover], now: datetime) -> list[Step]
     before that disk, or anything older, is removed.
     """
     found = kept(row, things)
-    if row["ended"] is None:
-        done = row["attempt"] == "made" and row["state"] == State.RUNNING and _runs_surely(row, now)
+    if row.terminated_at is None:
+        done = row.launch_status == "made" and row.state == State.RUNNING and _runs_surely(row, now)
         return [Step(Do.REMOVE, thing) for thing in found] if done else []
-    if row["discard"]:
+    if row.discard:
         return [Step(Do.REMOVE, thing) for thing in found if thing.attached_to is None]
-    return _parking(found) if row["parked"] else []
+    return _parking(found) if row.parked else []
 
 
 def is_forgotten(row: Machine, now: datetime) -> bool:
     """Say whether a machine that ended by itself has left a disk for so long that it is imaged now."""
-    if row["ended"] is None or row["parked"] or row["discard"]:
+    if row.terminated_at is None or row.parked or row.discard:
         return False
-    has_disk = any(entry["kind"] == Kind.DISK for entry in row["kept"])
-    return has_disk and now - from_iso(row["ended"]) >= LEFT_FOR
+    has_disk = any(entry.kind == Kind.DISK for entry in row.retained)
+    return has_disk and now - from_iso(row.terminated_at) >= LEFT_FOR
 
 
 def is_parked(row: Machine) -> bool:
     """Say whether a parked machine is all that it should be: one image that is ready, and nothing else."""
-    kept = row["kept"]
-    return len(kept) == 1 and kept[0]["kind"] == Kind.IMAGE and kept[0]["ready"]
+    kept = row.retained
+    return len(kept) == 1 and kept[0].kind == Kind.IMAGE and kept[0].ready
 
 
 def image_name(thing: Leftover) -> str:
@@ -110,7 +110,7 @@ def _parking(found: list[Leftover]) -> list[Step]:
 
 def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
     """Say whether something with these tags is of a launch before the machine's latest one: the ledger was shorter."""
-    return TAG_SEQ in tags and _length(tags) < row["seq"]
+    return TAG_SEQ in tags and _length(tags) < row.seq
 
 
 def _life(thing: Leftover) -> int:
@@ -124,5 +124,5 @@ def _length(tags: Mapping[str, str]) -> int:
 
 
 def _runs_surely(row: Machine, now: datetime) -> bool:
-    since = row["since"] or row["seen_at"]
+    since = row.since or row.seen_at
     return since is not None and now - from_iso(since) >= SURE_AFTER

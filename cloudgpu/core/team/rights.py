@@ -19,7 +19,7 @@ from cloudgpu.core.events.log import (
     LEDGER_MOVING,
     Event,
 )
-from cloudgpu.core.model.machine import Owned
+from cloudgpu.core.model.machine import Ownable
 from cloudgpu.core.policies.limits import Stoppers
 from cloudgpu.core.team.people import ASSIGNED, People, plain
 from cloudgpu.errors import RoleNeeded
@@ -161,18 +161,18 @@ class Law:
         """Say whether some things here are not theirs to do."""
         return self.role is Role.MEMBER
 
-    def owns(self, row: Owned) -> bool:
+    def owns(self, row: Ownable) -> bool:
         """Say whether a machine or a kept thing is theirs, or its owner's name theirs to take; alone, everything is."""
-        owner = row["owner"]
+        owner = row.owner
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.takes(owner)
 
     def takes(self, owner: str | None) -> bool:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.usual) is Claim.NEW
 
-    def whose(self, row: Owned) -> str:
+    def whose(self, row: Ownable) -> str:
         """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
-        owner, person = row["owner"], self.people.person(row["owner"])
+        owner, person = row.owner, self.people.person(row.owner)
         if not owner:
             return "nobody's, as far as is known"
         return f"{owner}'s" + (f" ({person})" if person != owner else "")

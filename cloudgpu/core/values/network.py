@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cloudgpu.errors import InvalidRequest
 
-Row = Mapping[str, Any]
 ANYWHERE = "0.0.0.0/0"
 WIDEST = 8  # bits: no network of one holder is larger; what is wider has to be asked for by a word of its own
 _NOBODY = ipaddress.IPv4Network("0.0.0.0/32")
@@ -101,24 +98,3 @@ def jump_wish(text: str, field: str = "--jump") -> Jump:
 def _refused(text: str, field: str, says: str, example: str) -> InvalidRequest:
     shown = text if text.isprintable() and len(text) <= 60 else ascii(text[:60])  # noqa: PLR2004  (a line's worth)
     return InvalidRequest(f"{shown!r} {says}.", field=field, value=shown, next=f"Write it like {example}.")
-
-
-def jump_of(row: Row) -> Jump | None:
-    """Return the host through which this machine is reached, None for the straight way."""
-    text = _network(row).get("jump")
-    return None if text is None else jump_wish(text)
-
-
-def is_behind(row: Row) -> bool:
-    """Say whether this client's public address has no part in it: the machine is reached from inside its network."""
-    network = _network(row)
-    return network.get("jump") is not None or network.get("public_ip") is False
-
-
-def is_told(row: Row) -> bool:
-    """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
-    return row.get("setup") is None or bool(_network(row)["ssh_from"])
-
-
-def _network(row: Row) -> Mapping[str, Any]:
-    return (row.get("setup") or {}).get("network") or {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cloudgpu.core.events.log import Draft, Event, Said
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Use
 
 if TYPE_CHECKING:
     import sqlite3
@@ -82,11 +82,11 @@ class View(Protocol):
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
         `unpriced`: only what has no price. What is billed still stands in the rows. A use is
-        `core.billing.usage.use_to_json`'s.
+        `core.model.usage.Use`.
         """
         ...
 
@@ -94,7 +94,7 @@ class View(Protocol):
         """Return what budgets count of everything in `bills`, or its row where they judge that; oldest first."""
         ...
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
         """Return `uses`, as strands of what each has cost at most; those without a price as they are."""
         ...
 

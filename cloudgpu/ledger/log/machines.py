@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.usage import Use, use_of_record
 from cloudgpu.ledger.log.lines import End, end_of
 
 if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import Strand
     from cloudgpu.core.budgets.exposure import Exposure
-    from cloudgpu.core.model.records import UsageRecord
     from cloudgpu.ledger.log.sql import Connection
 
 _FEW = 50  # machines of which the rows are read one by one
@@ -25,8 +25,8 @@ _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, strands FROM used WHERE ended >= ? AND strands IS NOT NULL"
 _CHANGED = "SELECT DISTINCT subject FROM line WHERE seq > ? LIMIT ?"
 
-# By how a row is written (`verify.canonical`): no other part of it has a list `kept`, or `parked`. What is found too
-# much is left out once it is parsed.
+# By how a row is written (`verify.canonical`): no other part of it has a list `retained`, or `parked`. What is found
+# too much is left out once it is parsed.
 _THERE = """
 SELECT row FROM machine
 WHERE thing = 0 AND (
@@ -34,7 +34,7 @@ WHERE thing = 0 AND (
     OR id = (SELECT id FROM machine WHERE thing = 0 ORDER BY since, id LIMIT 1)
 )
 ORDER BY since, id"""
-_SIGNS = ('%"ended":null%', '%"kept":[]%', '%"parked":false%')
+_SIGNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":false%')
 
 
 class Parsed:
@@ -55,11 +55,11 @@ class Parsed:
 
     def machines(self, connection: Connection) -> list[Machine]:
         """Return every machine's row, oldest first."""
-        return [row.copy() for row in self._rows(connection) if not row["thing"]]
+        return [row for row in self._rows(connection) if not row.is_named_resource]
 
     def bills(self, connection: Connection) -> list[Machine]:
         """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
-        return [row.copy() for row in self._rows(connection)]
+        return self._rows(connection)
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
         """Return one machine's row, or None."""
@@ -67,8 +67,8 @@ class Parsed:
         if found is None:
             return None
         if subject not in self._known or self._known[subject][0] != found[0]:
-            self._known[subject] = found[0], json.loads(found[0])
-        return self._known[subject][1].copy()
+            self._known[subject] = found[0], Machine.of(json.loads(found[0]))
+        return self._known[subject][1]
 
     def _rows(self, connection: Connection) -> list[Machine]:
         """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
@@ -94,8 +94,8 @@ class Parsed:
             found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
             if found is None:
                 continue  # a line of no machine
-            row: Machine = json.loads(found[0])
-            if subjects.get(subject) != row["intended_at"]:
+            row = Machine.of(json.loads(found[0]))
+            if subjects.get(subject) != row.intended_at:
                 return False
             self._known[subject] = found[0], row
         return True
@@ -104,8 +104,8 @@ class Parsed:
         found, known = list(connection.execute(_ROWS)), self._known
         news = [(subject, text) for subject, text in found if subject not in known or known[subject][0] != text]
         parsed = json.loads(f"[{','.join(text for _, text in news)}]")
-        known.update((subject, (text, row)) for (subject, text), row in zip(news, parsed, strict=True))
-        return {subject: known[subject][1]["intended_at"] for subject, _ in found}
+        known.update((subject, (text, row)) for (subject, text), row in zip(news, map(Machine.of, parsed), strict=True))
+        return {subject: known[subject][1].intended_at for subject, _ in found}
 
 
 def there(connection: Connection) -> list[Machine]:
@@ -114,27 +114,27 @@ def there(connection: Connection) -> list[Machine]:
     Those that are gone are passed over as text: neither parsed nor held in memory.
     """
     found = connection.execute(_THERE, _SIGNS)
-    return of_those_there([json.loads(text) for (text,) in found])
+    return of_those_there([Machine.of(json.loads(text)) for (text,) in found])
 
 
 def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
     """Return those of all machines, the oldest and those that live or of which something is kept, as they come."""
     every = list(rows)
-    oldest = min(((row["intended_at"], row["id"]) for row in every), default=None)
-    return [row for row in every if row["ended"] is None or stays(row) or (row["intended_at"], row["id"]) == oldest]
+    oldest = min(((row.intended_at, row.id) for row in every), default=None)
+    return [row for row in every if row.terminated_at is None or stays(row) or (row.intended_at, row.id) == oldest]
 
 
-def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
+def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
     which = " AND strands IS NULL" if unpriced else ""
     query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
-        yield subject, json.loads(text)
+        yield subject, use_of_record(json.loads(text))
 
 
 def launched(connection: Connection, key: str) -> list[Machine]:
     """Return the rows of the machines that were launched by this key."""
-    return [json.loads(text) for (text,) in connection.execute(_LAUNCHED, (key,))]
+    return [Machine.of(json.loads(text)) for (text,) in connection.execute(_LAUNCHED, (key,))]
 
 
 def names(connection: Connection) -> list[tuple[str, str]]:
@@ -148,10 +148,10 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     from cloudgpu.core.budgets.exposure import Exposure
 
     found = json.loads(f"[{','.join([text for (text,) in connection.execute(_EXPOSURES)])}]")
-    return [Exposure(*one) if isinstance(one, list) else one for one in found]
+    return [Exposure(*one) if isinstance(one, list) else Machine.of(one) for one in found]
 
 
-def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | UsageRecord]]:
+def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | Use]]:
     """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")

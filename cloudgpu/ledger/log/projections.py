@@ -14,7 +14,8 @@ from cloudgpu.core.billing.rate_timeline import ended_strands
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
-from cloudgpu.core.model.machine import stays
+from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.usage import use_of_record
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
 from cloudgpu.ledger.log.verify import canonical, line_hash
@@ -179,10 +180,11 @@ def _state_texts(state: State) -> _StateTexts:
     That is launch key and name, what budgets count of its row, the row, and what only the next line needs.
     """
     row = state["row"]
-    exposure = exposure_of(row)
-    is_there = not row["thing"] and (row["ended"] is None or stays(row))
+    machine = Machine.of(row)
+    exposure, is_named = exposure_of(machine), machine.is_named_resource
+    is_there = not is_named and (machine.terminated_at is None or stays(machine))
     texts = None if exposure is None else canonical(exposure), canonical(row), canonical(packed(state))
-    return None if row["thing"] else row["key"], row["name"] if is_there else None, *texts
+    return None if is_named else machine.key, machine.name if is_there else None, *texts
 
 
 def _use_texts(use: dict[str, Any]) -> _UseTexts:
@@ -190,7 +192,7 @@ def _use_texts(use: dict[str, Any]) -> _UseTexts:
 
     What has no price has no strands: what stands in for that is found when budgets look.
     """
-    until, strands = ended_strands(use)
+    until, strands = ended_strands(use_of_record(use))
     text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])
     return until, None if text is None else f"[{text}]", canonical(use)  # as JSON, in a quarter of an encoder's time
 
@@ -219,7 +221,7 @@ def _stored(connection: Connection, subject: str) -> State | None:
 
 def _store(connection: Connection, subject: str, state: State) -> None:
     facts = state["row"]
-    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["thing"]), *_state_texts(state)))
+    connection.execute(_STORE, (subject, facts["intended_at"], int(facts["is_named_resource"]), *_state_texts(state)))
 
 
 def _store_uses(connection: Connection, subject: str, used: Iterable[_UseTexts]) -> None:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
 from cloudgpu.core.events.projection import Folded, as_told, folded
 from cloudgpu.core.model.machine import Machine, stays
+from cloudgpu.core.model.usage import use_of_record
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.billing.rate_timeline import Strand
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.records import UsageRecord
+    from cloudgpu.core.model.usage import Use
     from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
@@ -46,7 +47,7 @@ class AsideLedger:
     def __init__(self, behind: Ledger, ledger: str, fault: LedgerUnavailable, rows: Iterable[Machine] = ()) -> None:
         self.fault, self.unwritten = fault, None
         self._behind, self.outbox, self._ledger = behind, behind.outbox, ledger
-        self._rows = {row["id"]: row for row in rows}
+        self._rows = {row.id: row for row in rows}
         self._lines: dict[str, list[Event]] = {}  # by subject
         self._dedupes: set[str] = set()
         self._own = RLock()
@@ -81,7 +82,7 @@ class AsideLedger:
 
     def machines(self) -> list[Machine]:
         """Return every machine's row as it is known now."""
-        return [row for row in self.bills() if not row["thing"]]
+        return [row for row in self.bills() if not row.is_named_resource]
 
     def there(self) -> list[Machine]:
         """Return the rows of the machines that live or of which something is kept, and the oldest."""
@@ -93,26 +94,28 @@ class AsideLedger:
             if not self.is_readable:
                 return self._rows.get(id)
             found = self._folded(id)
-            return self._behind.machine(id) if found is None else found.state["row"]
+            return self._behind.machine(id) if found is None else Machine.of(found.state["row"])
 
     def launched(self, key: str) -> list[Machine]:
         """Return the rows of the machines that were launched by this key."""
-        return [row for row in self.machines() if row["key"] == key]
+        return [row for row in self.machines() if row.key == key]
 
     def names(self) -> list[tuple[str, str]]:
         """Return name and launch key of each machine that lives or of which something is kept."""
-        return [(row["name"], row["key"]) for row in self.machines() if row["ended"] is None or stays(row)]
+        return [(row.name, row.key) for row in self.machines() if row.terminated_at is None or stays(row)]
 
     def bills(self) -> list[Machine]:
         """Return the rows of all that is known to cost or to have cost."""
         with self._own:
             if not self.is_readable:
                 return list(self._rows.values())
-            known = {row["id"]: row for row in self._behind.bills()}
+            known = {row.id: row for row in self._behind.bills()}
             own = ((one, self._folded(one)) for one in self._lines)
-            return list((known | {one: found.state["row"] for one, found in own if found is not None}).values())
+            return list(
+                (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
+            )
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, UsageRecord]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
         """Yield what has ended and was billed after `since`."""
         if not self.is_readable:
             return
@@ -122,14 +125,14 @@ class AsideLedger:
             (subject, use) for subject, use in self._behind.uses(since, unpriced=unpriced) if subject not in own
         )
         for subject, found in own.items():
-            closed = (use for use in found.closed if not (unpriced and use["segments"]))
-            yield from ((subject, cast("UsageRecord", use)) for use in closed if billed_until(use) > since)
+            closed = (use_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
+            yield from ((subject, use) for use in closed if billed_until(use) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
         return list(self.bills())
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | UsageRecord]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
         """Return what has ended and was billed after `since`."""
         return list(self.uses(since))
 
@@ -200,7 +203,7 @@ class AsideLedger:
     def append_to(self, row: Machine, drafts: Sequence[Draft]) -> Machine:
         """Write these lines as `append`; return this machine's row as it is known here, `row` where it is not."""
         self.append(drafts)
-        return self.machine(row["id"]) or row
+        return self.machine(row.id) or row
 
     def offer(self) -> bool:
         """Write what waits into the ledger, if it takes lines after all; return whether nothing waits any more.

@@ -10,13 +10,13 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Any
 
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.line_items import Item
 from cloudgpu.core.billing.rules import rule_for
-from cloudgpu.core.billing.usage import Per, Resource, Use
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.views.cost import decimal, second
@@ -81,7 +81,7 @@ def sku_of(item: Item) -> str:
     """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
     use = item.charge.use
     market = use.market if use.resource is Resource.INSTANCE else ""
-    return "/".join(filter(None, (use.provider, item.row["region"], str(use.resource), use.kind or use.what, market)))
+    return "/".join(filter(None, (use.provider, item.row.region, str(use.resource), use.kind or use.what, market)))
 
 
 def own_id(use: Use) -> str:
@@ -93,8 +93,8 @@ def _whose(item: Item, ledger: str) -> dict[str, str]:
     row, use = item.row, item.charge.use
     provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
     return {
-        "BillingAccountId": f"{use.provider}/{row['account']}",
-        "BillingAccountName": str(row["account"]),
+        "BillingAccountId": f"{use.provider}/{row.account}",
+        "BillingAccountName": str(row.account),
         "ProviderName": provider,
         "PublisherName": issuer,
         "InvoiceIssuerName": issuer,
@@ -102,10 +102,10 @@ def _whose(item: Item, ledger: str) -> dict[str, str]:
     }
 
 
-def _tags(row: Any, ledger: str) -> dict[str, str]:
+def _tags(row: Machine, ledger: str) -> dict[str, str]:
     """Return the tags by which a resource's bill is allocated, as they stand on it."""
-    known = {TAG_ID: row["id"], TAG_NAME: row["name"], "cloudgpu-ledger": ledger, TAG_POLICY: row.get("policy")}
-    known |= {TAG_OWNER: row["owner"], TAG_PROJECT: row["project"]}
+    known = {TAG_ID: row.id, TAG_NAME: row.name, "cloudgpu-ledger": ledger, TAG_POLICY: row.policy}
+    known |= {TAG_OWNER: row.owner, TAG_PROJECT: row.project}
     return {key: tag_value(value) for key, value in known.items() if value}
 
 
@@ -156,11 +156,11 @@ def _what(item: Item) -> dict[str, str]:
     services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
     own = own_id(use)
     return {
-        "AvailabilityZone": row["zone"] or "",
-        "RegionId": row["region"] or "",
-        "RegionName": row["region"] or "",
+        "AvailabilityZone": row.zone or "",
+        "RegionId": row.region or "",
+        "RegionName": row.region or "",
         "ResourceId": own,
-        "ResourceName": row["name"] if own and own != row["name"] and _is_named(item) else "",
+        "ResourceName": row.name if own and own != row.name and _is_named(item) else "",
         "ResourceType": _TYPES[use.resource] if own else "",
         "ServiceCategory": _CATEGORIES.get(use.resource, "Storage"),
         "ServiceName": services.get(use.resource, services[None]),
@@ -171,7 +171,7 @@ def _what(item: Item) -> dict[str, str]:
 
 
 def _is_named(item: Item) -> bool:
-    return item.row["thing"] or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
+    return item.row.is_named_resource or item.charge.use.resource in (Resource.INSTANCE, Resource.TRAFFIC)
 
 
 def _described(item: Item) -> str:

@@ -29,8 +29,7 @@ def charge_value(item: Item) -> dict[str, Any]:
     why the amount lies between `low_usd` and `high_usd`.
     """
     row, use, price = item.row, item.charge.use, item.segment
-    plain: Mapping[str, Any] = row
-    value = {name: plain[name] or None for name in "id name provider account region zone owner project".split()}
+    value = {name: getattr(row, name) or None for name in "id name provider account region zone owner project".split()}
     value |= {"begin": iso(item.begin), "end": iso(item.end), "seconds": item.charge.micros / 1_000_000}
     value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}
     value |= {"market": use.market, "units": decimal(item.units), "per": str(use.per), "estimate": item.estimate}

@@ -131,8 +131,8 @@ def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[
     """
     sums: dict[str, list[Sums]] = {}
     for row in rows:
-        if row["id"] in tallies:
-            sums.setdefault(str(row["owner"] or ""), []).append(_sums(tallies[row["id"]]))
+        if row.id in tallies:
+            sums.setdefault(str(row.owner or ""), []).append(_sums(tallies[row.id]))
     totals = sorted(((name, added(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
@@ -143,7 +143,7 @@ def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> 
 
     With these sums they add up to the total.
     """
-    machines = sorted(found, key=lambda one: (-one.tally.amount, one.row["id"]))
+    machines = sorted(found, key=lambda one: (-one.tally.amount, one.row.id))
     first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
     kept = [_sums(one) for one in things]
     exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
@@ -161,16 +161,16 @@ def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
     unknown_price = bool(one.tally.without_price) and not one.tally.high
     cost = None if unknown_price else _cost(_sums(one.tally), amount)
     return {
-        "id": row["id"],
-        "name": row["name"],
-        "provider": row["provider"],
-        "account": row["account"],
-        "region": row["region"],
-        "instance_type": row["instance_type"],
-        "market": row["market"],
-        "state": row["state"],
-        "owner": row["owner"],
-        "project": row["project"],
+        "id": row.id,
+        "name": row.name,
+        "provider": row.provider,
+        "account": row.account,
+        "region": row.region,
+        "instance_type": row.instance_type,
+        "market": row.market,
+        "state": row.state,
+        "owner": row.owner,
+        "project": row.project,
         "gpu": _gpus(row),
         "usd": None if cost is None else cost["usd"],
         "low_usd": None if cost is None else cost["low_usd"],
@@ -184,7 +184,7 @@ def _machine(one: MachineSummary, amount: Money) -> ReportMachine:
 
 def _gpus(row: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
-    found = [(one["name"], one["count"], one.get("share", 1.0)) for one in row["accelerators"] or ()]
+    found = [(one.name, one.number, one.share) for one in row.accelerators or ()]
     return ", ".join(_gpu(*one) for one in found) or None
 
 
@@ -257,7 +257,7 @@ def spot_value(found: Iterable[MachineSummary]) -> SpotSavings:
 
     A machine is one of these that was launched so last, or that cost anything else than on demand.
     """
-    spot = [one for one in found if one.row["market"] == "spot" or one.tally.on_demand != one.tally.compared]
+    spot = [one for one in found if one.row.market == "spot" or one.tally.on_demand != one.tally.compared]
     on_demand, compared = sum(one.tally.on_demand for one in spot), sum(one.tally.compared for one in spot)
     known = on_demand > 0 or compared > 0
     return {

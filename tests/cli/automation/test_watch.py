@@ -112,7 +112,7 @@ def test_an_overdue_stop_is_made_at_once_after_a_crash_or_a_night_of_sleep(home)
     home.launched(ago=timedelta(hours=3))  # its lease was over two hours ago, and its agent is silent
     home.launched(ago=timedelta(minutes=1), name="young")
     watch = home.watch("--every", "10m", "--metrics", "0")
-    assert until(lambda: [row["name"] for row in home.rows() if row["billed"]] == ["young"], within_s=LONG)
+    assert until(lambda: [row.name for row in home.rows() if row.billed] == ["young"], within_s=LONG)
     assert until(home.passes, within_s=LONG)
     status = home.cloudgpu("watch", "--status", "-o", "json").json
     (one,) = status["watching"]

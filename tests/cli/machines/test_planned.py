@@ -9,11 +9,11 @@ import pytest
 
 from cloudgpu.cli.machines.planned import plan
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.policies.policy import Origin
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick

@@ -157,8 +157,8 @@ def test_an_image_that_is_billed_by_the_started_hour_is_counted_so_and_so_is_an_
     assert any("billed by the started hour" in remark for remark in plan["notes"])
     assert line(f"{words} --yes --no-wait --name green").code == 0
     (row,) = open_here().ledger.machines()
-    assert row["licence"] == "suse"
-    assert {use["licence"] for use in row["uses"] if use["resource"] == "instance"} == {"suse"}
+    assert row.licence == "suse"
+    assert {use.licence for use in row.open_usage if use.resource == "instance"} == {"suse"}
     assert line("image save green --name mine --yes").code == 0
     own = line(f"{words.replace(suse, 'mine')} --new --dry-run -o json").json["plan"]
     assert own["machine_to_lease_end_usd"] == plan["machine_to_lease_end_usd"]

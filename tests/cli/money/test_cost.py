@@ -29,7 +29,8 @@ def price(nanos, basis="listed", as_of=BEGIN):
 def beside(nanos, **more):
     found = {"what": "system disk of 100 GB", "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month"}
     found |= {"nanos": nanos, "nanos_per_month": nanos and 100 * nanos, "at_most": False, "why_at_most": ""}
-    return [found | {"running": True, "kept": True, "source": "a list", "as_of": iso(BEGIN), "basis": "derived"} | more]
+    found |= {"running": True, "kept": True, "named": False}
+    return [found | {"source": "a list", "as_of": iso(BEGIN), "basis": "derived"} | more]
 
 
 def launch(number, name, project, nanos=1_000_000_000, **more):
@@ -37,9 +38,9 @@ def launch(number, name, project, nanos=1_000_000_000, **more):
     body |= {"provider": "aws", "account": "lab", "region": "us-east-1", "zone": "us-east-1a", "owner": "ada"}
     body |= {"instance_type": "p3.2xlarge", "market": "spot", "accelerators": [], "project": project}
     body |= {"price": nanos and price(nanos), "on_demand": price(3_060_000_000), "max_price": None}
-    body |= {"policy": "default", "template": "jupyter", "stoppable": True, "stop_means": "", "setup": None}
+    body |= {"policy": "default", "template": "jupyter", "stoppable": True, "stop_effect": "", "setup": None}
     body |= {"expires": iso(NOW + timedelta(hours=2)), "renew_until": iso(NOW + timedelta(hours=5)), "renew_s": 60}
-    return Draft("launch_intended", f"cg-{number}", body | {"beside": None} | more, BEGIN, f"launch:{number}")
+    return Draft("launch_intended", f"cg-{number}", body | {"attached_costs": None} | more, BEGIN, f"launch:{number}")
 
 
 def seen(number, state, at, reason=None):
@@ -55,11 +56,11 @@ def gone(number, at):
 
 
 def lines():
-    yield launch(1, "otter", "thesis", beside=beside(80_000_000))
+    yield launch(1, "otter", "thesis", attached_costs=beside(80_000_000))
     yield launch(2, LONG, "@course", nanos=123_456_789_000_000)
     yield launch(3, "taken", "thesis", price=price(500_000_000, "recalled", BEGIN - timedelta(days=400)))
     yield launch(4, "unknown", "thesis", nanos=None, on_demand=None)
-    yield launch(5, "lost", "-secret", beside=beside(None))
+    yield launch(5, "lost", "-secret", attached_costs=beside(None))
     yield from (seen(number, "running", BEGIN + timedelta(hours=number)) for number in range(1, 6))
     yield seen(2, "stopped", BEGIN + timedelta(days=2))
     yield seen(3, "terminated", BEGIN + timedelta(days=1), "interrupted")

@@ -36,14 +36,14 @@ class Own(Lab):
         return refresh(self.session, row)
 
     def says(self, row, line=None):
-        self.cloud.say_host_key(row["provider_id"], line or self.server.host_key.public_line)
+        self.cloud.say_host_key(row.provider_id, line or self.server.host_key.public_line)
 
     @property
     def key(self):
         return known_hosts.public_key(self.server.host_key.public_line)
 
     def pinned(self, row):
-        return known_hosts.pinned(self.session.home.known_hosts, row["id"])
+        return known_hosts.pinned(self.session.home.known_hosts, row.id)
 
     def connected(self, row):
         with reached(self.session, row) as connection:
@@ -59,7 +59,7 @@ def own(tmp_path, monkeypatch):
 
 def test_a_launch_gives_no_key_and_pins_none(own):
     row = own.machine()
-    attempt = saved.load(own.session.home.attempts, row["token"])
+    attempt = saved.load(own.session.home.attempts, row.token)
     assert (attempt.boot.host_public_key, attempt.boot.host_private_key) == ("", "")
     assert own.pinned(row) is None
 
@@ -67,7 +67,7 @@ def test_a_launch_gives_no_key_and_pins_none(own):
 def test_ready_is_who_shows_the_key_that_the_provider_told(own):
     row = own.machine()
     own.says(row)
-    assert wait_until_ready(own.session, row)["state"] == "running"
+    assert wait_until_ready(own.session, row).state == "running"
     assert own.pinned(row) == own.key
     assert "reading its host key through the provider's API" in " ".join(own.said)
     asked = own.cloud.calls["host_keys"]
@@ -121,7 +121,7 @@ def test_a_key_of_a_lesser_kind_waits_for_a_better_one_for_one_more_look(own):
     row = own.machine()
     own.says(row, "ssh-ed25519 no-key")
     own.says(row, "ssh-dss AAAAB3NzaC1kc3M=")
-    own.cloud.say_host_key(row["provider_id"], RSA)
+    own.cloud.say_host_key(row.provider_id, RSA)
     own.session.pause = lambda _seconds: own.says(row)
     wait_until_ready(own.session, row)
     assert own.pinned(row) == own.key
@@ -139,7 +139,7 @@ def test_whoever_comes_later_reads_it_too(own):
 
 def test_the_key_of_an_earlier_machine_of_the_same_id_is_forgotten(own):
     row = own.machine()
-    attempt = saved.load(own.session.home.attempts, row["token"])
+    attempt = saved.load(own.session.home.attempts, row.token)
     own.says(row)
     wait_until_ready(own.session, row)
     pin_given(own.session, attempt)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from cloudgpu.access.jupyter.client import NotYet
 from cloudgpu.control.access.jupyter import SETUP_WITHIN, setup_patience
+from cloudgpu.core.model.facts import RecordedIdentity
 
 FAULT = NotYet("otter has no cloudgpu agent, or not yet.")
 
@@ -24,8 +25,8 @@ def test_a_machine_of_a_cloud_is_waited_for_until_it_should_be_set_up(lab):
 
 def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long_ago_it_was_launched(lab):
     row = lab.up(name="otter").row
-    here = lab.session.provider("local").identity().to_json()
-    own = row | {"account": "local", "provider": "local", "identity": here}
+    here = RecordedIdentity.of(lab.session.provider("local").identity().to_json())
+    own = row._replace(account="local", provider="local", identity=here)
     lab.clock.advance(2 * SETUP_WITHIN.total_seconds())
     installing = NotYet("There is no JupyterLab on otter yet: it is being installed.")
     installing.surely = True
@@ -37,7 +38,7 @@ def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long
 
 def test_a_machine_that_is_here_from_its_first_second_is_not_waited_for(lab):
     row = lab.up(name="otter").row
-    here = lab.session.provider("local").identity().to_json()
-    local = row | {"account": "local", "provider": "local", "identity": here}
+    here = RecordedIdentity.of(lab.session.provider("local").identity().to_json())
+    local = row._replace(account="local", provider="local", identity=here)
     assert not setup_patience(lab.session, local)(FAULT)
-    assert not setup_patience(lab.session, row | {"launched_at": None})(FAULT)
+    assert not setup_patience(lab.session, row._replace(launched_at=None))(FAULT)

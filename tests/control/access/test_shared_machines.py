@@ -20,6 +20,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.authorized_keys import explained, own_key
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.errors import AuthFailed, ProviderUnavailable, Unreachable, WrongHostKey
 from tests.control.conftest import OPENED
 from tests.control.network.test_doors import ADAS, CAFE, HOME, Street, with_agent
@@ -57,7 +58,7 @@ def bob(two):
 def launched(two, **more):
     """A machine of Ada's, whose host key her home has pinned."""
     row = two.machine(name="amber-fox", **more)
-    assert known_hosts.pinned(two.session.home.known_hosts, row["id"]) is not None
+    assert known_hosts.pinned(two.session.home.known_hosts, row.id) is not None
     return row
 
 
@@ -86,23 +87,23 @@ def test_a_machine_that_is_not_shared_is_refused_in_one_sentence_and_not_contact
 def test_a_share_hands_the_host_key_over_and_no_private_one(two, bob):
     row = launched(two)
     value = share(two.session, row, key_of(bob), from_=ADAS)
-    (line,) = [one for one in bob.ledger.events(row["id"]) if one.kind == "machine_shared"]
+    (line,) = [one for one in bob.ledger.events(row.id) if one.kind == "machine_shared"]
     assert line.body["key"] == own_key(bob).fingerprint
     assert line.body["host_key"] == value["host_key"]
     assert "PRIVATE" not in str(line.body)
-    assert known_hosts.pinned(bob.home.known_hosts, row["id"]) is None
+    assert known_hosts.pinned(bob.home.known_hosts, row.id) is None
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
-    assert known_hosts.pinned(bob.home.known_hosts, row["id"]) == value["host_key"]
-    assert find_way(bob, bob.find("amber-fox"))["id"] == row["id"]
+    assert known_hosts.pinned(bob.home.known_hosts, row.id) == value["host_key"]
+    assert find_way(bob, bob.find("amber-fox")).id == row.id
     assert share(two.session, bob.find("amber-fox"), key_of(bob), from_=ADAS)["changed"] is False
-    assert len([one for one in bob.ledger.events(row["id"]) if one.kind == "machine_shared"]) == 1
+    assert len([one for one in bob.ledger.events(row.id) if one.kind == "machine_shared"]) == 1
 
 
 def test_the_systems_ssh_can_verify_what_was_shared_before_it_first_connects(two, bob):
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)
     put_in_order(bob)
-    assert known_hosts.pinned(bob.home.known_hosts, row["id"]) is not None
+    assert known_hosts.pinned(bob.home.known_hosts, row.id) is not None
 
 
 def test_another_host_key_than_the_one_that_was_shared_is_refused(two, bob):
@@ -124,7 +125,7 @@ def test_a_share_after_a_comeback_hands_the_new_host_key_over(two, bob):
     two.server.host_key = new_host_key()
     two.clock.advance(60)
     two.server.start(authorized=client_key(two.session.home.keys).public_line)
-    known_hosts.pin(two.session.home.known_hosts, row["id"], two.server.host_key.public_line)
+    known_hosts.pin(two.session.home.known_hosts, row.id, two.server.host_key.public_line)
     share(two.session, two.session.find("amber-fox"), key_of(bob), from_=ADAS)
     assert said_in(bob, bob.find("amber-fox"), "echo hi") == b"hi\n"
 
@@ -133,12 +134,12 @@ def test_a_line_in_the_ledger_replaces_no_host_key_that_a_home_has_pinned(two, b
     row = launched(two)
     forged = {"key": own_key(two.session).fingerprint, "label": "", "from": None, "host": "x"}
     forged["host_key"] = new_host_key().public_line
-    bob.ledger.append([Draft("machine_shared", row["id"], forged, two.clock(), "forged")])
+    bob.ledger.append([Draft("machine_shared", row.id, forged, two.clock(), "forged")])
     put_in_order(two.session)
     assert said_in(two.session, two.session.find("amber-fox"), "echo hi") == b"hi\n"
-    known_hosts.unpin(two.session.home.known_hosts, row["id"])
+    known_hosts.unpin(two.session.home.known_hosts, row.id)
     put_in_order(two.session)
-    assert known_hosts.pinned(two.session.home.known_hosts, row["id"]) is None, "launched here: nobody hands it over"
+    assert known_hosts.pinned(two.session.home.known_hosts, row.id) is None, "launched here: nobody hands it over"
 
 
 def test_what_is_taken_back_is_closed_and_said_so(two, bob):
@@ -146,7 +147,7 @@ def test_what_is_taken_back_is_closed_and_said_so(two, bob):
     share(two.session, row, key_of(bob), from_=ADAS)
     said_in(bob, bob.find("amber-fox"), "true")
     unshare(two.session, two.session.find("amber-fox"), key_of(bob))
-    assert "shared" not in bob.find("amber-fox")
+    assert bob.find("amber-fox").shared == {}
     with pytest.raises(Unreachable, match="was not let in there"):
         said_in(bob, bob.find("amber-fox"), "true")
 
@@ -154,14 +155,12 @@ def test_what_is_taken_back_is_closed_and_said_so(two, bob):
 def test_a_machine_launched_anew_under_the_name_is_not_the_one_that_was_shared(two, bob):
     row = launched(two)
     share(two.session, row, key_of(bob), from_=ADAS)
-    two.cloud.terminate(row["provider_id"])
+    two.cloud.terminate(row.provider_id)
     two.clock.advance(3600)
-    two.session.ledger.append(
-        [Draft("terminate_requested", row["id"], {"why": "over", "host": "x"}, two.clock(), "over")]
-    )
-    assert refresh(two.session, row)["ended"]
+    two.session.ledger.append([Draft("terminate_requested", row.id, {"why": "over", "host": "x"}, two.clock(), "over")])
+    assert refresh(two.session, row).terminated_at
     again = two.machine(name="amber-fox")
-    assert again["id"] != row["id"]
+    assert again.id != row.id
     with pytest.raises(Unreachable, match="was not let in there"):
         said_in(bob, bob.find("amber-fox"), "true")
 
@@ -198,7 +197,8 @@ def test_where_the_cloud_may_keep_the_colleague_out_it_is_said_who_opens_it(two,
 
 
 def test_a_local_machine_of_a_colleague_is_said_to_answer_on_its_own_computer_alone(two, bob):
-    row = launched(two) | {"provider": "local", "identity": {"words": "the computer desk"}}
+    here = RecordedIdentity("local", "desk", "the computer desk")
+    row = launched(two)._replace(provider="local", identity=here)
     fault = explained(bob, row, Unreachable("no answer", field="name"))
     assert fault.next == "It answers only on the computer that it runs on (the computer desk): run this there."
 

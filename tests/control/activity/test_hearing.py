@@ -22,7 +22,7 @@ class Silent(Fleet):
 
     def up(self, **more):
         launched = super().up(setup=SETUP, **more)
-        known_hosts.pin(self.session.home.known_hosts, launched.row["id"], self.agents.host_key.public_line)
+        known_hosts.pin(self.session.home.known_hosts, launched.row.id, self.agents.host_key.public_line)
         return launched
 
     def works(self, name, ago=0):
@@ -30,7 +30,7 @@ class Silent(Fleet):
         self.clock.advance(-60 * ago)
         at = self.clock().replace(microsecond=0)
         self.clock.advance(60 * ago)
-        self.cloud.heard_from(self.row(name)["provider_id"], at)
+        self.cloud.heard_from(self.row(name).provider_id, at)
         return at
 
     @property
@@ -56,7 +56,7 @@ def test_a_word_of_now_makes_ssh_needless(quiet, agents):
     assert (decided(found), found.decisions[0].do) == ({"fox": ACTIVE}, "keep")
     assert "it wrote 5m ago that it is in use" in found.decisions[0].why
     assert (quiet.heard, agents.asked) == (1, 0)
-    assert from_iso(quiet.row()["last_active"]) == at
+    assert from_iso(quiet.row().last_active) == at
 
 
 def test_only_machines_that_could_be_idle_are_asked_and_each_once(quiet, agents):
@@ -92,23 +92,23 @@ def test_what_it_wrote_stays_known_whatever_else_a_look_finds(quiet, agents):
     stop(quiet.session, quiet.row(), why="a test")
     quiet.later(minutes=5)
     quiet.pass_()
-    assert (quiet.row()["state"], from_iso(quiet.row()["last_active"])) == ("stopped", at)
+    assert (quiet.row().state, from_iso(quiet.row().last_active)) == ("stopped", at)
 
 
 def test_a_quarter_of_an_hour_is_news_and_less_is_not_written(quiet):
     quiet.up(name="fox")
     quiet.later(hours=2)
-    first, uses = quiet.works("fox", ago=58), quiet.row()["uses"]
+    first, uses = quiet.works("fox", ago=58), quiet.row().open_usage
     quiet.pass_()
-    assert quiet.row()["uses"] == uses, "what it wrote is no start, and bills nothing anew"
+    assert quiet.row().open_usage == uses, "what it wrote is no start, and bills nothing anew"
     quiet.later(minutes=3)
     quiet.works("fox", ago=50)
     assert decided(quiet.pass_()) == {"fox": ACTIVE}
-    assert from_iso(quiet.row()["last_active"]) == first
+    assert from_iso(quiet.row().last_active) == first
     quiet.later(minutes=30)
     last = quiet.works("fox", ago=1)
     quiet.pass_()
-    assert from_iso(quiet.row()["last_active"]) == last
+    assert from_iso(quiet.row().last_active) == last
 
 
 @pytest.mark.parametrize("ahead", [20, 60 * 24 * 365])
@@ -118,7 +118,7 @@ def test_a_word_of_a_clock_that_is_ahead_says_nothing(quiet, agents, ahead):
     quiet.works("fox", ago=-ahead)
     agents.says(quiet.clock())
     assert decided(quiet.pass_()) == {"fox": IDLE}
-    assert quiet.row()["last_active"] is None
+    assert quiet.row().last_active is None
 
 
 def test_an_idle_machine_is_stopped_by_its_samples_whatever_it_wrote_long_ago(quiet):
@@ -164,7 +164,7 @@ def test_show_why_asks_for_its_word_too_and_writes_no_ledger(quiet, agents):
     agents.runs("exit 127")
     head = quiet.session.ledger.head()
     value = why(quiet.session, quiet.row(), ask=True)
-    assert (value["activity"], from_iso(value["last_active"])) == (ACTIVE, at)
+    assert (value["activity"], from_iso(value["last_active_at"])) == (ACTIVE, at)
     assert quiet.session.ledger.head() == head
     assert quiet.heard == 1
     why(quiet.session, quiet.row(), ask=False)

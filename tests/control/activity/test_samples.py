@@ -13,8 +13,10 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.observe import gather
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.activity.report import Report
+from cloudgpu.core.model.facts import MachineAddress
 from cloudgpu.ledger.samples.store import Shelf
 from tests.access.sshserver import USER, Server
+from tests.core.machines import machine as a_machine
 
 NOW = 1_800_000_000
 MINUTE = 60
@@ -55,9 +57,8 @@ class Machine:
         return (self.home / "asked").read_text().splitlines()
 
     def row(self, **more):
-        address = {"host": "127.0.0.1", "port": self.server.port, "user": USER}
-        known = {"id": "cg-test", "name": "box", "address": address, "state": "running", "attempt": "made"}
-        return known | {"kept": [], "ended": None, "setup": None} | more
+        known = {"id": "cg-test", "name": "box", "address": MachineAddress("127.0.0.1", self.server.port, USER)}
+        return a_machine(**known | {"state": "running"} | more)
 
     def probe(self, *rows, **more):
         return probe(self.session, rows or [self.row()], **more)
@@ -163,7 +164,7 @@ def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, 
     try:
         rows = [
             frozen.row(id="cg-frozen", name="frozen"),
-            machine.row(id="cg-gone", name="gone", address={"host": "127.0.0.1", "port": 1, "user": USER}),
+            machine.row(id="cg-gone", name="gone", address=MachineAddress("127.0.0.1", 1, USER)),
             machine.row(),
             machine.row(id="cg-off", name="off", address=None),
         ]
@@ -190,14 +191,14 @@ def test_many_are_asked_side_by_side(machine):
     machine.runs(f"cd ~/.cloudgpu; touch here.$$; {wait}; cat answer")
     rows = [machine.row(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
     for row in rows:
-        known_hosts.pin(machine.session.home.known_hosts, row["id"], machine.server.host_key.public_line)
+        known_hosts.pin(machine.session.home.known_hosts, row.id, machine.server.host_key.public_line)
     reports = machine.probe(*rows, at_once=6, timeout=60)
     assert [one.fault for one in reports.values()] == [""] * 6
 
 
 def test_who_runs_is_asked_for_what_is_to_be_kept_and_nobody_else(machine):
     off = machine.row(id="cg-off", name="off", state="stopped")
-    gone = machine.row(id="cg-gone", name="gone", ended="2026-11-20T10:00:00.000000Z")
+    gone = machine.row(id="cg-gone", name="gone", terminated_at="2026-11-20T10:00:00.000000Z")
     assert gather(machine.session, [machine.row(), off, gone, machine.row(id="cg-new", address=None)]) == 1
     assert sorted(path.name for path in machine.session.home.samples.iterdir()) == ["cg-test"]
 

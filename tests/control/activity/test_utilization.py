@@ -9,6 +9,7 @@ from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.ledger.samples.store import Shelf, sweep
+from tests.core.machines import machine
 
 MINUTE = timedelta(minutes=1)
 HOUR = 3600.0
@@ -23,7 +24,7 @@ SHOWN = {
 def live(lab, *pieces):
     """Live through (minutes, what each sample shows; None: nobody asks)."""
     (row,) = lab.rows()
-    shelf = Shelf(lab.session.home.samples, row["id"])
+    shelf = Shelf(lab.session.home.samples, row.id)
     for length, kind in pieces:
         begin = lab.clock()
         lab.later(minutes=length)
@@ -114,7 +115,7 @@ def test_each_machine_has_its_own(lab):
 
 def speak(lab):
     """Let the machine say that it is in use now, where the cloud can read it."""
-    lab.cloud.heard_from(lab.rows()[0]["provider_id"], lab.clock())
+    lab.cloud.heard_from(lab.rows()[0].provider_id, lab.clock())
 
 
 def test_what_it_said_itself_makes_the_time_after_idle_as_far_as_that_is_known(lab):
@@ -162,7 +163,7 @@ def test_where_a_machine_is_asked_for_its_word_a_look_says_nothing_of_it(make_la
     lab.later(minutes=10)
     speak(lab)
     heard_of(lab.session, lab.rows())
-    assert lab.rows()[0]["last_active"]
+    assert lab.rows()[0].last_active
     lab.later(minutes=110)
     look_at_all(lab.session)
     assert minutes(lab) == (0, 0, 0, 120)
@@ -187,12 +188,12 @@ def test_where_the_account_is_configured_no_more_nothing_follows_from_a_word(lab
 def test_ones_own_machines_have_hours_and_what_their_gpus_drew(lab):
     at = lab.clock()
     rows = [
-        {"id": "cg-1", "name": "desk", "provider": "ssh"},
-        {"id": "cg-2", "name": "old", "provider": "ssh"},
-        {"id": "cg-3", "name": "play", "provider": "local"},
-        {"id": "cg-4", "name": "cloud", "provider": "aws"},
-        {"id": "cg-5", "name": "asleep", "provider": "ssh"},
-        {"id": "cg-6", "name": "quiet", "provider": "ssh"},
+        machine(id="cg-1", name="desk", provider="ssh"),
+        machine(id="cg-2", name="old", provider="ssh"),
+        machine(id="cg-3", name="play", provider="local"),
+        machine(id="cg-4", name="cloud", provider="aws"),
+        machine(id="cg-5", name="asleep", provider="ssh"),
+        machine(id="cg-6", name="quiet", provider="ssh"),
     ]
     hours = dict.fromkeys(("cg-3", "cg-4"), (Hour(at, 3600, 0, 0, 0, 1e6, 3600),))
     hours["cg-1"] = (

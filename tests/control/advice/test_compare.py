@@ -22,7 +22,8 @@ from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import Asked as CostAsked
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.facts import MachineGpus
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.ledger.samples.store import Shelf
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use
@@ -39,8 +40,8 @@ life_years: 4
 source: a test
 as_of: "2026-10-01"
 """
-V100 = [{"name": "v100", "count": 1, "memory_gib": 16, "share": 1.0}]
-A100 = [{"name": "A100-80GB", "count": 8, "memory_gib": 80, "share": 1.0}]
+V100 = (MachineGpus("v100", 1, 16, 1.0, None),)
+A100 = (MachineGpus("A100-80GB", 8, 80, 1.0, None),)
 HOUR = 3600
 
 
@@ -183,11 +184,11 @@ def test_more_work_than_time_takes_desktops_and_what_does_not_fit_is_said(sessio
 
 def test_gpus_of_unknown_speed_count_as_the_desktops_and_those_of_unknown_kind_as_none(session, clock):
     clock.advance(24 * HOUR)
-    odd = [{"name": "Wonder 9000", "count": 1, "memory_gib": 16, "share": 1.0}]
+    odd = (MachineGpus("Wonder 9000", 1, 16, 1.0, None),)
     found = asked(session, together(
         machine(use(0, 5 * HOUR), worked=hours(*["gpu"] * 5), gpus=odd),
         machine(use(0, 5 * HOUR), worked=hours(*["used"] * 5), gpus=None, id="cg-2"),
-        machine(use(0, 5 * HOUR), worked=hours(*["used"] * 5), gpus=[], id="cg-3"),
+        machine(use(0, 5 * HOUR), worked=hours(*["used"] * 5), gpus=(), id="cg-3"),
     ))  # fmt: skip
     assert found["owned"]["expected"]["hours"] == "5"
     said = " ".join(found["assumptions"])
@@ -256,8 +257,8 @@ def test_ones_own_machines_stand_apart_with_what_was_measured(session, clock):
     clock.advance(24 * HOUR)
     # 10 h at 300 W of its GPU, measured: 3 kWh. The other is not measured. Either ran for a day at $1 an hour.
     measured = hours(*[("gpu", 300.0 * HOUR)] * 10)
-    mine = [{"name": "V100-16GB", "count": 1, "memory_gib": 16, "share": 1.0}]
-    tower = [{"name": "RTX3090", "count": 2, "memory_gib": 24, "share": 1.0}]
+    mine = (MachineGpus("V100-16GB", 1, 16, 1.0, None),)
+    tower = (MachineGpus("RTX3090", 2, 24, 1.0, None),)
     found = asked(session, together(
         machine(use(0, 24 * HOUR, provider="ssh"), worked=measured, provider="ssh", gpus=mine, id="cg-own"),
         machine(use(0, 24 * HOUR, provider="ssh"), worked=hours(*["gpu"] * 4), provider="ssh", gpus=tower, id="cg-two"),
@@ -279,7 +280,7 @@ def test_ones_own_machines_stand_apart_with_what_was_measured(session, clock):
 
 def test_of_the_gpus_of_ones_own_machine_those_that_worked_are_priced(session, clock):
     clock.advance(24 * HOUR)
-    eight = [{"name": "V100-16GB", "count": 8, "memory_gib": 16, "share": 1.0}]
+    eight = (MachineGpus("V100-16GB", 8, 16, 1.0, None),)
     one_of_eight = [replace(one, cards=one.gpu, counted=one.gpu) for one in hours(*["gpu"] * 10)]
     mine = {"provider": "ssh", "gpus": eight}
     found = asked(session, together(
@@ -303,7 +304,7 @@ def test_of_the_gpus_of_ones_own_machine_those_that_worked_are_priced(session, c
 
 def test_what_nobody_knows_of_ones_own_machine_is_said_and_not_counted(session, clock):
     clock.advance(24 * HOUR)
-    tower = [{"name": "RTX3090", "count": 1, "memory_gib": 24, "share": 1.0}]
+    tower = (MachineGpus("RTX3090", 1, 24, 1.0, None),)
     mine = machine(
         use(0, 24 * HOUR, provider="ssh"), worked=hours("gpu", *["unknown"] * 23), provider="ssh", gpus=tower
     )
@@ -360,7 +361,7 @@ def test_from_launch_to_comparison_with_the_samples_of_the_machines_agent(lab):
         {"t": begin.timestamp() + 60 * n, "s": 60, "cpu": 0.02, "net": 400, "disk": 0} | what
         for n, what in enumerate(shown, 1)
     ]
-    Shelf(lab.session.home.samples, one["id"]).keep(samples, lab.clock().timestamp() + 60, lab.clock())
+    Shelf(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
     end(lab.session, one, why="a test")
     found = asked(lab.session, None, desktop="rtx3090")
     cloud = found["cloud"]
@@ -377,7 +378,7 @@ def test_where_no_gpu_is_read_all_use_counts_as_work(lab):
     begin = lab.clock().timestamp()
     lab.later(hours=2)
     samples = [{"t": begin + 60 * n, "s": 60, "cpu": 0.9, "net": 0, "disk": 0} for n in range(1, 121)]
-    Shelf(lab.session.home.samples, one["id"]).keep(samples, lab.clock().timestamp() + 60, lab.clock())
+    Shelf(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
     found = asked(lab.session, None)
     assert Decimal(found["owned"]["high"]["hours"]) > Decimal("1.6")
     assert "No GPU was read on fox: all use of it counts as work." in found["assumptions"]
@@ -401,10 +402,10 @@ def still(tmp_path_factory):
 )
 def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, since, until, tz, gpu, data):
     rows, ended = ledger
-    rows = [{**one, "accelerators": gpu and [gpu], "instance_type": "small"} for one in rows]
+    rows = [one._replace(accelerators=gpu and (gpu,), instance_type="small") for one in rows]
     wish = compare_wish(still, since=since, until=until, tz=tz)
     kinds = st.lists(st.sampled_from(["gpu", "used", "idle", "unknown"]), max_size=30)
-    worked = {one["id"]: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
+    worked = {one.id: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
     found = compared(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))
     assert compare_text(found, None, wish.zone).startswith(found["sentence"][:30])
     cloud = found["cloud"]
@@ -415,7 +416,7 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
     assert low <= usual <= high
     clouds, _ = clouds_of(rows)
     whole = grouped(
-        clouds, [one for one in ended if one[0] in {row["id"] for row in clouds}], NOW,
+        clouds, [one for one in ended if one[0] in {row.id for row in clouds}], NOW,
         CostAsked(By.RESOURCE, wish.zone, wish.since, wish.until),
     ).total  # fmt: skip
     assert usual == money(whole.amount).dollars
@@ -427,11 +428,11 @@ def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, si
 def test_the_line_of_cost_counts_every_billed_hour_of_a_gpu_once(session, clock):
     clock.advance(10 * 24 * HOUR)
     # 30 h of one V100, 10 h of 4 of them that still run, and machines that take none of the desktop's: 70 h.
-    four = [V100[0] | {"count": 4}]
+    four = (V100[0]._replace(number=4),)
     rows, ended, _ = machine(use(0, 30 * HOUR))
     more = [
         machine(use(230 * HOUR, None), gpus=four, id="cg-2"),
-        machine(use(0, 99 * HOUR), gpus=[], id="cg-3"),
+        machine(use(0, 99 * HOUR), gpus=(), id="cg-3"),
         machine(use(0, 99 * HOUR, provider="ssh"), provider="ssh", id="cg-4"),
     ]
     read = together((rows, ended, {}), *more)

@@ -20,12 +20,13 @@ from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
+from tests.core.machines import machine
 from tests.receivers.web import DRIP, HANG
 
 
 def write(lab, kind, row, /, **body):
     now = lab.session.clock()
-    lab.session.ledger.append([Draft(kind, row["id"], body, now, f"{kind}:{row['id']}:{now}")])
+    lab.session.ledger.append([Draft(kind, row.id, body, now, f"{kind}:{row.id}:{now}")])
 
 
 def test_a_machine_whose_lease_is_taken_away_is_told_until_it_has_one_again(lab):
@@ -33,11 +34,11 @@ def test_a_machine_whose_lease_is_taken_away_is_told_until_it_has_one_again(lab)
     (row,) = lab.rows()
     assert deliver(lab.session, []).raised == ()
     write(lab, "lease_set", row, expires=None, renew_until=None, why="a test")
-    assert deliver(lab.session, []).raised == (f"lease:{row['id']}",)
+    assert deliver(lab.session, []).raised == (f"lease:{row.id}",)
     assert deliver(lab.session, []).lasting == ("fox runs without a lease",)
     lab.later(minutes=1)
-    write(lab, "lease_set", row, expires=row["expires"], renew_until=row["renew_until"], why="a test")
-    assert deliver(lab.session, []).cleared == (f"lease:{row['id']}",)
+    write(lab, "lease_set", row, expires=row.expires, renew_until=row.renew_until, why="a test")
+    assert deliver(lab.session, []).cleared == (f"lease:{row.id}",)
 
 
 def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_proof(lab):
@@ -48,11 +49,11 @@ def test_a_stop_without_proof_is_told_after_a_quarter_of_an_hour_and_until_the_p
     lab.later(minutes=14)
     assert deliver(lab.session, []).raised == ()
     lab.later(minutes=2)
-    assert deliver(lab.session, []).raised == (f"stop:{row['id']}",)
-    lab.cloud.terminate(row["provider_id"])
+    assert deliver(lab.session, []).raised == (f"stop:{row.id}",)
+    lab.cloud.terminate(row.provider_id)
     lab.later(minutes=2)
     look_at_all(lab.session)
-    assert deliver(lab.session, []).cleared == (f"stop:{row['id']}",)
+    assert deliver(lab.session, []).cleared == (f"stop:{row.id}",)
 
 
 def test_a_machine_that_outlives_its_renew_until_is_told_though_every_look_finds_it_unchanged(lab):
@@ -62,13 +63,13 @@ def test_a_machine_that_outlives_its_renew_until_is_told_though_every_look_finds
     kept["machines"][0]["tags"].pop(TAG_RENEW_UNTIL)  # as on a cloud without a timer of its own
     (lab.home.parent / "cloud.json").write_text(json.dumps(kept))
     look_at_all(lab.session)
-    lab.clock.advance((from_iso(row["renew_until"]) - lab.clock()).total_seconds())
+    lab.clock.advance((from_iso(row.renew_until) - lab.clock()).total_seconds())
     look_at_all(lab.session)
     assert deliver(lab.session, []).raised == ()
     lab.later(minutes=16)
     assert deliver(lab.session, []).raised == (), "nobody has looked since"
     look_at_all(lab.session)
-    assert deliver(lab.session, []).raised == (f"overdue:{row['id']}",)
+    assert deliver(lab.session, []).raised == (f"overdue:{row.id}",)
 
 
 def test_a_spot_price_that_leapt_is_told_once(lab):
@@ -76,11 +77,11 @@ def test_a_spot_price_that_leapt_is_told_once(lab):
     (row,) = lab.rows()
     for minutes, factor in ((10, 1.4), (20, 4.2)):
         lab.later(minutes=minutes)
-        price = row["price"] | {"nanos_per_hour": int(row["price"]["nanos_per_hour"] * factor)}
+        price = row.price.record() | {"nanos_per_hour": int(row.price.nanos_per_hour * factor)}
         write(lab, "price_observed", row, price=price)
         found = deliver(lab.session, [])
     (key,) = found.raised
-    assert key == f"price:{row['provider']}/{row['zone']}/{row['instance_type']}/spot"
+    assert key == f"price:{row.provider}/{row.zone}/{row.instance_type}/spot"
     assert deliver(lab.session, []).raised == ()
 
 
@@ -92,7 +93,7 @@ def test_a_kept_volume_without_a_price_is_told(lab):
         "project": "default", "attached_to": None, "nanos_per_month": None, "per": None, "nanos": None,
         "by_size": True, "why_at_most": "", "source": None, "as_of": None, "basis": None,
     }  # fmt: skip
-    write(lab, "resource_observed", {"id": "resource:vol-1"}, **thing)
+    write(lab, "resource_observed", machine(id="resource:vol-1"), **thing)
     assert deliver(lab.session, []).lasting == ("There is no price for data",)
 
 

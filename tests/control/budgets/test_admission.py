@@ -119,7 +119,7 @@ def test_a_reason_lets_it_past_and_is_written_down_with_the_amount(lab, price):
     budget(lab, price * 2)
     row = up(lab, override="the deadline is tomorrow")
     (line,) = lines(lab, "budget_overridden")
-    assert (line.body["machine"], line.body["reason"]) == (row["id"], "the deadline is tomorrow")
+    assert (line.body["machine"], line.body["reason"]) == (row.id, "the deadline is tomorrow")
     assert line.body["passed"][0]["nanos"] >= int(price * 2 * 10**9) - 1000
     assert any("let past: lab" in said for said in lab.said)
 
@@ -141,12 +141,12 @@ def test_an_override_without_a_reason_is_no_override(lab, price):
 
 def test_a_budget_that_only_notifies_refuses_nothing(lab, price):
     budget(lab, price, action="notify")
-    assert up(lab)["attempt"] == "made"
+    assert up(lab).launch_status == "made"
 
 
 def test_a_budget_of_another_project_is_not_asked(lab, price):
     budget(lab, price, scope="project=other")
-    assert up(lab)["attempt"] == "made"
+    assert up(lab).launch_status == "made"
     with pytest.raises(BudgetRefused):
         up(lab, project="other", new=True)
 
@@ -213,17 +213,17 @@ def test_a_start_is_admitted_at_its_whole_new_life(lab, price):
     budget(lab, price * 3)
     with pytest.raises(BudgetRefused) as refused:
         started(lab.session, row, None, wait=False)
-    assert f"cloudgpu start {row['name']} --lease" in refused.value.next
-    assert lab.session.ledger.machine(row["id"])["asked"] != "start"
+    assert f"cloudgpu start {row.name} --lease" in refused.value.next
+    assert lab.session.ledger.machine(row.id).pending_action != "start"
     assert lab.machines() == []
     again = started(lab.session, row, HOUR, renew=HOUR, wait=False)
-    assert again["state"] in ("running", "pending")
+    assert again.state in ("running", "pending")
 
 
 def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     row = stop(lab.session, up(lab), why="test")
     budget(lab, price * 6)
-    lab.cloud.exhaust(row["zone"])
+    lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity):
         started(lab.session, row, None, wait=False)
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
@@ -238,7 +238,7 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
         started(lab.session, row, None, wait=False)
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
     assert one.promised.dollars > price
-    assert stop(lab.session, row, why="test")["asked"] is None
+    assert stop(lab.session, row, why="test").pending_action is None
     (one,) = standings(lab.session, the_budgets(lab.session, "lab"))
     assert one.promised.dollars < price
 
@@ -264,7 +264,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
     look_at_all(lab.session)
     assert counted() > price * 7
     lab.later(minutes=1, seconds=1)
-    with lab.session.hold(lock_name(row["key"]), wait=False):  # as a start that is at it
+    with lab.session.hold(lock_name(row.key), wait=False):  # as a start that is at it
         look_at_all(lab.session)
     assert counted() > price * 7
     look_at_all(lab.session)
@@ -276,9 +276,9 @@ def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     budget(lab, price * 2)
     with pytest.raises(BudgetRefused):
         come_back(lab.session, plan_comeback(lab.session, row, None), wait=False)
-    assert lab.session.ledger.machine(row["id"])["kept"], "its image is kept"
+    assert lab.session.ledger.machine(row.id).retained, "its image is kept"
     back = come_back(lab.session, plan_comeback(lab.session, row, HOUR, renew=HOUR), wait=False)
-    assert back["ended"] is None
+    assert back.terminated_at is None
 
 
 @pytest.mark.parametrize("override", [None, "the deadline is tomorrow"])
@@ -287,10 +287,10 @@ def test_a_machine_is_not_ended_for_a_move_that_a_budget_does_not_carry(lab, pri
     budget(lab, price * 2, allow_override=False)
     with pytest.raises(BudgetRefused) as refused:
         started(lab.session, row, None, wait=False, move_it=True, override=override)
-    assert f"cloudgpu start {row['name']} --move --lease" in refused.value.next
-    now = lab.session.ledger.machine(row["id"])
-    assert (now["state"], now["ended"], now["kept"]) == ("stopped", None, [])
-    assert started(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True)["state"] in ("running", "pending")
+    assert f"cloudgpu start {row.name} --move --lease" in refused.value.next
+    now = lab.session.ledger.machine(row.id)
+    assert (now.state, now.terminated_at, now.retained) == ("stopped", None, ())
+    assert started(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True).state in ("running", "pending")
 
 
 def test_an_extension_past_renew_until_is_a_new_admission(lab, price):
@@ -299,11 +299,11 @@ def test_an_extension_past_renew_until_is_a_new_admission(lab, price):
     row = extend(lab.session, plan_extension(lab.session, row, HOUR))
     with pytest.raises(BudgetRefused) as refused:
         extend(lab.session, plan_extension(lab.session, row, 3 * HOUR))
-    assert f"cloudgpu extend {row['name']} " in refused.value.next
-    assert lab.session.ledger.machine(row["id"])["renew_until"] == row["renew_until"]
-    by = refused.value.next.split(f"extend {row['name']} ")[1].split(".")[0]
+    assert f"cloudgpu extend {row.name} " in refused.value.next
+    assert lab.session.ledger.machine(row.id).renew_until == row.renew_until
+    by = refused.value.next.split(f"extend {row.name} ")[1].split(".")[0]
     assert by.endswith("m")
-    assert extend(lab.session, plan_extension(lab.session, row, HOUR / 2))["renew_until"] > row["renew_until"]
+    assert extend(lab.session, plan_extension(lab.session, row, HOUR / 2)).renew_until > row.renew_until
 
 
 def test_an_extension_past_renew_until_waits_for_a_ledger_that_is_in_doubt(lab):
@@ -312,15 +312,15 @@ def test_an_extension_past_renew_until_waits_for_a_ledger_that_is_in_doubt(lab):
     lab.session.ledger.append([doubt])
     with pytest.raises(LedgerUnavailable, match="in doubt"):
         extend(lab.session, plan_extension(lab.session, row, 30 * HOUR))
-    assert lab.session.ledger.machine(row["id"])["renew_until"] == row["renew_until"]
-    assert extend(lab.session, plan_extension(lab.session, row, HOUR))["expires"] > row["expires"]
+    assert lab.session.ledger.machine(row.id).renew_until == row.renew_until
+    assert extend(lab.session, plan_extension(lab.session, row, HOUR)).expires > row.expires
 
 
 def test_an_extension_that_can_be_overridden_is(lab, price):
     row = up(lab, lease="1h", renew_until="2h")
     budget(lab, price)
     row = extend(lab.session, plan_extension(lab.session, row, 3 * HOUR), override="one more epoch")
-    assert lines(lab, "budget_overridden")[0].body["name"] == row["name"]
+    assert lines(lab, "budget_overridden")[0].body["name"] == row.name
 
 
 @pytest.mark.parametrize("fault", [InvalidRequest("no such tag"), ProviderUnavailable("the network is down")])
@@ -330,24 +330,24 @@ def test_a_lease_that_the_machine_did_not_take_is_put_right(lab, fault):
     lab.cloud.fail_next("tag", fault)
     with pytest.raises(type(fault)):
         extend(lab.session, plan_extension(lab.session, row, 3 * HOUR))
-    known = lab.session.ledger.machine(row["id"])
-    assert (known["expires"], known["renew_until"]) == (row["expires"], row["renew_until"])
+    known = lab.session.ledger.machine(row.id)
+    assert (known.expires, known.renew_until) == (row.expires, row.renew_until)
 
 
 def test_a_machine_without_a_lease_that_did_not_take_one_has_none(lab):
     row = up(lab)
     body = {"expires": None, "renew_until": None, "why": "as one that was found without its tags"}
-    lab.session.ledger.append([Draft("lease_set", row["id"], body, lab.clock(), "none")])
+    lab.session.ledger.append([Draft("lease_set", row.id, body, lab.clock(), "none")])
     kept = json.loads((lab.home.parent / "cloud.json").read_text())
     for tag in (TAG_EXPIRES, TAG_RENEW_UNTIL):
         kept["machines"][0]["tags"].pop(tag)
     (lab.home.parent / "cloud.json").write_text(json.dumps(kept))
     lab.cloud.fail_next("tag", InvalidRequest("no such tag"))
-    row = lab.session.ledger.machine(row["id"])
+    row = lab.session.ledger.machine(row.id)
     with pytest.raises(InvalidRequest):
         relet(lab.session, row, Lease(lab.clock() + HOUR, lab.clock() + HOUR), "extend")
-    known = lab.session.ledger.machine(row["id"])
-    assert (known["expires"], known["renew_until"]) == (None, None)
+    known = lab.session.ledger.machine(row.id)
+    assert (known.expires, known.renew_until) == (None, None)
 
 
 def test_an_interrupted_launch_is_replayed_under_its_own_reservation(lab, price):
@@ -358,7 +358,7 @@ def test_an_interrupted_launch_is_replayed_under_its_own_reservation(lab, price)
     with pytest.raises(BudgetRefused):
         up(lab, name="another")
     lab.session = lab.opened()
-    assert up(lab)["attempt"] == "made"
+    assert up(lab).launch_status == "made"
     assert len(lab.machines()) == 1
 
 
@@ -371,7 +371,7 @@ def test_a_replay_with_a_longer_life_is_admitted_for_the_rest(lab, price):
     with pytest.raises(BudgetRefused):
         up(lab, renew_until="9h")
     (row,) = lab.rows()
-    assert from_iso(row["renew_until"]) - lab.session.clock() <= 4 * HOUR
+    assert from_iso(row.renew_until) - lab.session.clock() <= 4 * HOUR
 
 
 def test_an_old_view_of_all_accounts_is_refreshed_first(lab, price):

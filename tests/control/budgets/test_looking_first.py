@@ -34,8 +34,8 @@ def test_a_machine_that_was_to_be_returned_and_is_gone_is_launched_anew_after_a_
     look_at_all(two.session)
     two.clock.advance((FRESH_FOR + timedelta(minutes=1)).total_seconds())
     prepared = two.prepare(account="lab")
-    assert prepared.existing["id"] == row["id"]
-    two.cloud.terminate(row["provider_id"])
+    assert prepared.existing.id == row.id
+    two.cloud.terminate(row.provider_id)
     two.later(seconds=30)
     other = two.session.provider("second")
     before, agreed = other.calls["list"], []

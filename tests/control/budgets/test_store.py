@@ -76,7 +76,7 @@ def test_a_name_is_set_a_second_time_only_when_that_is_said(lab):
 def test_a_removed_budget_holds_nothing_back(lab):
     put(lab, amount="0.01")
     removed(lab.session, "lab")
-    assert up(lab)["attempt"] == "made"
+    assert up(lab).launch_status == "made"
     with pytest.raises(InvalidRequest, match="No budget is called 'lab'"):
         removed(lab.session, "lab")
 
@@ -250,13 +250,13 @@ def test_a_passed_budget_that_stops_names_the_newest_first_and_warns_held_ones(l
     put(lab, amount="1", action="stop")
     lab.later(hours=1)
     lab.session.ledger.append(
-        [Draft("hold_set", first["id"], {"until": iso(lab.clock() + HOUR), "why": "asked"}, lab.clock(), "hold")]
+        [Draft("hold_set", first.id, {"until": iso(lab.clock() + HOUR), "why": "asked"}, lab.clock(), "hold")]
     )
     document = checked(lab.session, None)
     assert [(one["name"], one["do"]) for one in document["stops"]][-1] == ("first", "warn")
     assert {one["name"]: one["do"] for one in document["stops"]} == {"second": "stop", "third": "park", "first": "warn"}
     assert is_refused(document)
-    assert {second["id"], spot["id"]} == {one["machine"] for one in document["stops"][:2]}
+    assert {second.id, spot.id} == {one["machine"] for one in document["stops"][:2]}
     assert len(lab.machines()) == 3, "check decides, and carries nothing out"
 
 
@@ -353,7 +353,7 @@ def test_fifty_clients_of_one_postgresql_ledger_let_through_exactly_what_fits(tm
 
 def test_nothing_is_asked_where_no_budget_is(lab, monkeypatch):
     monkeypatch.setattr(admission, "asking", None)  # it would fail if it were called
-    assert up(lab)["attempt"] == "made"
+    assert up(lab).launch_status == "made"
 
 
 def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(lab):

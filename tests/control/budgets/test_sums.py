@@ -62,7 +62,7 @@ def answers(ledger, budgets, ahead, *, by_sums):
     def unpriced(_since):
         return ledger.uses(unpriced=True)
 
-    wanted, rows = {**whole[0], "id": "cg-wanted", "uses": []}, ledger.exposures() if by_sums else whole
+    wanted, rows = whole[0]._replace(id="cg-wanted", open_usage=()), ledger.exposures() if by_sums else whole
     found = asking(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
     return [(one.shares, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
 
@@ -76,8 +76,8 @@ def check(ledger, lines, ahead):
     assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
     assert not ledger.verify().faults
     rows = ledger.machines()
-    assert sorted(ledger.names(), key=str) == sorted(((row["name"], row["key"]) for row in present(rows)), key=str)
-    assert all(ledger.launched(row["key"]) == [one for one in rows if one["key"] == row["key"]] for row in rows)
+    assert sorted(ledger.names(), key=str) == sorted(((row.name, row.key) for row in present(rows)), key=str)
+    assert all(ledger.launched(row.key) == [one for one in rows if one.key == row.key] for row in rows)
     ledger.rebuild()
     assert answers(ledger, BUDGETS, ahead, by_sums=True) == together
 

@@ -23,8 +23,8 @@ IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}
 
 def keep(lab, name, *pieces):
     """Live through (minutes, what each sample shows), keeping the samples of one machine; None keeps none."""
-    (row,) = [one for one in lab.session.ledger.machines() if one["name"] == name]
-    shelf = Shelf(lab.session.home.samples, row["id"])
+    (row,) = [one for one in lab.session.ledger.machines() if one.name == name]
+    shelf = Shelf(lab.session.home.samples, row.id)
     for minutes, shown in pieces:
         begin = lab.clock()
         lab.later(minutes=minutes)
@@ -95,7 +95,7 @@ def test_a_day_by_hand(lab):
 def test_an_end_by_a_rule_is_counted_and_one_by_a_person_is_not(fleet):
     """Idle from the start, at $3 an hour, it is stopped by a pass; five hours later all of the time since counts."""
     fleet.up(name="fox")
-    while fleet.rows()[0]["state"] == "running":
+    while fleet.rows()[0].state == "running":
         fleet.idle(minutes=10)
     fleet.later(hours=5)
     fleet.up(name="owl", new=True)

@@ -76,7 +76,7 @@ class Two:
         self.clock.advance(minutes * 60)
 
     def row(self, name="fox"):
-        (row,) = [row for row in self.ada.ledger.bills() if row["name"] == name]
+        (row,) = [row for row in self.ada.ledger.bills() if row.name == name]
         return row
 
     def running(self, session, account="lab"):
@@ -84,8 +84,8 @@ class Two:
 
     def check_untouched(self):
         """Ada's machine runs, is billed, and its row says so."""
-        assert (len(self.running(self.ada)), self.row()["billed"], self.row()["ended"]) == (1, True, None)
-        kinds = {line.kind for line in self.ada.ledger.events(self.row()["id"])}
+        assert (len(self.running(self.ada)), self.row().billed, self.row().terminated_at) == (1, True, None)
+        kinds = {line.kind for line in self.ada.ledger.events(self.row().id)}
         assert not kinds & {"instance_vanished", "stop_requested", "terminate_requested", "machine_adopted"}
 
 
@@ -114,7 +114,7 @@ def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alo
         assert [gap.scope for gap in look_at_all(session).unanswered] == [f"fake account {other}"]
         assert reap(session, ReapWish()).exit_code == 8
     two.check_untouched()
-    assert two.row("owl")["billed"]
+    assert two.row("owl").billed
     end_all_of(two.ada, two.row(), why="typed")
     assert (len(two.running(two.ada)), len(two.running(two.bob))) == (0, 1)
 
@@ -187,9 +187,9 @@ def test_one_account_under_two_names_is_one(two):
     two.later()
     look = look_at_all(two.bob)
     assert (look.unanswered, look.sentences) == ([], [])
-    assert [row["name"] for row in two.bob.ledger.machines()] == ["fox"]
+    assert [row.name for row in two.bob.ledger.machines()] == ["fox"]
     assert age_of_view(two.bob, two.bob.ledger.machines()) is not None
-    assert end_all_of(two.bob, two.row(), why="typed").row["ended"] is not None
+    assert end_all_of(two.bob, two.row(), why="typed").row.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -219,14 +219,14 @@ def test_an_identity_that_nobody_says_now_proves_nothing(two):
     two.later()
     again = two.home("ada")
     again.provider("lab").fail_next("identity", ProviderUnavailable("STS is down."), times=99)
-    again.provider("lab").terminate(two.row()["provider_id"])
+    again.provider("lab").terminate(two.row().provider_id)
     assert [(gap.scope, gap.why) for gap in look_at_all(again).unanswered] == [("lab", "STS is down.")]
-    assert two.row()["ended"] is None
+    assert two.row().terminated_at is None
     with pytest.raises(ProviderUnavailable, match="STS is down"):
         refresh(again, two.row())
-    assert two.row()["ended"] is None
+    assert two.row().terminated_at is None
     look_at_all(two.ada)
-    assert two.row()["ended"] is not None
+    assert two.row().terminated_at is not None
 
 
 def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word(two):
@@ -238,7 +238,7 @@ def test_a_machine_of_a_cloud_that_is_merely_silent_is_not_lost_by_anybodys_word
         lose(again, two.row(), "I saw it")
     two.check_untouched()
     lose(two.home("ada", cloud="other"), two.row(), "that account was closed")
-    assert two.row()["ended"] is not None
+    assert two.row().terminated_at is not None
 
 
 def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
@@ -248,7 +248,7 @@ def test_the_saved_call_of_an_unsettled_launch_in_a_lost_cloud_stays(two):
     two.later()
     other = two.home("ada", cloud="other")
     lose(other, two.row(), "that account was closed")
-    assert list(other.home.attempts.glob(f"{two.row()['token']}.*.json"))
+    assert list(other.home.attempts.glob(f"{two.row().token}.*.json"))
 
 
 def test_an_identity_is_asked_once_a_command(two):
@@ -268,15 +268,15 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
     two.later(minutes=60)
     look_at_all(two.bob)
     settle_others(two.bob)
-    assert two.row()["attempt"] == "open"
+    assert two.row().launch_status == "open"
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):  # a replay would launch a second machine, in the wrong account
         settle(changed, two.row(), deadline=two.clock())
-    assert (changed.provider("lab").list().instances, two.row()["attempt"]) == ((), "open")
+    assert (changed.provider("lab").list().instances, two.row().launch_status) == ((), "open")
 
 
 def test_a_reservation_holds_whoever_looks(two):
-    nanos = two.up(two.ada, lease=DAY, renew_until=DAY)["price"]["nanos_per_hour"]
+    nanos = two.up(two.ada, lease=DAY, renew_until=DAY).price.nanos_per_hour
     limit = str(nanos * 36 / 10**9)  # a day and a half of one
     set_budget(two.ada, budget_asked(two.ada, Asked("lab", limit, "month")), anew=True)
     two.later()
@@ -294,10 +294,10 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     save(two.ada, row, "keras")
     two.later()
     look_at_all(two.bob)
-    assert two.row("keras")["ended"] is None
+    assert two.row("keras").terminated_at is None
     survey(two.bob, Sweep())
     reap(two.bob, ReapWish(sweep=True))
-    assert two.row("keras")["ended"] is None
+    assert two.row("keras").terminated_at is None
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
         the_one(two.bob, Kind.IMAGE, "keras", None)
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
@@ -308,10 +308,10 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     two.ada, two.bob = two.home("ada", more='timer = "moves"\n'), two.home("bob", more='timer = "moves"\n')
     two.up(two.ada)
     two.later()
-    before = two.row()["timer"]
+    before = two.row().timer
     done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
     assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
-    assert two.row()["timer"] == before
+    assert two.row().timer == before
 
 
 def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_called_here(two):
@@ -397,10 +397,10 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     reap(two.bob, ReapWish())
     two.later(minutes=60)
     end_all_of(two.ada, two.row(), why="typed")
-    ended = from_iso(two.row()["ended"])
+    ended = from_iso(two.row().terminated_at)
     assert (ended - begun).total_seconds() >= 2 * 3600
-    (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1]["resource"] == "instance"]
-    assert from_iso(use[1]["end"]) >= ended
+    (use,) = [one for one in two.ada.ledger.read(lambda view: list(view.uses())) if one[1].resource == "instance"]
+    assert from_iso(use[1].end) >= ended
 
 
 def bob_with_both(two, fault):
@@ -417,11 +417,11 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
     two.later()
     bob = bob_with_both(two, AuthFailed("The login has expired."))
     with two.ada.provider("lab")._store.open() as cloud:
-        del cloud.machines[row["provider_id"]]
+        del cloud.machines[row.provider_id]
         cloud.things.clear()
     assert look_at_all(bob).unanswered == []
-    assert two.row()["ended"] is not None, "a machine that is missing was judged"
-    assert end_all_of(bob, two.row("owl"), why="typed").row["ended"] is not None
+    assert two.row().terminated_at is not None, "a machine that is missing was judged"
+    assert end_all_of(bob, two.row("owl"), why="typed").row.terminated_at is not None
     assert two.running(two.ada) == []
 
 
@@ -433,7 +433,7 @@ def test_an_account_of_any_name_that_cannot_say_who_it_is_may_be_a_machines(two)
     with pytest.raises(AuthFailed):
         end_all_of(two.bob, two.row(), why="typed")
     assert [(gap.scope, gap.why) for gap in look_at_all(two.bob).unanswered] == [("lab", "The login has expired.")]
-    assert two.row()["billed"]
+    assert two.row().billed
 
 
 def test_an_account_that_said_before_that_it_is_another_one_is_not_asked_for(two):
@@ -455,7 +455,7 @@ def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two
     look_at_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
-    assert [row["name"] for row in judged_here(bob, [two.row("fox"), two.row("owl")])] == ["owl"]
+    assert [row.name for row in judged_here(bob, [two.row("fox"), two.row("owl")])] == ["owl"]
 
 
 def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
@@ -468,7 +468,7 @@ def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
     reap(two.ada, ReapWish())
     keys = [line.body["key"] for line in two.ada.ledger.events("alerts")]
     assert any(key.startswith("budget@") for key in keys)
-    assert f"reaper:{row['id']}:budget:stop" in keys
+    assert f"reaper:{row.id}:budget:stop" in keys
     two.later()
     reap(two.bob, ReapWish())
     assert [line for line in two.ada.ledger.events("alerts") if line.kind == "alert_cleared"] == []
@@ -479,7 +479,7 @@ def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
 
 
 def prices_of(two, name="fox"):
-    return [line for line in two.ada.ledger.events(two.row(name)["id"]) if line.kind == "price_observed"]
+    return [line for line in two.ada.ledger.events(two.row(name).id) if line.kind == "price_observed"]
 
 
 def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last_time_on(two, monkeypatch):
@@ -488,7 +488,7 @@ def test_spot_prices_are_asked_of_the_own_machines_alone_and_from_their_own_last
     real, asked = cloud.price_history, []
     monkeypatch.setattr(cloud, "price_history", lambda items, since: asked.append(len(items)) or real(items, since))
     two.later()
-    cloud.set_spot_price("fake.v100.1", row["zone"], "1.5")
+    cloud.set_spot_price("fake.v100.1", row.zone, "1.5")
     two.later()
     look_at_all(two.ada)
     assert (asked, len(prices_of(two)), prices_of(two, "owl")) == ([1], 1, [])
@@ -505,7 +505,7 @@ def test_spot_prices_of_one_account_are_asked_whatever_it_is_called_where_the_ma
     two.bob = two.home("bob", cloud="ada", account="shared")
     row = two.up(two.ada, spot=True)
     two.later()
-    two.ada.provider("lab").set_spot_price("fake.v100.1", row["zone"], "1.5")
+    two.ada.provider("lab").set_spot_price("fake.v100.1", row.zone, "1.5")
     two.later()
     assert look_at_all(two.bob).sentences == []
     assert (len(prices_of(two)), two.bob.provider("shared").calls["price_history"]) == (1, 1)

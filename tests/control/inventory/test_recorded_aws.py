@@ -10,6 +10,8 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from tests.cli.aws_line import Line
@@ -41,7 +43,7 @@ def lines(session, kind):
 def test_a_launch_line_has_the_price_of_the_disk_and_the_address_by_their_units(line, session):
     assert line(f"{UP} --spot --volume data:20").code == 0
     (intent,) = lines(session, "launch_intended")
-    told = {entry["what"].split(" of ")[0]: entry for entry in intent.body["beside"]}
+    told = {entry["what"].split(" of ")[0]: entry for entry in intent.body["attached_costs"]}
     disk, address, volume = told["system disk"], told["public IPv4 address"], told["volume data"]
     assert (disk["resource"], disk["per"], disk["nanos"]) == ("disk", "month", Money.usd("0.08").nanos)
     assert (address["resource"], address["per"], address["nanos"]) == ("address", "hour", Money.usd("0.005").nanos)
@@ -55,13 +57,13 @@ def test_a_launch_line_has_the_price_of_the_disk_and_the_address_by_their_units(
 def test_spot_prices_are_pinned_by_one_call_per_region_with_spot_machines(line, session, aws):
     assert line(f"{UP} --spot").code == 0
     (row,) = session.ledger.machines()
-    began = from_iso(row["intended_at"])
-    key = (row["instance_type"], row["zone"])
+    began = from_iso(row.intended_at)
+    key = (row.instance_type, row.zone)
     first = began - timedelta(hours=5)
     aws.model.spot_history[key] = [(first, Decimal("0.7")), (began + timedelta(microseconds=1), Decimal("0.8"))]
     before = len(aws.calls)
     assert line("ls --refresh").code == 0
-    assert asked(aws, before, "DescribeSpotPriceHistory") == [row["region"]]
+    assert asked(aws, before, "DescribeSpotPriceHistory") == [row.region]
     (pin,) = lines(session, "price_observed")
     assert pin.body["price"]["nanos_per_hour"] == Money.usd("0.8").nanos
     assert (pin.clock, pin.body["price"]["basis"]) == ("provider", "quoted")
@@ -69,7 +71,7 @@ def test_spot_prices_are_pinned_by_one_call_per_region_with_spot_machines(line, 
     assert line("down otter --yes").code == 0
     before = len(aws.calls)
     line("ls --refresh")
-    assert asked(aws, before, "DescribeSpotPriceHistory") == [row["region"]]  # up to its end, once more
+    assert asked(aws, before, "DescribeSpotPriceHistory") == [row.region]  # up to its end, once more
     before = len(aws.calls)
     line("ls --refresh")
     assert asked(aws, before, "DescribeSpotPriceHistory") == []
@@ -92,11 +94,11 @@ def test_a_stray_on_aws_has_its_disk_and_says_what_is_not_known(line, session, a
     ec2.create_tags(Resources=[machine.id, *disks], Tags=[{"Key": "cloudgpu-id", "Value": "cg-stray"}])
     look_at_all(session)
     stray = session.ledger.machine("cg-stray")
-    assert [entry["resource"] for entry in stray["beside"]] == ["disk"]
-    assert stray["beside"][0]["nanos"] == Money.usd("0.08").nanos
-    assert stray["price"]["source"] == "EC2 DescribeSpotPriceHistory"
-    assert stray["on_demand"]["nanos_per_hour"] == Money.usd("3.06").nanos
-    assert stray["id"] != row["id"]
+    assert [entry.resource for entry in stray.attached_costs] == ["disk"]
+    assert stray.attached_costs[0].nanos == Money.usd("0.08").nanos
+    assert stray.price.source == "EC2 DescribeSpotPriceHistory"
+    assert stray.on_demand.nanos_per_hour == Money.usd("3.06").nanos
+    assert stray.id != row.id
 
 
 def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(line, session, aws):
@@ -106,19 +108,19 @@ def test_what_prices_were_before_the_end_is_told_by_the_history_of_ninety_days(l
     (row,) = session.ledger.machines()
     (machine,) = aws.instances(live=True)
     aws.interrupt(machine.id)
-    key, now = (row["instance_type"], row["zone"]), datetime.now(UTC)
+    key, now = (row.instance_type, row.zone), datetime.now(UTC)
     later = now + timedelta(minutes=5)
     aws.model.spot_history[key] = [
-        (from_iso(row["intended_at"]) - timedelta(days=1), Decimal("0.7")),
+        (from_iso(row.intended_at) - timedelta(days=1), Decimal("0.7")),
         (now - timedelta(milliseconds=1), Decimal("0.8")),
         (later, Decimal(9)),
     ]
     look_at_all(session)
-    row = session.ledger.machine(row["id"])
-    assert row["ended"] is not None
+    row = session.ledger.machine(row.id)
+    assert row.terminated_at is not None
     assert [pin.body["price"]["nanos_per_hour"] for pin in lines(session, "price_observed")] == [800_000_000]
-    assert iso(later) > row["ended"]
-    assert json.dumps(row)
+    assert iso(later) > row.terminated_at
+    assert Machine.of(json.loads(json.dumps(record_of(row)))) == row
 
 
 def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line, session, aws, capsys):
@@ -126,7 +128,7 @@ def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line,
     assert line(f"{UP} --gpu t4").code == 0
     look_at_all(session)
     (row,) = session.ledger.machines()
-    ec2, own = client(region=row["region"]), row["provider_id"].partition("/")[2]
+    ec2, own = client(region=row.region), row.provider_id.partition("/")[2]
     aws.advance(3600)
     look_at_all(session)
     ec2.stop_instances(InstanceIds=[own])
@@ -136,13 +138,13 @@ def test_a_machine_that_was_resized_in_the_console_is_billed_as_what_it_is(line,
     aws.advance(3600)
     found = look_at_all(session)
     (after,) = session.ledger.machines()
-    assert (row["instance_type"], after["instance_type"]) == ("g4dn.xlarge", "g4dn.4xlarge")
+    assert (row.instance_type, after.instance_type) == ("g4dn.xlarge", "g4dn.4xlarge")
     assert any("changed by others from g4dn.xlarge" in sentence for sentence in found.sentences)
-    dearer = after["price"]["nanos_per_hour"]
-    assert dearer > 2 * row["price"]["nanos_per_hour"]
-    use = next(use for use in after["uses"] if use["resource"] == "instance")
-    assert ([one["nanos"] for one in use["segments"]], use["kind"]) == ([dearer], "g4dn.4xlarge")
-    assert use["begin"] == after["since"]
+    dearer = after.price.nanos_per_hour
+    assert dearer > 2 * row.price.nanos_per_hour
+    use = next(use for use in after.open_usage if use.resource == "instance")
+    assert ([one.nanos for one in use.segments], use.kind) == ([dearer], "g4dn.4xlarge")
+    assert use.begin == after.since
     assert look_at_all(session).sentences == []
-    assert "g4dn.4xlarge" in line("ls").out + line(f"show {row['name']}").out
-    assert [line.kind for line in session.ledger.events(row["id"])][-1] == "instance_observed"
+    assert "g4dn.4xlarge" in line("ls").out + line(f"show {row.name}").out
+    assert [line.kind for line in session.ledger.events(row.id)][-1] == "instance_observed"

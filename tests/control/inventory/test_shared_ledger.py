@@ -31,7 +31,7 @@ def launch(attempt, *, deadline):
     sys.stdin.readline()
     return send(attempt, deadline=deadline)
 laptop.cloud.launch = launch
-print(laptop.up(name="shared").row["attempt"], flush=True)
+print(laptop.up(name="shared").row.launch_status, flush=True)
 """
 
 
@@ -79,7 +79,7 @@ def ada_launches(tmp_path: Path, url: str, laptop: Callable[[str], Laptop]) -> I
 
 
 def attempts(laptop: Laptop) -> list[str]:
-    return [row["attempt"] for row in laptop.session.ledger.machines()]
+    return [row.launch_status for row in laptop.session.ledger.machines()]
 
 
 def test_a_launch_that_goes_on_elsewhere_is_left_alone_and_ends_as_it_does(
@@ -125,7 +125,7 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
             ada.up(name="shared")
     assert ada.machines() == []
     assert attempts(ada) == ["open"]
-    assert ada.up(name="shared").row["attempt"] == "made", "the same again settles it"
+    assert ada.up(name="shared").row.launch_status == "made", "the same again settles it"
     assert len(ada.machines()) == 1
 
 
@@ -134,7 +134,7 @@ def test_what_one_laptop_launched_another_can_end(laptop: Callable[[str], Laptop
 
     row = laptop("ada").up(name="shared").row
     bob = laptop("bob")
-    assert bob.session.find("shared")["id"] == row["id"]
+    assert bob.session.find("shared").id == row.id
     end(bob.session, row, why="over")
     assert bob.machines() == []
-    assert [one["ended"] is not None for one in laptop("ada").session.ledger.machines()] == [True]
+    assert [one.terminated_at is not None for one in laptop("ada").session.ledger.machines()] == [True]

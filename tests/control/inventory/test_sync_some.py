@@ -69,12 +69,12 @@ def up(lab, *, spot=False):
 
 def ended_outside(lab, row):
     """Somebody ends it in the console, two hours after the launch."""
-    lab.cloud.terminate(row["provider_id"])
+    lab.cloud.terminate(row.provider_id)
     lab.later(minutes=1)
 
 
 def ledger_row(lab, row):
-    return lab.opened().ledger.machine(row["id"])
+    return lab.opened().ledger.machine(row.id)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -87,8 +87,8 @@ def test_a_machine_that_is_gone_is_never_said_to_live(lab, key, verb):
     assert "fox ended at 2026-" in caught.value.message
     assert "It cost $" in caught.value.message
     after = ledger_row(lab, row)
-    assert after["ended"] is not None
-    assert (after["expires"], after["hold_until"]) == (row["expires"], row["hold_until"])
+    assert after.terminated_at is not None
+    assert (after.expires, after.hold_until) == (row.expires, row.hold_until)
 
 
 def test_a_rehearsal_on_a_machine_that_is_gone_says_so(lab):
@@ -96,7 +96,7 @@ def test_a_rehearsal_on_a_machine_that_is_gone_says_so(lab):
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
         here.interrupt("fox")
-    assert "interruption_simulated" not in [line.kind for line in lab.opened().ledger.events(row["id"])]
+    assert "interruption_simulated" not in [line.kind for line in lab.opened().ledger.events(row.id)]
 
 
 def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):
@@ -108,7 +108,7 @@ def test_the_systems_ssh_is_not_started_for_a_machine_that_is_gone(lab):
 
 def test_behind_a_jump_host_the_provider_is_asked_before_ssh_is_started(lab):
     row = lab.up(name="fox", setup=Setup(network=Network(public_ip=False, jump="ada@bastion"))).row
-    assert find_way(lab.session, row)["id"] == row["id"]
+    assert find_way(lab.session, row).id == row.id
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
         find_way(lab.session, row)
@@ -126,20 +126,20 @@ def test_a_machine_that_ends_between_the_look_and_the_tag_is_said_to_be_gone(lab
     here._session.provider("lab").tag = too_late
     with pytest.raises(InstanceNotFound, match="It cost"):
         VERBS[change](here, None)
-    assert ledger_row(lab, row)["ended"] is not None
+    assert ledger_row(lab, row).terminated_at is not None
 
 
 def test_an_extension_counts_from_the_lease_that_the_machine_has_now(lab):
     here, row = up(lab)
-    expires, renew_until = (from_iso(row[name]) + timedelta(hours=3) for name in ("expires", "renew_until"))
-    lab.cloud.tag(row["provider_id"], Lease(expires, renew_until).tags())  # its agent has renewed it
+    expires, renew_until = (from_iso(end) + timedelta(hours=3) for end in (row.expires, row.renew_until))
+    lab.cloud.tag(row.provider_id, Lease(expires, renew_until).tags())  # its agent has renewed it
     assert from_iso(here.extend("fox", "1h")["expires"]) == expires + timedelta(hours=1)
-    assert from_iso(ledger_row(lab, row)["renew_until"]) == renew_until
+    assert from_iso(ledger_row(lab, row).renew_until) == renew_until
 
 
 def test_a_stopped_machine_is_not_said_to_live(lab, capsys, monkeypatch):
     _, row = up(lab)
-    lab.cloud.stop(row["provider_id"])
+    lab.cloud.stop(row.provider_id)
     monkeypatch.setattr(sessions, "open_session", lambda *_, **__: lab.opened())
     assert run(["extend", "fox", "1h", "--yes"]) == 0
     assert capsys.readouterr().out.startswith("fox is stopped; its lease ends ")
@@ -165,9 +165,9 @@ def test_down_says_when_a_machine_had_ended_already(lab, capsys, monkeypatch):
 
 def test_a_pass_renews_no_lease_of_a_machine_that_has_ended_since_its_look(lab):
     _, row = up(lab)
-    decision = Decision(row["id"], "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
+    decision = Decision(row.id, "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
     ended_outside(lab, row)
     done, (left,) = renew(lab.session, [Seen(row, None, "", answered=True)], [decision])
     assert not done
     assert "fox ended at" in left.why
-    assert ledger_row(lab, row)["expires"] == row["expires"]
+    assert ledger_row(lab, row).expires == row.expires

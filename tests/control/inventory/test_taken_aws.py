@@ -9,7 +9,6 @@ import pytest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.values.times import from_iso
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
@@ -37,28 +36,28 @@ def taken(own_home, capsys, aws):
         assert line(UP).code == 0
         look_at_all(session)  # it is seen to run: AWS does not bill what is pending
         (row,) = session.ledger.machines()
-        began = from_iso(row["uses"][0]["begin"])
+        began = from_iso(row.open_usage[0].begin)
         aws.advance((began + length - aws.model.now()).total_seconds())
-        aws.interrupt(row["provider_id"].partition("/")[2])
+        aws.interrupt(row.provider_id.partition("/")[2])
         aws.advance(1)
         aws.advance(3 * 3600)
         look_at_all(session)
-        (use,) = [one for _, one in session.ledger.uses() if one["resource"] == "instance"]
-        assert session.ledger.machine(row["id"])["state"] == "terminated"
-        return use, charge(use_from_json(use), session.clock())
+        (use,) = [one for _, one in session.ledger.uses() if one.resource == "instance"]
+        assert session.ledger.machine(row.id).state == "terminated"
+        return use, charge(use, session.clock())
 
     return after
 
 
 def run_of(use):
-    return from_iso(use["end"]) - from_iso(use["begin"])
+    return from_iso(use.end) - from_iso(use.begin)
 
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_what_aws_took_at_59_minutes_is_free_though_the_look_came_hours_later(taken, aws, shown):
     use, found = taken(timedelta(minutes=59), shown=shown)
     assert timedelta(minutes=59) - CUT <= run_of(use) < timedelta(minutes=59, seconds=5)
-    assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
+    assert (use.reason, use.maybe_until) == ("interrupted", None)
     assert (found.low, found.amount, found.high) == (0, 0, 0)
     assert [call.region for call in aws.called(ASK)] == ["us-east-1"]
 
@@ -68,9 +67,9 @@ def test_what_aws_took_at_61_minutes_is_paid_to_the_second_though_the_look_came_
     use, found = taken(timedelta(minutes=61), shown=shown)
     run = run_of(use)
     assert timedelta(minutes=61) - CUT <= run < timedelta(minutes=61, seconds=5)
-    assert (use["reason"], use["maybe_until"]) == ("interrupted", None)
+    assert (use.reason, use.maybe_until) == ("interrupted", None)
     seconds = -(-run // timedelta(seconds=1))
-    (price,) = {segment["nanos"] for segment in use["segments"]}
+    (price,) = {segment.nanos for segment in use.segments}
     assert found.low == found.amount
     assert 0 <= money(found.high - found.amount).nanos * 3600 <= 5 * price * 1.01, "it may have run since its start"
     assert abs(money(found.amount).nanos * 3600 - price * seconds) < 3600  # less than a nano-dollar
@@ -82,6 +81,6 @@ def test_without_an_answer_it_is_a_range_up_to_the_look(taken, aws, monkeypatch,
     aws.faults.add(ASK, error="RequestLimitExceeded", times=99)
     use, found = taken(timedelta(minutes=59), shown=shown)
     assert run_of(use) < timedelta(minutes=1)  # the last look that saw it
-    assert use["maybe_until"] is not None
+    assert use.maybe_until is not None
     assert found.low < found.high
     assert (found.low == 0) is shown  # who ended it is known where AWS shows it

@@ -105,11 +105,11 @@ def test_a_look_that_another_region_did_not_answer_has_reached_the_machine(lab, 
     lab.later(minutes=5)
     look_at_all(lab.session)
     lab.later(minutes=5)
-    other = next(region for region in ("north", "south") if region != row["region"])
+    other = next(region for region in ("north", "south") if region != row.region)
     lab.cloud.hide(other)
     found = listed(lab.session, refresh=True)
     assert [gap["scope"] for gap in found["unanswered"]] == [other]
     assert found["view_as_of"] == iso(lab.clock())
     lab.later(minutes=5)
-    lab.cloud.hide(row["region"])
+    lab.cloud.hide(row.region)
     assert listed(lab.session, refresh=True)["view_as_of"] < iso(lab.clock() - timedelta(minutes=4))

@@ -27,21 +27,21 @@ from tests.address_service import AddressService
 
 
 def kinds(lab, row):
-    return [event.kind for event in lab.session.ledger.events(row["id"])]
+    return [event.kind for event in lab.session.ledger.events(row.id)]
 
 
 def test_the_intent_stands_in_the_ledger_before_the_call_and_the_answer_after_it(lab):
     row = lab.up().row
     assert kinds(lab, row)[:3] == ["launch_intended", "launch_settled", "instance_observed"]
-    intent = next(iter(lab.session.ledger.events(row["id"]))).body
+    intent = next(iter(lab.session.ledger.events(row.id))).body
     assert intent["price"]["source"]
     assert intent["price"]["as_of"]
-    assert intent["token"] == row["token"]
+    assert intent["token"] == row.token
 
 
 def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
     row = lab.up().row
-    (file,) = lab.session.home.attempts.glob(f"{row['token']}.*")
+    (file,) = lab.session.home.attempts.glob(f"{row.token}.*")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     end(lab.session, row, why="test")
     assert not lab.session.home.attempts.exists()
@@ -49,7 +49,7 @@ def test_the_saved_call_is_private_and_lives_as_long_as_the_machine(lab):
 
 def test_no_ledger_line_holds_the_hosts_private_key(lab):
     row = lab.up().row
-    key = saved.load(lab.session.home.attempts, row["token"]).boot.host_private_key
+    key = saved.load(lab.session.home.attempts, row.token).boot.host_private_key
     middle = key.splitlines()[2]
     assert not [event for event in lab.session.ledger.events() if middle in str(event)]
 
@@ -74,8 +74,8 @@ def test_who_is_stopped_when_the_intent_is_written_has_the_call_saved(lab, monke
     with pytest.raises(KeyboardInterrupt):
         lab.up()
     (row,) = lab.rows()
-    assert (row["attempt"], lab.machines()) == ("open", [])
-    assert saved.load(lab.session.home.attempts, row["token"]).machine == row["id"]
+    assert (row.launch_status, lab.machines()) == ("open", [])
+    assert saved.load(lab.session.home.attempts, row.token).machine == row.id
 
 
 def test_a_lost_reply_never_launches_twice(lab):
@@ -83,11 +83,11 @@ def test_a_lost_reply_never_launches_twice(lab):
     with pytest.raises(ProviderUnavailable):
         lab.up()
     assert len(lab.machines()) == 1
-    assert lab.rows()[0]["attempt"] == "open"
+    assert lab.rows()[0].launch_status == "open"
     lab.session = lab.opened()
     again = lab.up()
     assert len(lab.machines()) == 1
-    assert (again.row["attempt"], again.found) == ("made", False)
+    assert (again.row.launch_status, again.found) == ("made", False)
 
 
 def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
@@ -95,7 +95,7 @@ def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
     with pytest.raises(ProviderUnavailable):
         lab.up()
     assert lab.machines() == []
-    assert lab.up().row["attempt"] == "made"
+    assert lab.up().row.launch_status == "made"
     assert len(lab.machines()) == 1
 
 
@@ -104,7 +104,7 @@ def test_new_after_a_lost_reply_settles_that_launch_and_makes_no_second_machine(
     with pytest.raises(ProviderUnavailable):
         lab.up(new=True)
     lab.session = lab.opened()
-    assert lab.up(new=True).row["attempt"] == "made"
+    assert lab.up(new=True).row.launch_status == "made"
     assert len(lab.machines()) == 1
 
 
@@ -114,7 +114,7 @@ def test_a_listing_settles_a_lost_launch_too(lab):
         lab.up()
     look = look_at_all(lab.session)
     assert look.unanswered == []
-    assert lab.rows()[0]["attempt"] == "made"
+    assert lab.rows()[0].launch_status == "made"
     assert lab.up().found
     assert len(lab.machines()) == 1
 
@@ -139,9 +139,9 @@ def test_no_capacity_takes_the_next_offer_and_records_each_attempt(lab):
     first = prepared.offers[0].available.zone
     lab.cloud.exhaust(first)
     row = launch(lab.session, prepared, wait=False).row
-    assert row["zone"] != first
-    assert row["number"] == 2
-    outcomes = [e.body["outcome"] for e in lab.session.ledger.events(row["id"]) if e.kind == "launch_settled"]
+    assert row.zone != first
+    assert row.attempt_number == 2
+    outcomes = [e.body["outcome"] for e in lab.session.ledger.events(row.id) if e.kind == "launch_settled"]
     assert outcomes == ["refused", "made"]
     assert len(lab.machines()) == 1
 
@@ -169,7 +169,7 @@ def test_what_the_next_offer_cannot_mend_is_not_tried_again(lab, error):
         lab.up()
     assert lab.cloud.calls["launch"] == 1
     assert lab.rows() == []
-    assert lab.up().row["attempt"] == "made"
+    assert lab.up().row.launch_status == "made"
 
 
 def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
@@ -181,11 +181,11 @@ def test_an_uncertain_attempt_is_settled_before_the_next_offer_is_tried(lab):
 
 def test_a_machine_that_ended_unseen_is_not_returned(lab):
     first = lab.up().row
-    lab.cloud.terminate(first["provider_id"])
+    lab.cloud.terminate(first.provider_id)
     lab.later(hours=2)
     second = lab.up()
     assert not second.found
-    assert second.row["id"] != first["id"]
+    assert second.row.id != first.id
     assert len(lab.machines()) == 1
 
 
@@ -195,7 +195,7 @@ def test_silence_is_not_absence(lab):
     lab.cloud.hide("lab")
     look = look_at_all(lab.session)
     assert look.unanswered
-    assert lab.session.ledger.machine(row["id"])["ended"] is None
+    assert lab.session.ledger.machine(row.id).terminated_at is None
 
 
 def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
@@ -203,7 +203,7 @@ def test_a_machine_missing_from_a_listing_but_known_to_get_is_alive(make_lab):
     row = lab.up().row
     assert not lab.cloud.list().instances
     look_at_all(lab.session)
-    assert lab.session.ledger.machine(row["id"])["ended"] is None
+    assert lab.session.ledger.machine(row.id).terminated_at is None
 
 
 def test_a_machine_of_another_ledger_is_shown_and_never_touched(lab):
@@ -224,7 +224,7 @@ def test_a_stray_of_this_ledger_is_taken_up_and_billed_not_killed(lab):
     look = look_at_all(lab.session)
     assert any("without a launch record" in sentence for sentence in look.sentences)
     assert len(lab.rows()) == 2
-    assert lab.session.ledger.machine(stray.machine)["price"] is not None
+    assert lab.session.ledger.machine(stray.machine).price is not None
     assert len(lab.machines()) == 2
 
 
@@ -245,14 +245,14 @@ def test_down_of_a_lost_launch_ends_what_it_made(lab):
         lab.up()
     lab.session = lab.opened()
     row = end(lab.session, lab.rows()[0], why="test")
-    assert row["ended"]
+    assert row.terminated_at
     assert lab.machines() == []
 
 
 def test_a_lost_reply_to_terminate_is_proved_by_looking(lab):
     row = lab.up().row
     lab.cloud.lose_reply("terminate")
-    assert end(lab.session, row, why="test")["ended"]
+    assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
@@ -285,15 +285,15 @@ def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, 
     with pytest.raises(LedgerUnavailable):
         lab.up(name="next")
     settle_ledger(lab.session, lab.session.doubt())
-    assert lab.up(name="next").row["attempt"] == "made"
+    assert lab.up(name="next").row.launch_status == "made"
 
 
 def test_a_plan_that_found_a_machine_does_not_launch_another_unasked(lab):
     first = lab.up().row
     lab.later(hours=2)
     prepared = lab.prepare()
-    assert prepared.existing["id"] == first["id"]
-    lab.cloud.terminate(first["provider_id"])
+    assert prepared.existing.id == first.id
+    lab.cloud.terminate(first.provider_id)
 
     def refuse():
         raise InvalidRequest("not agreed to")
@@ -315,10 +315,10 @@ def test_an_interrupted_launch_that_is_refused_now_goes_on_to_the_next_zone(lab)
     with pytest.raises(ProviderUnavailable):
         lab.up()
     (open_,) = lab.rows()
-    lab.cloud.exhaust(open_["zone"])
+    lab.cloud.exhaust(open_.zone)
     row = lab.up().row
-    assert (row["id"], row["number"]) == (open_["id"], 2)
-    assert row["zone"] != open_["zone"]
+    assert (row.id, row.attempt_number) == (open_.id, 2)
+    assert row.zone != open_.zone
     assert len(lab.machines()) == 1
 
 
@@ -334,4 +334,4 @@ def test_after_a_launch_that_was_not_made_the_next_machine_lets_its_user_in(make
             lab.up()
         lab.cloud.fail_next("launch", NoCapacity("none left"))
         row = lab.up().row
-        assert lab.cloud.allowed(row["provider_id"]) == {"caller": "203.0.113.7/32"}
+        assert lab.cloud.allowed(row.provider_id) == {"caller": "203.0.113.7/32"}

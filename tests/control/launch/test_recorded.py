@@ -21,11 +21,11 @@ from cloudgpu.testing import make_attempt
 
 
 def lines(lab, row, kind):
-    return [line for line in lab.session.ledger.events(row["id"]) if line.kind == kind]
+    return [line for line in lab.session.ledger.events(row.id) if line.kind == kind]
 
 
 def latest(lab, row):
-    return lab.session.ledger.machine(row["id"])
+    return lab.session.ledger.machine(row.id)
 
 
 def spot(lab, **more):
@@ -35,7 +35,7 @@ def spot(lab, **more):
 
 def compute(lab, row):
     """The uses of the machine itself that have ended."""
-    return [use for subject, use in lab.session.ledger.uses() if subject == row["id"] and use["resource"] == "instance"]
+    return [use for subject, use in lab.session.ledger.uses() if subject == row.id and use.resource == "instance"]
 
 
 def test_a_launch_says_what_the_machine_would_cost_on_demand_and_at_most(lab):
@@ -44,7 +44,7 @@ def test_a_launch_says_what_the_machine_would_cost_on_demand_and_at_most(lab):
     assert line.body["price"]["nanos_per_hour"] == Money.usd("0.9").nanos
     assert line.body["on_demand"]["nanos_per_hour"] == Money.usd("3").nanos
     assert line.body["max_price"] == Money.usd("2").nanos
-    assert latest(lab, row)["uses"][0]["on_demand"] == Money.usd("3").nanos
+    assert latest(lab, row).open_usage[0].on_demand == Money.usd("3").nanos
 
 
 def test_a_machine_on_demand_is_its_own_measure(lab):
@@ -57,8 +57,8 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
     row = spot(lab)
     started = lab.clock()
     lab.later(hours=3)
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(hours=1))
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.2", started + timedelta(hours=2))
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", started + timedelta(hours=1))
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.2", started + timedelta(hours=2))
     look_at_all(lab.session)
     found = lines(lab, row, "price_observed")
     assert [(line.occurred_at, line.body["price"]["nanos_per_hour"]) for line in found] == [
@@ -102,25 +102,25 @@ def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without
 def test_a_machine_that_was_taken_has_its_prices_up_to_its_end(lab):
     row = spot(lab)
     started = lab.clock()
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(minutes=1))
-    taken = lab.cloud.interrupt(row["provider_id"])
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "9", taken + timedelta(minutes=8))
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", started + timedelta(minutes=1))
+    taken = lab.cloud.interrupt(row.provider_id)
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "9", taken + timedelta(minutes=8))
     lab.later(minutes=9)
     look_at_all(lab.session)
     (use,) = compute(lab, row)
-    assert use["end"] == iso(taken)
-    assert [segment["nanos"] for segment in use["segments"]] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
+    assert use.end == iso(taken)
+    assert [segment.nanos for segment in use.segments] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
 
 
 def test_prices_that_could_not_be_asked_when_the_end_was_seen_are_asked_by_the_next_look(lab):
     row = spot(lab)
     started = lab.clock()
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", started + timedelta(minutes=1))
-    lab.cloud.interrupt(row["provider_id"])
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", started + timedelta(minutes=1))
+    lab.cloud.interrupt(row.provider_id)
     lab.later(minutes=10)
     lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
     look = look_at_all(lab.session)
-    assert latest(lab, row)["ended"]
+    assert latest(lab, row).terminated_at
     assert lines(lab, row, "price_observed") == []
     assert any("silence" in sentence for sentence in look.sentences)
     look_at_all(lab.opened())
@@ -134,7 +134,7 @@ def test_prices_that_could_not_be_asked_when_the_end_was_seen_are_asked_by_the_n
 
 def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
     row = spot(lab)
-    lab.cloud.set_spot_price("fake.v100.1", row["zone"], "1.5", lab.clock() + timedelta(minutes=30))
+    lab.cloud.set_spot_price("fake.v100.1", row.zone, "1.5", lab.clock() + timedelta(minutes=30))
     lab.later(hours=1)
     end(lab.session, row, why="test")
     assert len(lines(lab, row, "price_observed")) == 1
@@ -144,7 +144,7 @@ def test_an_end_that_we_ask_has_the_prices_up_to_it_without_a_look(lab):
 def test_a_price_history_that_does_not_answer_keeps_no_machine_from_its_end(lab):
     row = spot(lab)
     lab.cloud.fail_next("price_history", ProviderUnavailable("silence"))
-    assert end(lab.session, row, why="test")["ended"]
+    assert end(lab.session, row, why="test").terminated_at
 
 
 def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(make_lab):
@@ -159,7 +159,7 @@ def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(mak
     (line,) = lines(other, row, "price_observed")
     assert line.body["maybe_from"] == iso(before)
     assert line.body["price"] == line.body["on_demand"]
-    assert latest(other, row)["on_demand"]["nanos_per_hour"] == Money.usd("4.5").nanos
+    assert latest(other, row).on_demand.nanos_per_hour == Money.usd("4.5").nanos
     other.later(hours=1)
     look_at_all(other.session)
     assert len(lines(other, row, "price_observed")) == 1
@@ -168,7 +168,7 @@ def test_another_price_on_demand_is_written_with_since_when_it_may_have_held(mak
 def forget(lab, row):
     """The cloud has no such machine any more, and says nothing about it."""
     with lab.cloud._store.open() as cloud:
-        del cloud.machines[row["provider_id"]]
+        del cloud.machines[row.provider_id]
         cloud.things.clear()
 
 
@@ -183,7 +183,7 @@ def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_
     (line,) = lines(lab, row, "instance_vanished")
     assert line.body["alive_at"] == iso(seen)
     (use,) = compute(lab, row)
-    assert (use["end"], use["maybe_until"]) == (iso(seen), iso(lab.clock()))
+    assert (use.end, use.maybe_until) == (iso(seen), iso(lab.clock()))
 
 
 def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_between_for_sure(lab):
@@ -192,16 +192,16 @@ def test_a_machine_that_others_stopped_and_started_unseen_is_not_billed_in_betwe
     look_at_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
-    lab.cloud.stop(row["provider_id"])
+    lab.cloud.stop(row.provider_id)
     lab.later(hours=1)
-    lab.cloud.start(row["provider_id"])
+    lab.cloud.start(row.provider_id)
     again = lab.clock()
     lab.later(hours=1)
     look_at_all(lab.session)
     (first,) = compute(lab, row)
-    assert (first["end"], first["maybe_until"]) == (iso(seen), iso(again))
-    (second,) = (use for use in latest(lab, row)["uses"] if use["resource"] == "instance")
-    assert (second["begin"], second["first"]) == (iso(again), False)
+    assert (first.end, first.maybe_until) == (iso(seen), iso(again))
+    (second,) = (use for use in latest(lab, row).open_usage if use.resource == "instance")
+    assert (second.begin, second.first) == (iso(again), False)
     look_at_all(lab.session)
     assert len(compute(lab, row)) == 1
 
@@ -229,8 +229,8 @@ def test_a_down_of_what_was_gone_long_since_bills_no_day_more(lab):
     lab.later(days=3)
     end(lab.session, row, why="test")
     (use,) = compute(lab, row)
-    assert use["end"] == iso(seen)
-    assert use["maybe_until"] is not None
+    assert use.end == iso(seen)
+    assert use.maybe_until is not None
 
 
 def test_an_end_that_we_asked_is_exact(lab):
@@ -238,8 +238,8 @@ def test_an_end_that_we_asked_is_exact(lab):
     lab.later(hours=1)
     end(lab.session, row, why="test")
     (use,) = compute(lab, row)
-    assert use["maybe_until"] is None
-    assert from_iso(use["end"]) - from_iso(use["begin"]) == timedelta(hours=1)
+    assert use.maybe_until is None
+    assert from_iso(use.end) - from_iso(use.begin) == timedelta(hours=1)
 
 
 def test_a_machine_that_never_came_up_says_so(lab):
@@ -250,8 +250,8 @@ def test_a_machine_that_never_came_up_says_so(lab):
     remove_unfit(lab.session, row, Unreachable("no answer"))
     end(lab.session, well, why="test")
     assert lines(lab, row, "terminate_requested")[0].body["failed"] is True
-    assert latest(lab, row)["failed"]
-    assert not latest(lab, well)["failed"]
+    assert latest(lab, row).launch_failed
+    assert not latest(lab, well).launch_failed
 
 
 def stray(lab, market=Market.ON_DEMAND, **more):
@@ -270,10 +270,10 @@ def test_a_stray_is_billed_from_its_launch_with_the_prices_that_held(lab):
     lab.later(hours=3)
     look_at_all(lab.session)
     row = lab.session.ledger.machine(machine)
-    (use,) = [use for use in row["uses"] if use["resource"] == "instance"]
-    assert (use["begin"], use["sure_from"]) == (iso(launched), None)  # that it has run since then, the cloud says
-    assert [segment["nanos"] for segment in use["segments"]] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
-    assert use["on_demand"] == Money.usd("3").nanos
+    (use,) = [use for use in row.open_usage if use.resource == "instance"]
+    assert (use.begin, use.sure_from) == (iso(launched), None)  # that it has run since then, the cloud says
+    assert [segment.nanos for segment in use.segments] == [Money.usd("0.9").nanos, Money.usd("1.5").nanos]
+    assert use.on_demand == Money.usd("3").nanos
     assert spent(row, lab.clock()).text() == "$3.90"
 
 
@@ -281,8 +281,8 @@ def test_a_stray_has_its_disk_beside_it(lab):
     _, machine = stray(lab, now=lab.clock())
     look_at_all(lab.session)
     row = lab.session.ledger.machine(machine)
-    assert [(entry["resource"], entry["kept"]) for entry in row["beside"]] == [("disk", True)]
-    assert [use["resource"] for use in row["uses"]].count("disk") == 1
+    assert [(entry.resource, entry.kept) for entry in row.attached_costs] == [("disk", True)]
+    assert [use.resource for use in row.open_usage].count("disk") == 1
 
 
 def test_a_stray_whose_disks_are_not_told_says_that_they_are_not_known(lab):
@@ -318,19 +318,19 @@ def with_volume(lab):
 
 
 def things(lab):
-    return [row for row in lab.session.ledger.bills() if row["thing"]]
+    return [row for row in lab.session.ledger.bills() if row.is_named_resource]
 
 
 def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_volume):
     (thing,) = things(lab)
-    assert (thing["name"], thing["ended"], thing["uses"][0]["quantity"]) == ("data", None, 50)
-    entry = next(entry for entry in with_volume["beside"] if entry["named"])
-    assert entry["what"] == "volume data"
-    assert "volume data" not in [use["what"] for use in latest(lab, with_volume)["uses"]]
+    assert (thing.name, thing.terminated_at, thing.open_usage[0].quantity) == ("data", None, 50)
+    entry = next(entry for entry in with_volume.attached_costs if entry.named)
+    assert entry.what == "volume data"
+    assert "volume data" not in [use.what for use in latest(lab, with_volume).open_usage]
     end(lab.session, with_volume, why="test")
     (thing,) = things(lab)
-    assert thing["ended"] is None
-    assert thing["kept"][0]["attached_to"] is None
+    assert thing.terminated_at is None
+    assert thing.retained[0].attached_to is None
 
 
 def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
@@ -342,9 +342,9 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
     lab.later(hours=1)
     remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
     (thing,) = things(lab)
-    assert from_iso(thing["ended"]) == lab.clock()
-    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing["id"] and use["quantity"] == 50]
-    assert (use["end"], use["maybe_until"]) == (iso(lab.clock()), None)
+    assert from_iso(thing.terminated_at) == lab.clock()
+    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id and use.quantity == 50]
+    assert (use.end, use.maybe_until) == (iso(lab.clock()), None)
 
 
 def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, with_volume):
@@ -354,18 +354,18 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
     lab.later(hours=1)
     lab.cloud.fail_next("leftovers", ProviderUnavailable("silence"))
     look_at_all(lab.session)
-    assert things(lab)[0]["ended"] is None
+    assert things(lab)[0].terminated_at is None
     lab.later(hours=1)
     with lab.cloud._store.open() as cloud:
         cloud.things.clear()
     look_at_all(lab.session)
     (thing,) = things(lab)
-    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing["id"]]
-    assert (use["end"], use["maybe_until"]) == (iso(seen), iso(lab.clock()))
+    (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id]
+    assert (use.end, use.maybe_until) == (iso(seen), iso(lab.clock()))
 
 
 def test_a_volume_of_which_the_ledger_was_not_told_is_billed_from_when_it_was_made(lab, with_volume):
-    made = things(lab)[0]["kept"][0]["made_at"]
+    made = things(lab)[0].retained[0].made_at
     fresh = [line for line in lab.session.ledger.events() if line.kind == "resource_observed"]
     assert len(fresh) == 1
-    assert things(lab)[0]["uses"][0]["begin"] == made
+    assert things(lab)[0].open_usage[0].begin == made

@@ -35,9 +35,9 @@ def test_what_can_only_be_ended_and_may_not_be_is_said_by_each_pass_and_ended_wh
     (told,) = (one for one in machine_findings([fleet.row()], {}, fleet.clock()) if one.kind == "end refused")
     assert (LIFT in told.text, told.urgent) == (True, True)
     row = fleet.row()
-    assert (row["parked"], row["discard"], row["asked"]) == (False, False, None), "what was refused was not done"
+    assert (row.parked, row.discard, row.pending_action) == (False, False, None), "what was refused was not done"
     assert named(fleet.idle(minutes=10).ended) == ["fox"]
-    assert "refused" not in fleet.row()
+    assert fleet.row().refused_action is None
 
 
 def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab):
@@ -46,8 +46,8 @@ def test_a_machine_whose_end_was_refused_is_stopped_and_can_be_started_again(lab
     with pytest.raises(EndRefused) as refused:
         end_all_of(lab.session, row, why="asked")
     assert refused.value.message.startswith("fox was not ended: It is locked. It was stopped instead")
-    row = lab.session.ledger.machine(row["id"])
-    assert (row["state"], row["refused"]["action"], row["discard"]) == ("stopped", "terminate", False)
+    row = lab.session.ledger.machine(row.id)
+    assert (row.state, row.refused_action.action, row.discard) == ("stopped", "terminate", False)
     (told,) = machine_findings([row], {}, lab.clock())
     assert (told.kind, told.urgent) == ("end refused", False)
     end_all_of(lab.session, row, why="asked")
@@ -61,7 +61,7 @@ def test_a_stop_that_is_refused_is_no_invalid_request(lab):
         stop(lab.session, row, why="asked")
     assert refused.value.message == "fox was not stopped: It is locked. It runs on and is billed."
     stop(lab.session, row, why="asked")
-    assert "refused" not in lab.session.ledger.machine(row["id"])
+    assert lab.session.ledger.machine(row.id).refused_action is None
 
 
 def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_that(lab):
@@ -76,9 +76,9 @@ def test_a_launch_that_did_not_come_up_and_may_not_be_removed_says_what_lifts_th
 @pytest.mark.parametrize("refusal", [EndRefused("It is locked.", lifts=LIFT), ProviderUnavailable("Not now.")])
 def test_a_refused_end_keeps_no_other_machine_of_the_launch_on_while_the_ledger_is_full(lab, refusal):
     row, twin = (lab.up(name=name, key=name).row for name in ("fox", "owl"))
-    lab.cloud.tag(twin["provider_id"], {TAG_ID: row["id"]})
+    lab.cloud.tag(twin.provider_id, {TAG_ID: row.id})
     lab.cloud.fail_next("terminate", refusal)
     with pytest.raises(type(refusal)) as said:
-        ended_unrecorded(lab.session, {**row, "provider_id": None}, LedgerUnavailable("The disk is full."))
+        ended_unrecorded(lab.session, row._replace(provider_id=None), LedgerUnavailable("The disk is full."))
     assert len(lab.machines()) == (0 if isinstance(refusal, EndRefused) else 1)
     assert ("asked to stop instead" in said.value.message) is isinstance(refusal, EndRefused)

@@ -34,9 +34,9 @@ def posts(web, place):
 
 
 def without_lease(lab, name):
-    (row,) = [one for one in lab.rows() if one["name"] == name]
+    (row,) = [one for one in lab.rows() if one.name == name]
     body = {"expires": None, "renew_until": None, "why": "a test", "host": "x"}
-    lab.session.ledger.append([Draft("lease_set", row["id"], body, lab.clock(), f"lease:{row['id']}")])
+    lab.session.ledger.append([Draft("lease_set", row.id, body, lab.clock(), f"lease:{row.id}")])
     return row
 
 
@@ -60,7 +60,7 @@ def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web)
     lab.up(name="amber-fox", owner="ada@lab.example")
     (row,) = lab.rows()
     lab.session.ledger.append(
-        [Draft("terminate_requested", row["id"], {"why": "a test", "host": "x"}, lab.clock(), "end")]
+        [Draft("terminate_requested", row.id, {"why": "a test", "host": "x"}, lab.clock(), "end")]
     )
     lab.later(minutes=16)
     deliver(lab.session, [])
@@ -87,7 +87,7 @@ def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_comp
     look_at_all(lab.session)
     assert deliver(lab.session, []).raised == ()
     (row,) = lab.rows()
-    lab.cloud.die(row["provider_id"])
+    lab.cloud.die(row.provider_id)
     lab.later(minutes=10)
     other = lab.opened()
     look_at_all(lab.session)  # whoever learned of it, `ls --refresh` say, told nobody
@@ -108,7 +108,7 @@ def test_one_that_runs_again_and_ends_again_is_told_again(lab, web):
     look_at_all(lab.session)
     for _ in range(2):
         (row,) = lab.rows()
-        lab.cloud.die(row["provider_id"])
+        lab.cloud.die(row.provider_id)
         lab.later(minutes=10)
         look_at_all(lab.session)
         deliver(lab.session, [])
@@ -124,7 +124,7 @@ def test_one_that_shut_down_and_is_billed_on_says_what_ends_that(lab, web):
     lab.later(minutes=5)
     look_at_all(lab.session)
     (row,) = lab.rows()
-    lab.cloud.shut_down(row["provider_id"])
+    lab.cloud.shut_down(row.provider_id)
     lab.later(minutes=5)
     look_at_all(lab.session)
     assert deliver(lab.session, []).lasting
@@ -137,7 +137,7 @@ def test_what_was_asked_for_is_no_news(lab, web):
     lab.up(name="blue-owl", spot=True)
     lab.later(minutes=5)
     look_at_all(lab.session)
-    fox, owl = (next(row for row in lab.rows() if row["name"] == name) for name in ("amber-fox", "blue-owl"))
+    fox, owl = (next(row for row in lab.rows() if row.name == name) for name in ("amber-fox", "blue-owl"))
     stop(lab.session, fox, why="asked")
     interrupt(lab.session, owl)
     lab.later(minutes=30)
@@ -151,8 +151,8 @@ def test_a_stop_that_was_written_before_by_a_clock_ahead_is_no_news(lab):
     look_at_all(lab.session)
     (row,) = lab.rows()
     body = {"why": "asked", "host": "x"}
-    lab.session.ledger.append([Draft("stop_requested", row["id"], body, lab.clock() + timedelta(minutes=30), "ahead")])
-    lab.cloud.die(row["provider_id"])
+    lab.session.ledger.append([Draft("stop_requested", row.id, body, lab.clock() + timedelta(minutes=30), "ahead")])
+    lab.cloud.die(row.provider_id)
     lab.later(minutes=10)
     look_at_all(lab.session)
     assert deliver(lab.session, []).raised == ()
@@ -191,7 +191,7 @@ def test_what_is_not_urgent_waits_for_a_persons_own_receiver(make_lab, web, mail
     lab.up(name="amber-fox", owner="bob")
     lab.later(minutes=5)
     look_at_all(lab.session)
-    lab.cloud.die(lab.rows()[0]["provider_id"])
+    lab.cloud.die(lab.rows()[0].provider_id)
     lab.later(minutes=10)
     look_at_all(lab.session)
     done = deliver(lab.session, [])

@@ -17,6 +17,6 @@ def test_of_two_extensions_that_were_planned_at_once_the_longer_one_holds(lab):
     extend(lab.session, long)
     lab.later(minutes=1)
     known = extend(lab.opened(), short)
-    assert (from_iso(known["expires"]), from_iso(known["renew_until"])) == (long.lease.expires, long.lease.renew_until)
+    assert (from_iso(known.expires), from_iso(known.renew_until)) == (long.lease.expires, long.lease.renew_until)
     look_at_all(lab.session)
-    assert lab.session.ledger.machine(row["id"])["renew_until"] == known["renew_until"]
+    assert lab.session.ledger.machine(row.id).renew_until == known.renew_until

@@ -21,6 +21,7 @@ from cloudgpu.control.launch.restore import (
 )
 from cloudgpu.control.lifecycle.lifecycle import alone, end, end_all_of, new_lease, start, stop
 from cloudgpu.control.lifecycle.parking import park
+from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import comes_back
 from cloudgpu.core.model.offers import Market, Want
@@ -53,7 +54,7 @@ def spot(lab, **more):
 
 
 def now(lab, row):
-    return lab.session.ledger.machine(row["id"])
+    return lab.session.ledger.machine(row.id)
 
 
 def parked(lab, **more):
@@ -69,13 +70,13 @@ def back(lab, row, **more):
 def left(lab):
     """A spot machine that was taken away, whose disk was left."""
     row = spot(lab)
-    lab.cloud.take(row["provider_id"])
+    lab.cloud.take(row.provider_id)
     look_at_all(lab.session)
     return now(lab, row)
 
 
 def kinds_kept(row):
-    return [entry["kind"] for entry in row["kept"]]
+    return [entry.kind for entry in row.retained]
 
 
 def test_a_machine_that_one_read_after_the_other_does_not_find_is_parked_only_when_it_has_ended(lab, monkeypatch):
@@ -107,11 +108,11 @@ def test_a_start_that_another_has_overtaken_says_so(lab):
 
 def test_stop_parks_a_spot_machine_as_one_image_and_nothing_else(lab):
     row = parked(lab)
-    assert (row["state"], row["billed"], row["parked"], kinds_kept(row)) == ("terminated", False, True, ["image"])
+    assert (row.state, row.billed, row.parked, kinds_kept(row)) == ("terminated", False, True, ["image"])
     assert keeping.is_parked(row)
     assert lab.machines() == []
     (image,) = things(lab)
-    assert (image.kind, image.ready, image.id) == (Kind.IMAGE, True, row["kept"][0]["id"])
+    assert (image.kind, image.ready, image.id) == (Kind.IMAGE, True, row.retained[0].id)
 
 
 def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
@@ -121,7 +122,7 @@ def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
     lab.cloud.fail_next("save_image", lambda: billed.append(bool(lab.machines())))
     stop(lab.session, row, why="test")
     assert billed == [False]
-    kinds = [event.kind for event in lab.session.ledger.events(row["id"])]
+    kinds = [event.kind for event in lab.session.ledger.events(row.id)]
     assert kinds.index("park_requested") < kinds.index("resources_retained")
     assert len(things(lab)) == 1
 
@@ -133,14 +134,14 @@ def test_a_spot_machine_without_a_launch_record_is_parked_when_it_cannot_be_stop
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
     look_at_all(lab.session)
     stray = lab.session.find("cg-stray")
-    assert stray["stoppable"] is None
+    assert stray.stoppable is None
     assert keeping.is_parked(stop(lab.session, stray, why="test"))
 
 
 def test_a_parked_machine_is_stopped_already(lab):
     row = parked(lab)
     calls = lab.cloud.calls["save_image"]
-    assert stop(lab.session, row, why="again")["parked"]
+    assert stop(lab.session, row, why="again").parked
     assert lab.cloud.calls["save_image"] == calls
 
 
@@ -161,24 +162,24 @@ def test_an_image_that_takes_too_long_is_said_and_the_next_look_goes_on_with_it(
 def test_a_start_brings_the_machine_back_with_its_id_key_and_name_and_removes_the_image(lab):
     row = parked(lab, name="otter", key="k1")
     again = back(lab, row)
-    assert (again["id"], again["name"], again["key"], again["number"]) == (row["id"], "otter", "k1", 2)
-    assert (again["state"], again["parked"], again["market"]) == ("running", False, "spot")
+    assert (again.id, again.name, again.key, again.attempt_number) == (row.id, "otter", "k1", 2)
+    assert (again.state, again.parked, again.market) == ("running", False, "spot")
     (machine,) = lab.machines()
-    assert machine.tags["cloudgpu-id"] == row["id"]
+    assert machine.tags["cloudgpu-id"] == row.id
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]  # nobody has seen it come up yet
     look_at_all(lab.session)
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     lab.later(minutes=20)
     look_at_all(lab.session)
     assert things(lab) == []
-    assert now(lab, row)["kept"] == []
+    assert now(lab, row).retained == ()
 
 
 def test_the_image_goes_at_once_when_the_machine_was_seen_to_come_up(lab, monkeypatch):
     monkeypatch.setattr("cloudgpu.control.launch.launch.wait_until_ready", lambda _session, row: row)
     row = parked(lab)
     again = come_back(lab.session, plan_comeback(lab.session, row, None))
-    assert (again["state"], again["kept"], things(lab)) == ("running", [], [])
+    assert (again.state, again.retained, things(lab)) == ("running", (), [])
 
 
 def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
@@ -193,7 +194,7 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     assert lab.machines() == []
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     latest = now(lab, row)
-    assert (latest["parked"], comes_back(latest)) == (True, True)
+    assert (latest.parked, comes_back(latest)) == (True, True)
 
 
 def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
@@ -202,8 +203,8 @@ def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
     with pytest.raises(ProviderUnavailable):
         back(lab, row)
     again = started(lab.session, now(lab, row), None, wait=False)
-    assert (again["id"], again["state"], len(lab.machines())) == (row["id"], "running", 1)
-    assert started(lab.session, again, None, wait=False)["provider_id"] == again["provider_id"]
+    assert (again.id, again.state, len(lab.machines())) == (row.id, "running", 1)
+    assert started(lab.session, again, None, wait=False).provider_id == again.provider_id
 
 
 def test_without_capacity_what_is_kept_stays(lab):
@@ -222,7 +223,7 @@ def test_without_capacity_what_is_kept_stays(lab):
     assert keeping.is_parked(now(lab, row))
     for zone in ("north-a", "north-b"):
         lab.cloud.refill(zone)
-    assert back(lab, row)["state"] == "running"
+    assert back(lab, row).state == "running"
     assert len(lab.machines()) == 1
 
 
@@ -230,32 +231,32 @@ def test_up_with_the_same_request_returns_the_parked_machine_and_launches_none(l
     for more in ({}, {"key": "mine"}):
         row = parked(lab, **more)
         found = lab.up(spot=True, **more)
-        assert (found.found, found.row["id"], found.row["parked"]) == (True, row["id"], True)
+        assert (found.found, found.row.id, found.row.parked) == (True, row.id, True)
         assert lab.machines() == []
         end(lab.session, row, why="test")
 
 
 def test_up_finds_an_interrupted_machine_that_nobody_has_noticed_and_launches_no_second(lab):
     row = spot(lab)
-    lab.cloud.take(row["provider_id"])
+    lab.cloud.take(row.provider_id)
     lab.later(seconds=5)
     found = lab.up(spot=True)
-    assert (found.found, found.row["id"], kinds_kept(found.row)) == (True, row["id"], ["disk"])
+    assert (found.found, found.row.id, kinds_kept(found.row)) == (True, row.id, ["disk"])
     assert lab.machines() == []
 
 
 def test_a_new_machine_beside_a_parked_one_has_its_own_name_and_id(lab):
     row = parked(lab)
     other = lab.up(spot=True, new=True).row
-    assert other["id"] != row["id"]
-    assert other["name"] != row["name"]
+    assert other.id != row.id
+    assert other.name != row.name
 
 
 def test_what_an_interruption_left_is_seen_by_a_look_and_taken_up_by_start(lab):
     row = left(lab)
-    assert (kinds_kept(row), row["parked"], row["reason"]) == (["disk"], False, "interrupted")
-    assert lab.session.find(row["name"])["id"] == row["id"]
-    assert back(lab, row)["state"] == "running"
+    assert (kinds_kept(row), row.parked, row.state_reason) == (["disk"], False, "interrupted")
+    assert lab.session.find(row.name).id == row.id
+    assert back(lab, row).state == "running"
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
 
 
@@ -276,11 +277,11 @@ def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
     (old,) = things(lab)
     again = back(lab, row)
     lab.later(seconds=5)
-    lab.cloud.take(again["provider_id"])
+    lab.cloud.take(again.provider_id)
     look_at_all(lab.session)
     assert sorted(kinds_kept(now(lab, row))) == ["disk", "image"]
     third = back(lab, row)
-    assert third["number"] == 3
+    assert third.attempt_number == 3
     (image,) = things(lab)
     assert image.id != old.id
 
@@ -288,20 +289,20 @@ def test_the_newest_disk_counts_when_an_older_image_is_still_there(lab):
 def test_down_removes_what_is_kept_and_proves_it(lab):
     for make in (parked, left):
         row = end(lab.session, make(lab), why="test")
-        assert (row["kept"], row["parked"], things(lab), lab.machines()) == ([], False, [], [])
+        assert (row.retained, row.parked, things(lab), lab.machines()) == ((), False, [], [])
         with pytest.raises(InstanceNotFound):
-            lab.session.find(row["name"])
+            lab.session.find(row.name)
 
 
 def test_down_says_what_it_could_not_prove(lab):
     row = parked(lab)
-    lab.cloud.hide(row["region"])
+    lab.cloud.hide(row.region)
     with pytest.raises(StopUnproved, match="could not be proved"):
         end(lab.session, row, why="test")
-    lab.cloud.show(row["region"])
+    lab.cloud.show(row.region)
     look_at_all(lab.session)  # goes on with the end that was asked
     assert things(lab) == []
-    assert now(lab, row)["kept"] == []
+    assert now(lab, row).retained == ()
 
 
 def test_other_ledgers_things_are_never_touched(lab):
@@ -316,9 +317,9 @@ def test_other_ledgers_things_are_never_touched(lab):
 
 def test_a_silent_region_leaves_what_was_known_and_is_named(lab):
     row = left(lab)
-    lab.cloud.hide(row["region"])
+    lab.cloud.hide(row.region)
     look = look_at_all(lab.session)
-    assert [gap.scope for gap in look.unanswered] == [row["region"]]
+    assert [gap.scope for gap in look.unanswered] == [row.region]
     assert kinds_kept(now(lab, row)) == ["disk"]
 
 
@@ -328,7 +329,7 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
     lab.cloud.save_image(disk.id, "lost", {**disk.tags, "cloudgpu-id": "cg-lost", "cloudgpu-name": "lost"})
     look_at_all(lab.session)
     found = lab.session.find("lost")
-    assert (found["id"], kinds_kept(found), found["price"]) == ("cg-lost", ["image"], None)
+    assert (found.id, kinds_kept(found), found.price) == ("cg-lost", ["image"], None)
     with pytest.raises(InvalidRequest, match="not known how to launch"):
         plan_comeback(lab.session, found, None)
     end(lab.session, found, why="test")
@@ -340,16 +341,16 @@ def test_a_stopped_machine_without_capacity_is_moved_by_image_when_that_is_asked
     row = lab.up().row
     lab.later(seconds=1)
     row = stop(lab.session, row, why="test")
-    lab.cloud.exhaust(row["zone"])
+    lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity) as caught:
         start(lab.session, row, new_lease(lab.session, row, None))
     said = offer_to_move(lab.session, now(lab, row), caught.value).next
     assert "--move" in said
     assert "an hour" in said
-    assert plan_move(lab.session, now(lab, row)).offers[0].available.zone != row["zone"]
+    assert plan_move(lab.session, now(lab, row)).offers[0].available.zone != row.zone
     moved = back(lab, move(lab.session, now(lab, row), why="test"), wider=True)
-    assert (moved["id"], moved["state"], moved["region"]) == (row["id"], "running", row["region"])
-    assert moved["zone"] != row["zone"]
+    assert (moved.id, moved.state, moved.region) == (row.id, "running", row.region)
+    assert moved.zone != row.zone
     assert len(lab.machines()) == 1
     assert things(lab, Kind.DISK) == []
 
@@ -363,7 +364,7 @@ def test_a_running_machine_is_not_moved(lab):
 def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_lost(lab):
     row = spot(lab, setup=DATA)
     (volume,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
-    assert (volume.name, volume.attached_to, volume.size_gb) == ("data", row["provider_id"], 100)
+    assert (volume.name, volume.attached_to, volume.size_gb) == ("data", row.provider_id, 100)
     end(lab.session, row, why="test")
     lab.cloud.fail_next("attach", ProviderUnavailable("silence"))
     with pytest.raises(ProviderUnavailable) as caught:
@@ -372,7 +373,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
     again = lab.up(spot=True, setup=DATA)
     assert again.found
     (same,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
-    assert (same.id, same.attached_to) == (volume.id, again.row["provider_id"])
+    assert (same.id, same.attached_to) == (volume.id, again.row.provider_id)
 
 
 def test_down_keeps_a_volume_and_names_it(lab):
@@ -453,12 +454,12 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
         assert keeping.is_parked(stop(lab.session, now(lab, row), why="again"))
     elif then == "start":
         look_at_all(lab.session)
-        assert back(lab, row)["state"] == "running"
+        assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     assert len(images(lab)) <= 1
     end(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
-    assert now(lab, row)["kept"] == []
+    assert now(lab, row).retained == ()
 
 
 @pytest.mark.parametrize("then", ["look", "start", "down"])
@@ -480,7 +481,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
     elif then == "start":
         latest = settled_first(lab.session, now(lab, row))
         if comes_back(latest):
-            assert back(lab, row)["state"] == "running"
+            assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     end(lab.session, now(lab, row), why="test")
     assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
@@ -506,9 +507,9 @@ def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs
     row = spot(lab)
     with alone(lab.session, row):
         row = park(lab.session, now(lab, row), why="test", finish=False)
-    assert (row["parked"], row["kept"], row["ended"] is not None) == (True, [], True)
-    disk = {"what": "disk of 100 GB", "at_most": False, "running": True, "kept": True, "nanos_per_month": 8 * 10**9}
-    value = machine_value({**row, "beside": [disk]}, lab.clock())
+    assert (row.parked, row.retained, row.terminated_at is not None) == (True, (), True)
+    disk = AttachedCost("disk of 100 GB", 8 * 10**9, at_most=False, running=True, kept=True, named=False)
+    value = machine_value(row._replace(attached_costs=(disk,)), lab.clock())
     assert value["retained_usd_per_month"] == "8"
     assert "$8.00/mo" in machines([value], lab.clock())
     unknown = machine_value(row, lab.clock())

@@ -66,8 +66,8 @@ def slow_listing(lab, monkeypatch, meanwhile):
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     lab.up(name="first")
     with closing(sqlite3.connect(lab.session.ledger.place)) as raw, raw:
-        raw.execute("UPDATE machine SET row = replace(row, 'first', 'other')")
-    assert [row["name"] for row in lab.opened().ledger.machines()] == ["other"]
+        raw.execute("""UPDATE machine SET row = replace(row, '"name":"first"', '"name":"other"')""")
+    assert [row.name for row in lab.opened().ledger.machines()] == ["other"]
     lab.session = lab.opened()
     said = []
     lab.session.tell = said.append
@@ -75,7 +75,7 @@ def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
     assert "is not what its lines say" in found["errors"][0]
     assert not found["settled"]
     assert "made anew" in said[0]
-    assert [row["name"] for row in lab.rows()] == ["first"]
+    assert [row.name for row in lab.rows()] == ["first"]
     assert lab.session.ledger.verify().faults == ()
 
 
@@ -88,7 +88,7 @@ def test_a_listing_says_nothing_about_a_launch_that_came_after_it(lab, monkeypat
 
     slow_listing(lab, monkeypatch, meanwhile)
     look_at_all(lab.session)
-    assert {row["name"]: row["attempt"] for row in lab.rows()} == {"first": "made", "second": "made"}
+    assert {row.name: row.launch_status for row in lab.rows()} == {"first": "made", "second": "made"}
 
 
 def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
@@ -99,8 +99,8 @@ def test_a_listing_does_not_revive_what_ended_after_it(lab, monkeypatch):
     lab.later(hours=1)
     look_at_all(lab.session)
     assert lab.rows() == []
-    uses = lab.session.ledger.machine(row["id"])["uses"]
-    assert {use["resource"] for use in uses} <= {"disk"}  # the fake keeps it, and may be asked for disks before the end
+    uses = lab.session.ledger.machine(row.id).open_usage
+    assert {use.resource for use in uses} <= {"disk"}  # the fake keeps it, and may be asked for disks before the end
 
 
 def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypatch):
@@ -109,19 +109,19 @@ def test_a_machine_too_young_to_be_seen_is_not_taken_for_gone(make_lab, monkeypa
     get, terminate = lab.cloud.get, lab.cloud.terminate
 
     def visible(id_):
-        young = lab.clock() - from_iso(row["intended_at"]) < timedelta(seconds=30)
+        young = lab.clock() - from_iso(row.intended_at) < timedelta(seconds=30)
         return "i-nobody-has-this" if young else id_
 
     monkeypatch.setattr(lab.cloud, "get", lambda id_: get(visible(id_)))
     monkeypatch.setattr(lab.cloud, "terminate", lambda id_: terminate(visible(id_)))
-    assert end(lab.session, row, why="test")["ended"]
+    assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
 def test_an_end_that_was_throttled_is_asked_again(lab):
     row = lab.up().row
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=3)
-    assert end(lab.session, row, why="test")["ended"]
+    assert end(lab.session, row, why="test").terminated_at
     assert lab.machines() == []
 
 
@@ -130,13 +130,13 @@ def test_an_end_that_never_arrives_is_not_called_proved(lab):
     lab.cloud.fail_next("terminate", RateLimited("slow down"), times=1000)
     with pytest.raises(StopUnproved):
         end(lab.session, row, why="test")
-    assert lab.rows()[0]["id"] == row["id"]
+    assert lab.rows()[0].id == row.id
 
 
 def test_a_stop_that_was_throttled_is_asked_again(lab):
     row = lab.up().row
     lab.cloud.fail_next("stop", RateLimited("slow down"), times=2)
-    assert stop(lab.session, row, why="test")["state"] == "stopped"
+    assert stop(lab.session, row, why="test").state == "stopped"
 
 
 def test_a_start_whose_reply_was_lost_is_looked_for(lab):
@@ -144,8 +144,8 @@ def test_a_start_whose_reply_was_lost_is_looked_for(lab):
     lab.later(minutes=1)
     lab.cloud.lose_reply("start")
     started = start(lab.session, row, new_lease(lab.session, row, None))
-    assert started["state"] in ("pending", "running")
-    assert lab.rows()[0]["billed"]
+    assert started.state in ("pending", "running")
+    assert lab.rows()[0].billed
 
 
 def test_a_start_gives_no_longer_life_than_was_agreed_at_the_launch(lab):
@@ -158,14 +158,14 @@ def test_ending_a_launch_that_was_never_sent_sends_nothing_where_a_listing_can_t
     lost(lab)
     lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
     sent = lab.cloud.calls["launch"]
-    assert end(lab.session, lab.rows()[0], why="test")["ended"]
+    assert end(lab.session, lab.rows()[0], why="test").terminated_at
     assert lab.cloud.calls["launch"] == sent
 
 
 def test_ending_a_launch_for_which_there_is_no_capacity_now_succeeds(lab):
     lost(lab)
     lab.cloud.fail_next("launch", NoCapacity("none left"))
-    assert end(lab.session, lab.rows()[0], why="test")["attempt"] in ("refused", "void")
+    assert end(lab.session, lab.rows()[0], why="test").launch_status in ("refused", "void")
     assert lab.machines() == []
 
 
@@ -176,7 +176,7 @@ def test_a_refusal_that_says_nothing_of_the_first_sending_ends_no_launch_before_
     with pytest.raises(LaunchUncertain):
         end(lab.session, lab.rows()[0], why="test")
     lab.clock.advance(lab.cloud.token_rule.listing_proves_after.total_seconds() + 1)
-    assert end(lab.session, lab.rows()[0], why="test")["attempt"] == "void"
+    assert end(lab.session, lab.rows()[0], why="test").launch_status == "void"
     assert lab.machines() == []
 
 
@@ -188,14 +188,14 @@ def test_a_living_machine_is_returned_though_a_killed_new_one_is_unsettled(lab):
         raise AssertionError("nobody asked for a second one")
 
     again = launch(lab.session, lab.prepare(), wait=False, agree=refuse)
-    assert (again.row["id"], again.found) == (first["id"], True)
+    assert (again.row.id, again.found) == (first.id, True)
     assert len(lab.machines()) == 1
 
 
 def test_what_an_interrupted_launch_made_gets_the_lease_that_was_agreed_to_last(lab):
     lost(lab, lease=timedelta(hours=70))
     row = lab.up(lease=timedelta(hours=1), renew_until=timedelta(hours=1)).row
-    assert from_iso(row["renew_until"]) - lab.clock() <= timedelta(hours=1)
+    assert from_iso(row.renew_until) - lab.clock() <= timedelta(hours=1)
     tags = lab.machines()[0].tags
     assert int(tags["cloudgpu-renew-until"]) <= lab.clock().timestamp() + 3600
 
@@ -203,7 +203,7 @@ def test_what_an_interrupted_launch_made_gets_the_lease_that_was_agreed_to_last(
 def test_a_used_key_is_refused_though_its_end_was_not_seen_yet(lab):
     row = lab.up(key="k1").row
     prepared = lab.prepare(key="k1")
-    lab.cloud.terminate(row["provider_id"])
+    lab.cloud.terminate(row.provider_id)
     lab.later(hours=2)
     with pytest.raises(InvalidRequest) as refused:
         launch(lab.session, prepared, wait=False)
@@ -214,21 +214,21 @@ def test_a_used_key_is_refused_though_its_end_was_not_seen_yet(lab):
 def test_a_machine_taken_up_without_its_launch_answers_the_same_request(lab):
     prepared = lab.prepare()
     lab.up()
-    key = lab.rows()[0]["key"]
+    key = lab.rows()[0].key
     end(lab.session, lab.rows()[0], why="make room")
     generation = f"{key[:-2]}-7"
     stray = make_attempt(prepared.offers[0].available, key=generation, ledger=lab.session.ledger.id)
     lab.cloud.launch(stray, deadline=lab.clock())
     look_at_all(lab.session)
     again = lab.up()
-    assert (again.row["id"], again.found) == (stray.machine, True)
+    assert (again.row.id, again.found) == (stray.machine, True)
 
 
 def test_a_request_returns_its_machine_though_nothing_more_is_offered(lab):
     first = lab.up().row
     for zone in ("north-a", "north-b", "south-a", "south-b"):
         lab.cloud.exhaust(zone)
-    assert lab.up().row["id"] == first["id"]
+    assert lab.up().row.id == first.id
 
 
 def test_a_price_that_cannot_be_had_hides_no_machine(lab):
@@ -240,8 +240,8 @@ def test_a_price_that_cannot_be_had_hides_no_machine(lab):
         lab.cloud.fail_next("prices", AuthFailed("not permitted"))
     look_at_all(lab.session)
     row = lab.session.ledger.machine(stray.machine)
-    assert row["state"] == "running" or row["state"] == "pending"
-    assert row["unpriced"]
+    assert row.state in ("running", "pending")
+    assert row.unpriced
 
 
 def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
@@ -257,7 +257,7 @@ def test_a_look_that_nobody_answered_makes_no_view_fresh(lab):
 def test_a_broken_file_of_ours_does_not_hide_that_a_machine_has_ended(lab):
     row = lab.up().row
     lab.session.home.known_hosts.write_text("not a known host\n")
-    assert end(lab.session, row, why="test")["ended"]
+    assert end(lab.session, row, why="test").terminated_at
     assert any("could not be put in order" in sentence for sentence in lab.said)
 
 
@@ -273,9 +273,9 @@ def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
     row = lab.up().row
     for minutes in (1, 20):
         lab.later(minutes=minutes)
-        lab.cloud.heard_from(row["provider_id"], lab.clock())
+        lab.cloud.heard_from(row.provider_id, lab.clock())
         look_at_all(lab.session)
-    assert from_iso(lab.rows()[0]["last_active"]) == lab.clock()
+    assert from_iso(lab.rows()[0].last_active) == lab.clock()
 
 
 def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
@@ -315,7 +315,7 @@ def settled(lab):
 
 def test_a_settled_ledger_says_which_accounts_were_asked(restored):
     assert settled(restored) == (["lab", "local"], [])
-    assert [row["name"] for row in restored.rows()] == ["lost"]
+    assert [row.name for row in restored.rows()] == ["lost"]
 
 
 @pytest.mark.parametrize(("source", "why"), [

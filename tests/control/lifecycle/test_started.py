@@ -8,7 +8,7 @@ from cloudgpu.core.values.times import iso
 
 
 def seen_of(lab, row):
-    return [line.body for line in lab.session.ledger.events(row["id"]) if line.kind == "instance_observed"]
+    return [line.body for line in lab.session.ledger.events(row.id) if line.kind == "instance_observed"]
 
 
 def test_the_last_look_that_saw_a_machine_only_start_is_in_the_line_that_saw_it_run(make_lab):

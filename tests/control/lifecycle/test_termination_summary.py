@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from cloudgpu.control.lifecycle.termination_summary import end_words
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.core.model.facts import MachineNetwork, MachineSetup, NamedVolume
 from cloudgpu.core.model.machine import and_billed, may_go_on
 from cloudgpu.providers.ssh.translate import END_MEANS
+from tests.core.machines import machine
 
 CONFIG = """provider = "ssh"
 [accounts.desk]
@@ -15,8 +17,10 @@ hosts = [{name = "bigbox", host = "127.0.0.1"}]
 
 
 def row(name, provider="local", account="local", volume=None):
-    setup = {"volume": volume and {"name": volume, "size_gb": None}}
-    return {"name": name, "provider": provider, "account": account, "setup": setup}
+    network = MachineNetwork((), None, None, public_ip=True, jump=None)
+    named = volume and NamedVolume(volume, None)
+    setup = MachineSetup(None, None, named, persistent=False, network=network, keep_disk=False)
+    return machine(name=name, provider=provider, account=account, setup=setup)
 
 
 def said(tmp_path, *rows):

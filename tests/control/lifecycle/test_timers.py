@@ -49,19 +49,19 @@ def up(lab, **more):
 
 
 def latest(lab, row):
-    return lab.session.ledger.machine(row["id"])
+    return lab.session.ledger.machine(row.id)
 
 
 def fires(lab, row):
-    return lab.cloud.timer(latest(lab, row)["provider_id"])
+    return lab.cloud.timer(latest(lab, row).provider_id)
 
 
 def state(lab, row):
-    return lab.cloud.get(row["provider_id"]).state
+    return lab.cloud.get(row.provider_id).state
 
 
 def lines(lab, row):
-    return [line.body["at"] for line in lab.session.ledger.events(row["id"]) if line.kind == "timer_set"]
+    return [line.body["at"] for line in lab.session.ledger.events(row.id) if line.kind == "timer_set"]
 
 
 def sample(at):
@@ -74,12 +74,12 @@ def calls(lab, name):
 
 def test_a_launched_machine_is_ended_at_renew_until_by_the_cloud_alone(either):
     row = up(either)
-    assert fires(either, row) == from_iso(row["renew_until"])
-    assert row["timer"] == row["renew_until"]
+    assert fires(either, row) == from_iso(row.renew_until)
+    assert row.timer == row.renew_until
     either.later(hours=5, minutes=1)  # nobody looks, no pass, no agent
     assert state(either, row) is State.STOPPED
     look_at_all(either.session)
-    assert not latest(either, row)["billed"]
+    assert not latest(either, row).billed
 
 
 def test_what_cannot_be_stopped_is_ended(moves):
@@ -93,7 +93,7 @@ def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_agai
     row = launch(moves.session, prepare(moves.session, wish), wait=False).row
     moves.later(hours=5, minutes=1)
     assert state(moves, row) is State.STOPPED
-    moves.cloud.start(row["provider_id"])  # as a cloud does that has capacity again
+    moves.cloud.start(row.provider_id)  # as a cloud does that has capacity again
     moves.later(seconds=1)
     assert state(moves, row) is State.STOPPED
 
@@ -101,10 +101,10 @@ def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_agai
 def test_a_launch_goes_on_without_its_timer_and_the_next_pass_sets_it(moves):
     moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer"))
     row = up(moves)
-    assert "timer" not in row
+    assert row.timer is None
     assert [said for said in moves.said if "its timer in the cloud is not set" in said] != []
-    assert repair(moves.session, moves.rows()).set == [row["name"]]
-    assert fires(moves, row) == from_iso(row["renew_until"])
+    assert repair(moves.session, moves.rows()).set == [row.name]
+    assert fires(moves, row) == from_iso(row.renew_until)
 
 
 def test_a_crash_between_the_launch_and_its_timer_is_put_right_by_the_next_pass(moves):
@@ -119,7 +119,7 @@ def test_a_crash_between_the_launch_and_its_timer_is_put_right_by_the_next_pass(
     (row,) = again.ledger.machines()
     assert fires(moves, row) is None
     repair(again, again.ledger.machines())
-    assert fires(moves, row) == from_iso(row["renew_until"])
+    assert fires(moves, row) == from_iso(row.renew_until)
 
 
 def test_a_pass_over_machines_that_have_their_timers_asks_nothing(moves):
@@ -132,7 +132,7 @@ def test_a_pass_over_machines_that_have_their_timers_asks_nothing(moves):
 def test_an_extension_moves_the_timer(moves):
     row = up(moves)
     row = extend(moves.session, plan_extension(moves.session, row, 10 * HOUR))
-    assert fires(moves, row) == from_iso(row["renew_until"])
+    assert fires(moves, row) == from_iso(row.renew_until)
     moves.later(hours=6)
     assert state(moves, row) is State.RUNNING
     moves.later(hours=7)
@@ -148,19 +148,19 @@ def test_a_lease_that_is_renewed_within_renew_until_moves_no_timer(moves):
 
 def test_an_extension_past_a_timer_that_was_fixed_at_launch_is_refused_with_the_date(fixed):
     row = up(fixed)
-    lines_before, limit = fixed.session.ledger.head()[0], from_iso(row["renew_until"])
+    lines_before, limit = fixed.session.ledger.head()[0], from_iso(row.renew_until)
     with pytest.raises(InvalidRequest) as refused:
         extend(fixed.session, plan_extension(fixed.session, row, 10 * HOUR))
     assert f"ends at {limit:%Y-%m-%d %H:%M} UTC" in refused.value.message
     assert refused.value.exit_code == 2
     assert fixed.session.ledger.head()[0] == lines_before
-    assert latest(fixed, row)["renew_until"] == row["renew_until"]
-    assert fixed.cloud.get(row["provider_id"]).tags["cloudgpu-renew-until"] == f"{limit.timestamp():.0f}"
+    assert latest(fixed, row).renew_until == row.renew_until
+    assert fixed.cloud.get(row.provider_id).tags["cloudgpu-renew-until"] == f"{limit.timestamp():.0f}"
 
 
 def test_an_extension_within_a_fixed_timer_is_taken(fixed):
     row = up(fixed)
-    assert extend(fixed.session, plan_extension(fixed.session, row, HOUR))["expires"] > row["expires"]
+    assert extend(fixed.session, plan_extension(fixed.session, row, HOUR)).expires > row.expires
 
 
 def test_a_timer_of_the_life_before_does_not_fire_on_a_machine_that_was_started(either):
@@ -193,7 +193,7 @@ def test_a_machine_whose_old_timer_cannot_be_moved_is_not_started(moves):
         start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
     assert "would stop it at" in failed.value.message
     assert state(moves, row) is State.STOPPED
-    assert latest(moves, row)["asked"] is None
+    assert latest(moves, row).pending_action is None
 
 
 def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set(moves):
@@ -203,15 +203,15 @@ def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set
     moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."), times=2)
     row = start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
     assert state(moves, row) is State.RUNNING
-    assert repair(moves.session, moves.rows()).set == [row["name"]]
-    assert fires(moves, row) == from_iso(row["renew_until"])
+    assert repair(moves.session, moves.rows()).set == [row.name]
+    assert fires(moves, row) == from_iso(row.renew_until)
 
 
 def test_an_ended_machine_has_no_timer_any_more(moves):
     row = end(moves.session, up(moves), why="test")
     assert moves.cloud.timers() == {}
     assert lines(moves, row)[-1] is None
-    assert "timer" not in row
+    assert row.timer is None
 
 
 def test_an_end_that_is_not_proved_keeps_its_timer(moves):
@@ -221,15 +221,15 @@ def test_an_end_that_is_not_proved_keeps_its_timer(moves):
     with pytest.raises(StopUnproved):
         end(moves.session, row, why="test")
     assert calls(moves, "drop_timer") == 0
-    assert moves.cloud.timers() == {row["provider_id"]: from_iso(row["renew_until"])}
+    assert moves.cloud.timers() == {row.provider_id: from_iso(row.renew_until)}
 
 
 def test_an_end_goes_on_where_the_timer_cannot_be_dropped_and_the_next_pass_drops_it(moves):
     row = up(moves)
     moves.cloud.fail_next("drop_timer", ProviderUnavailable("no answer"))
-    assert end(moves.session, row, why="test")["ended"]
+    assert end(moves.session, row, why="test").terminated_at
     assert moves.cloud.timers() != {}
-    assert repair(moves.session, moves.session.ledger.machines()).dropped == [row["name"]]
+    assert repair(moves.session, moves.session.ledger.machines()).dropped == [row.name]
     assert moves.cloud.timers() == {}
 
 
@@ -239,21 +239,21 @@ def test_a_parked_machine_has_none_and_its_comeback_has_one_of_its_own(moves):
     assert moves.cloud.timers() == {}
     moves.later(minutes=1)
     back = started(moves.session, latest(moves, row), None, wait=False)
-    assert back["provider_id"] != row["provider_id"]
-    assert moves.cloud.timers() == {back["provider_id"]: from_iso(back["renew_until"])}
+    assert back.provider_id != row.provider_id
+    assert moves.cloud.timers() == {back.provider_id: from_iso(back.renew_until)}
 
 
 def test_a_sweep_sets_what_somebody_took_away_moves_what_is_elsewhere_and_names_strays(moves):
     rows = [up(moves, new=number > 0) for number in range(3)]
     missing, moved, right = rows
-    moves.cloud.drop_timer(missing["provider_id"])
-    moves.cloud.set_timer(moved["provider_id"], from_iso(moved["renew_until"]) + HOUR)
+    moves.cloud.drop_timer(missing.provider_id)
+    moves.cloud.set_timer(moved.provider_id, from_iso(moved.renew_until) + HOUR)
     assert repair(moves.session, moves.rows()).set == []  # the ledger knows of nothing
-    known = [row for row in moves.session.ledger.machines() if row["id"] != right["id"]]
+    known = [row for row in moves.session.ledger.machines() if row.id != right.id]
     done = repair(moves.session, known, sweep=True)
-    assert (done.set, done.moved) == ([missing["name"]], [moved["name"]])
-    assert [(account, id_) for account, id_, _ in done.strays] == [("lab", right["provider_id"])]
-    assert {moves.cloud.timer(row["provider_id"]) for row in rows} == {from_iso(row["renew_until"]) for row in rows}
+    assert (done.set, done.moved) == ([missing.name], [moved.name])
+    assert [(account, id_) for account, id_, _ in done.strays] == [("lab", right.provider_id)]
+    assert {moves.cloud.timer(row.provider_id) for row in rows} == {from_iso(row.renew_until) for row in rows}
     again = repair(moves.session, moves.session.ledger.machines(), sweep=True)
     assert (again.set + again.moved, again.dropped, again.strays, again.faults) == ([], [], [], [])
 
@@ -262,19 +262,19 @@ def test_a_timer_that_is_there_already_is_written_down_and_nothing_is_done_or_sa
     moves.cloud.fail_next("timer_limit", ProviderUnavailable("no answer"))
     row = up(moves)
     body = {"at": None, "why": "a ledger that was lost"}
-    moves.session.ledger.append([Draft("timer_set", row["id"], body, moves.clock(), "lost")])
+    moves.session.ledger.append([Draft("timer_set", row.id, body, moves.clock(), "lost")])
     before = moves.cloud.calls
     done = repair(moves.session, moves.rows())
     made = moves.cloud.calls - before
     assert (done.set, done.moved, made["set_timer"], made["timers"]) == ([], [], 0, 1)
-    assert latest(moves, row)["timer"] == row["renew_until"]
+    assert latest(moves, row).timer == row.renew_until
 
 
 def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_nothing(moves):
     row = up(moves)
-    moves.cloud.hide(row["region"])
+    moves.cloud.hide(row.region)
     done = repair(moves.session, moves.session.ledger.machines(), sweep=True)
-    assert [row["region"] in fault.message for fault in done.faults] == [True]
+    assert [row.region in fault.message for fault in done.faults] == [True]
     assert (done.set, done.dropped) == ([], [])
 
 
@@ -298,9 +298,9 @@ def test_of_a_silence_one_fault_is_said_and_a_machine_that_is_gone_is_none(moves
     rows = [up(moves, new=number > 0) for number in range(3)]
     moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
     assert [fault.message for fault in repair(moves.session, moves.rows()).faults] == ["no answer"]
-    moves.cloud.terminate(rows[0]["provider_id"])
+    moves.cloud.terminate(rows[0].provider_id)
     done = repair(moves.session, moves.rows())
-    assert sorted(done.set) == sorted(row["name"] for row in rows[1:])
+    assert sorted(done.set) == sorted(row.name for row in rows[1:])
     assert done.faults == []
 
 
@@ -312,12 +312,12 @@ def guards(lab):
 def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     row = up(moves)
     assert "(it was never heard from here)" in guards(moves).said
-    moves.cloud.heard_from(row["provider_id"], moves.clock())
+    moves.cloud.heard_from(row.provider_id, moves.clock())
     look_at_all(moves.session)
     moves.later(minutes=30)
     assert "(last heard 30m ago)" in guards(moves).said
     now = moves.clock().timestamp()
-    Shelf(moves.session.home.samples, row["id"]).keep([sample(now - 120)], now, moves.clock())
+    Shelf(moves.session.home.samples, row.id).keep([sample(now - 120)], now, moves.clock())
     assert "(last heard 2m ago)" in guards(moves).said
 
 
@@ -358,8 +358,8 @@ def test_a_lease_does_not_grow_over_a_timer_that_these_settings_cannot_move(move
     row, other = up(moves), without_the_role(moves)
     with pytest.raises(InvalidRequest, match="from here it cannot be moved: the fake cloud's timers follow"):
         extend(other, plan_extension(other, latest(moves, row), 9 * HOUR))
-    assert latest(moves, row)["renew_until"] == row["renew_until"]
-    assert extend(other, plan_extension(other, latest(moves, row), HOUR))["renew_until"] == row["renew_until"]
+    assert latest(moves, row).renew_until == row.renew_until
+    assert extend(other, plan_extension(other, latest(moves, row), HOUR)).renew_until == row.renew_until
 
 
 def test_a_machine_does_not_start_under_a_timer_that_these_settings_cannot_move(moves):
@@ -369,7 +369,7 @@ def test_a_machine_does_not_start_under_a_timer_that_these_settings_cannot_move(
     other = without_the_role(moves)
     with pytest.raises(InvalidRequest, match="from here it cannot be moved"):
         start(other, latest(moves, row), new_lease(other, latest(moves, row), None))
-    assert (latest(moves, row)["asked"], moves.machines()) == (None, [])
+    assert (latest(moves, row).pending_action, moves.machines()) == (None, [])
 
 
 def test_who_extends_hears_that_the_old_timer_fires_until_the_new_one_is_set(moves):

@@ -131,7 +131,7 @@ def test_a_stop_by_hand_is_refused_with_the_way_out(lacking):
 def test_a_hold_says_that_renew_until_deletes_the_disk(lacking):
     lab = lacking("Pausable", "Imageable")
     row = lab.up(policy="own").row
-    said = hold_loses_to(lab.session, row, from_iso(row["renew_until"]).replace(year=2030))
+    said = hold_loses_to(lab.session, row, from_iso(row.renew_until).replace(year=2030))
     assert "UTC all the same and deletes its disk" in said
 
 
@@ -144,9 +144,9 @@ def test_a_found_spot_machine_that_refuses_its_stop_is_terminated_at_last(lackin
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
     look_at_all(lab.session)
     stray = lab.session.find("cg-stray")
-    assert (stray["stoppable"], stray["parkable"]) == (None, False)
-    found = passed(lab, seconds=(from_iso(stray["renew_until"]) - lab.clock()).total_seconds() + 1)
-    assert (found.exit_code, lab.session.ledger.machine("cg-stray")["state"]) == (0, "terminated")
+    assert (stray.stoppable, stray.parkable) == (None, False)
+    found = passed(lab, seconds=(from_iso(stray.renew_until) - lab.clock()).total_seconds() + 1)
+    assert (found.exit_code, lab.session.ledger.machine("cg-stray").state) == (0, "terminated")
 
 
 def test_a_found_machine_of_a_cloud_that_stops_none_is_known_as_that(lacking):
@@ -157,7 +157,7 @@ def test_a_found_machine_of_a_cloud_that_stops_none_is_known_as_that(lacking):
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
     look_at_all(lab.session)
     stray = lab.session.find("cg-stray")
-    assert (stray["stoppable"], stray["parkable"]) == (False, False)
+    assert (stray.stoppable, stray.parkable) == (False, False)
 
 
 def test_the_payers_reaper_terminates_what_can_only_be_terminated(lacking, tmp_path):

@@ -22,6 +22,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.network.reachability import checks
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.model.checks import Verdict
+from cloudgpu.core.model.facts import MachineAddress
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.values.network import cidr_wish
@@ -64,7 +65,7 @@ class Street(Lab):
         return reach.refresh(self.session, row)
 
     def doors(self, row):
-        return dict(self.cloud.allowed(row["provider_id"]))
+        return dict(self.cloud.allowed(row.provider_id))
 
     def asked(self):
         return self.cloud.calls["allowed"] + self.cloud.calls["allow"]
@@ -111,7 +112,7 @@ def test_nobody_is_asked_when_ssh_works(street):
     with reached(street.session, row) as connection:
         assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
     assert find_way(street.session, row) == row
-    assert wait_until_ready(street.session, row)["state"] == "running"
+    assert wait_until_ready(street.session, row).state == "running"
     assert street.asked() == 0
 
 
@@ -123,8 +124,8 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
         with pytest.raises(Barred) as caught:
             way()
         fault = caught.value
-        assert fault.message == f"Your address is {CAFE} now, and SSH on {row['name']} is open to {HOME}."
-        assert (fault.next, fault.exit_code) == (f"Run: cloudgpu allow {row['name']}", 10)
+        assert fault.message == f"Your address is {CAFE} now, and SSH on {row.name} is open to {HOME}."
+        assert (fault.next, fault.exit_code) == (f"Run: cloudgpu allow {row.name}", 10)
 
 
 def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(street):
@@ -138,7 +139,7 @@ def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(st
 
 def test_a_wider_network_that_covers_the_address_is_open(street):
     row = street.machine()
-    street.cloud.allow(row["provider_id"], "caller", "198.51.100.0/24")
+    street.cloud.allow(row.provider_id, "caller", "198.51.100.0/24")
     street.move(CAFE)
     street.server.kill()
     with pytest.raises(Unreachable, match="does not answer"):
@@ -173,17 +174,17 @@ def test_a_machine_opened_to_others_is_launched_kept_and_said_to_be_billed(stree
     with pytest.raises(Barred) as caught:
         launch(street.session, prepared)
     (row,) = street.rows()
-    assert f"cloudgpu allow {row['name']}" in caught.value.next
-    assert f"cloudgpu down {row['name']}" in caught.value.next
+    assert f"cloudgpu allow {row.name}" in caught.value.next
+    assert f"cloudgpu down {row.name}" in caught.value.next
     assert len(street.machines()) == 1
 
 
 def test_allow_moves_the_rule_and_says_from_where(street):
     row = street.machine()
     street.move(CAFE)
-    document, fault = allow(street.session, row["name"], None)
+    document, fault = allow(street.session, row.name, None)
     assert fault is None
-    moved = {"name": row["name"], "provider": row["provider"], "before": f"{HOME}/32", "changed": True}
+    moved = {"name": row.name, "provider": row.provider, "before": f"{HOME}/32", "changed": True}
     assert document == {"from": f"{CAFE}/32", "machines": [moved], "skipped": [], "failed": []}
     assert street.doors(row) == {"caller": f"{CAFE}/32"}
 
@@ -201,10 +202,10 @@ def test_allowing_twice_changes_once(street):
 def test_a_named_network_needs_no_service(street):
     row = street.machine()
     street.move("no address")
-    allow(street.session, row["name"], network_of("10.1.0.0/16"))
+    allow(street.session, row.name, network_of("10.1.0.0/16"))
     assert street.doors(row) == {"caller": "10.1.0.0/16"}
     with pytest.raises(InvalidRequest) as caught:
-        allow(street.session, row["name"], None)
+        allow(street.session, row.name, None)
     assert caught.value.field == "--from"
 
 
@@ -225,7 +226,7 @@ def test_all_means_those_that_have_a_door_and_the_others_are_said(street):
         (inside, "reached from inside its network", "--from"),
     ):
         with pytest.raises(InvalidRequest, match=words) as caught:
-            allow(street.session, row["name"], None)
+            allow(street.session, row.name, None)
         assert (caught.value.field, caught.value.exit_code) == (field, 2)
         assert caught.value.next
 
@@ -292,9 +293,9 @@ def test_without_machines_there_is_nothing_to_allow(street):
 
 def test_allow_takes_out_whom_a_machine_that_has_ended_had_let_in(street):
     row, gone = street.machine(name="living"), street.machine(name="gone")
-    street.cloud.allow(row["provider_id"], f"{gone['id']}.0badcafe", f"{ADAS}/32")
-    street.cloud.allow(row["provider_id"], "cg-of-another-ledger.0badcafe", f"{ADAS}/32")
-    street.cloud.terminate(gone["provider_id"])
+    street.cloud.allow(row.provider_id, f"{gone.id}.0badcafe", f"{ADAS}/32")
+    street.cloud.allow(row.provider_id, "cg-of-another-ledger.0badcafe", f"{ADAS}/32")
+    street.cloud.terminate(gone.provider_id)
     street.clock.advance(120)
     reach.refresh(street.session, gone)
     allow(street.session, "living", None)
@@ -363,7 +364,7 @@ def test_doctor_says_for_each_running_machine_whether_it_is_open_to_us(street):
     assert (check.verdict, check.said) == (Verdict.OK, f"open to your address, {HOME}")
     street.move(CAFE)
     (check,) = checks(street.session, ["lab", "plain"])
-    assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row['name']}")
+    assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row.name}")
     assert check in examine({"CLOUDGPU_HOME": str(street.home), "USER": "ada"}, clock=street.clock)
     street.move("no address")
     (check,) = checks(street.session, ["lab"])
@@ -409,10 +410,10 @@ def test_another_machine_at_the_old_address_is_not_taken_for_a_wrong_key(street)
     (theirs.root / "connections").touch()
     theirs.start(authorized=client_key(street.session.home.keys).public_line)
     try:
-        old = {**row, "address": {"host": "127.0.0.1", "port": theirs.port, "user": USER}}
+        old = row._replace(address=MachineAddress("127.0.0.1", theirs.port, USER))
         with reached(street.session, old) as connection:
             assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
-        street.cloud.terminate(row["provider_id"])
+        street.cloud.terminate(row.provider_id)
         street.later(minutes=1)
         with pytest.raises(InstanceNotFound, match="It cost"):
             reached(street.session, old).__enter__()

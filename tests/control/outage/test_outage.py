@@ -51,7 +51,7 @@ class Own(Laptop):
 
     def kinds(self, name: str) -> list[str]:
         session = self.opened()
-        return [line.kind for line in session.ledger.events(session.find(name, ended=True)["id"])]
+        return [line.kind for line in session.ledger.events(session.find(name, ended=True).id)]
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ def test_a_stop_while_the_server_is_down_is_proved_and_billed_to_the_second_when
     session = ada.opened()
     assert "the ledger is back: 3 lines about what was done meanwhile were written" in ada.said
     row = session.find("fox")
-    assert (row["state"], row["billed"], row["asked"]) == ("stopped", False, None)
-    assert row["since"] == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    (use,) = (use for one, use in session.ledger.uses() if use["resource"] == "instance")
-    assert use["end"] == row["since"], "the cloud's own word, not the time at which the ledger came back"
+    assert (row.state, row.billed, row.pending_action) == ("stopped", False, None)
+    assert row.since == seen.since.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    (use,) = (use for one, use in session.ledger.uses() if use.resource == "instance")
+    assert use.end == row.since, "the cloud's own word, not the time at which the ledger came back"
     before = spent(row, session.clock())
     assert ada.kinds("fox").count("stop_requested") == 1
     assert spent(ada.opened().find("fox"), session.clock()) == before
@@ -118,7 +118,7 @@ def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop
     assert str(ada.box) in check.said, "another ledger takes nothing of it"
     ada.url = url.replace("127.0.0.1", "localhost")
     session = ada.opened()
-    assert session.find("fox")["billed"] is False
+    assert session.find("fox").billed is False
     assert not session.ledger.has_outbox
 
 
@@ -134,9 +134,9 @@ def test_down_ends_by_tags_what_this_home_launched_and_what_another_did(laptop, 
         assert "fox was ended and nothing of it is left" in said[0]
         assert ada.machines() == []
     rows = bob.opened().ledger.machines()
-    assert [row["ended"] for row in rows] == [None, None], "bob's home was told nothing: ada's is"
+    assert [row.terminated_at for row in rows] == [None, None], "bob's home was told nothing: ada's is"
     rows = ada.opened().ledger.machines()
-    assert all(row["ended"] for row in rows)
+    assert all(row.terminated_at for row in rows)
 
 
 def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the_server_is_down(laptop, killed):
@@ -154,13 +154,13 @@ def test_credentials_of_another_account_end_nothing_and_settle_nothing_while_the
         assert (fault.exit_code, said[0]) == (8, elsewhere)
     config.write_text(own)
     (row,) = ada.opened().ledger.machines()
-    assert (row["attempt"], row["ended"], len(ada.machines())) == ("made", None, 1)
+    assert (row.launch_status, row.terminated_at, len(ada.machines())) == ("made", None, 1)
 
 
 def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id(laptop, killed):
     ada, bob = laptop("ada"), laptop("bob")
     ada.up(name="fox")
-    bob.cloud.tag(bob.up(name="owl", new=True).row["provider_id"], {"cloudgpu-name": "fox"})
+    bob.cloud.tag(bob.up(name="owl", new=True).row.provider_id, {"cloudgpu-name": "fox"})
     with killed():
         with pytest.raises(InvalidRequest, match="2 machines are called 'fox'") as caught:
             ada.down("fox")
@@ -170,7 +170,7 @@ def test_all_is_this_persons_own_and_a_name_that_two_bear_is_asked_for_by_its_id
         assert [word for word in said if "was ended" in word] == [said[0]]
         (left,) = ada.machines()
         assert left.tags["cloudgpu-owner"] == "bob"
-    assert len([row for row in ada.opened().ledger.machines() if row["ended"]]) == 1
+    assert len([row for row in ada.opened().ledger.machines() if row.terminated_at]) == 1
 
 
 def test_all_is_what_this_home_launched_under_any_name_where_nobody_shares_the_ledger(laptop, killed):
@@ -201,8 +201,8 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
     with killed():
         session = bo.opened()
         wanted = to_end(session, (), all_=True)
-        assert [row["name"] for row in wanted.rows] == ["bos"]
-        assert sorted(row["name"] for row in wanted.others) == ["adas", "pias"]
+        assert [row.name for row in wanted.rows] == ["bos"]
+        assert sorted(row.name for row in wanted.others) == ["adas", "pias"]
         assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
 
 
@@ -213,30 +213,30 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
     ada.session = ada.opened()
     row = ada.up(name="fox").row
     with ada.cloud._call("tag") as cloud:
-        del cloud.machines[row["provider_id"]]
+        del cloud.machines[row.provider_id]
     ada.later(minutes=5)
     with killed():
         (wanted,) = to_end(ada.opened(), ("fox",)).rows
-        assert wanted["attempt"] == "open"
+        assert wanted.launch_status == "open"
         ada.later(minutes=6)
         with pytest.raises(LedgerUnavailable, match="No machine called 'fox' was found by its tags"):
             ada.down("fox")
         assert to_end(ada.opened(), (), all_=True).rows == []
     (row,) = ada.opened().ledger.machines()
-    assert row["attempt"] == "made", "nothing was settled behind the ledger's back"
+    assert row.launch_status == "made", "nothing was settled behind the ledger's back"
 
 
 def test_a_machine_whose_id_somebody_has_taken_away_or_copied_keeps_no_other_on(laptop, killed):
     ada = laptop("ada")
     fox, _, elk, hen = (ada.up(name=name, new=True).row for name in ("fox", "owl", "elk", "hen"))
     with ada.cloud._call("tag") as cloud:
-        del cloud.machines[fox["provider_id"]].tags["cloudgpu-id"]
-        cloud.machines[hen["provider_id"]].tags["cloudgpu-id"] = elk["id"]
+        del cloud.machines[fox.provider_id].tags["cloudgpu-id"]
+        cloud.machines[hen.provider_id].tags["cloudgpu-id"] = elk.id
     with killed():
         said, _ = ada.down("owl")
         assert "owl was ended" in said[0]
         said, _ = ada.down(all_=True)
-    assert any(f"{fox['provider_id']} in lab" in one and "its tag cloudgpu-id is gone" in one for one in said)
+    assert any(f"{fox.provider_id} in lab" in one and "its tag cloudgpu-id is gone" in one for one in said)
     assert sum("its tag cloudgpu-id is that of" in one for one in said) == 1
     assert len(ada.machines()) == 2
 
@@ -291,7 +291,7 @@ def test_a_server_that_freezes_between_the_look_and_the_stop_does_not_keep_the_m
     finally:
         postgres.thaw()
         silence._silent.clear()
-    assert ada.opened().find("fox")["state"] == "stopped"
+    assert ada.opened().find("fox").state == "stopped"
     assert not ada.opened().ledger.has_outbox
 
 
@@ -345,10 +345,10 @@ def test_a_crash_anywhere_leaves_no_line_twice_and_none_out(laptop, killed, monk
             with pytest.raises(KeyboardInterrupt):
                 ada.opened()
     row = ada.opened().find("fox")
-    assert (row["state"], row["billed"]) == ("stopped", False)
+    assert (row.state, row.billed) == ("stopped", False)
     kinds = ada.kinds("fox")
     assert kinds.count("stop_requested") == 1
-    assert len([line for line in ada.opened().ledger.events(row["id"]) if line.body.get("state") == "stopped"]) == 1
+    assert len([line for line in ada.opened().ledger.events(row.id) if line.body.get("state") == "stopped"]) == 1
     assert not ada.opened().ledger.has_outbox
 
 

@@ -73,7 +73,7 @@ def test_a_process_that_is_suspended_while_it_writes_keeps_a_stop_waiting_once(l
         assert lab.machines() == []
         assert [one for one in waited if one > 0.01] == [0.2]
     session = lab.opened()
-    assert (session.find("fox")["state"], session.ledger.has_outbox) == ("stopped", False)
+    assert (session.find("fox").state, session.ledger.has_outbox) == ("stopped", False)
 
 
 @pytest.fixture

@@ -21,15 +21,15 @@ from tests.control.team.test_law_postgres import team  # noqa: F401  (a fixture)
 def stopped(lab, name):
     """The lines of a stop that was carried out without the ledger."""
     row = lab.session.find(name)
-    lab.cloud.stop(row["provider_id"])
+    lab.cloud.stop(row.provider_id)
     lab.later(minutes=5)
-    ask = asked("stop", row["id"], "over", lab.clock(), who={})
-    return [ask, instance_observed(lab.cloud.get(row["provider_id"]), lab.clock())]
+    ask = asked("stop", row.id, "over", lab.clock(), who={})
+    return [ask, instance_observed(lab.cloud.get(row.provider_id), lab.clock())]
 
 
 def nonsense(lab, name):
     """A line of which no ledger can make sense: it says nothing of the machine that it is about."""
-    return Draft("instance_observed", lab.session.find(name)["id"], {}, lab.clock(), f"nonsense:{name}")
+    return Draft("instance_observed", lab.session.find(name).id, {}, lab.clock(), f"nonsense:{name}")
 
 
 def box(lab):
@@ -45,7 +45,7 @@ def kept(lab):
 @pytest.fixture
 def two(lab):
     """Two machines that were stopped without the ledger, and a line about the first that it cannot take."""
-    fox, owl = (lab.up(name=name, new=True).row["id"] for name in ("fox", "owl"))
+    fox, owl = (lab.up(name=name, new=True).row.id for name in ("fox", "owl"))
     bad, first, second = nonsense(lab, "fox"), stopped(lab, "fox"), stopped(lab, "owl")
     box(lab).add(lab.session.ledger.id, [first[0], second[0], bad, first[1], second[1]])
     return fox, owl
@@ -57,7 +57,7 @@ def test_a_line_that_is_refused_is_set_aside_with_the_later_ones_of_its_machine_
     (said,) = (one for one in lab.said if "refuses" in one)
     assert "The ledger refuses 2 lines about fox: KeyError" in said
     assert "the ledger is back: 3 lines about what was done meanwhile were written" in lab.said
-    assert (session.find("owl")["state"], session.find("fox")["asked"]) == ("stopped", "stop")
+    assert (session.find("owl").state, session.find("fox").pending_action) == ("stopped", "stop")
     assert not session.ledger.has_outbox
     assert [(kind, one) for kind, one, _ in kept(lab)] == [("instance_observed", fox)] * 2
     assert "after a line of the kind instance_observed" in kept(lab)[1][2]
@@ -84,7 +84,7 @@ def test_a_crash_before_the_outbox_is_emptied_writes_and_keeps_nothing_twice(lab
     session = lab.opened()
     assert len(kept(lab)) == 2
     kinds = [line.kind for line in session.ledger.events(owl)]
-    assert (kinds.count("stop_requested"), session.find("owl")["state"]) == (1, "stopped")
+    assert (kinds.count("stop_requested"), session.find("owl").state) == (1, "stopped")
     assert not session.ledger.has_outbox
 
 
@@ -99,7 +99,7 @@ def test_a_line_of_a_newer_version_waits_for_one_that_can_read_it(lab):
     with box(lab).path.open("a") as file:
         file.write(f"{_hash(text)} {text}\n")
     session = lab.opened()
-    assert session.find("fox")["asked"] == "stop"
+    assert session.find("fox").pending_action == "stop"
     assert text in box(lab).path.read_text()
     environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}
     (check,) = (one for one in examine(environ, clock=lab.clock) if one.name == "ledger")
@@ -119,7 +119,7 @@ def test_what_the_database_refuses_a_member_keeps_no_stop_back(team):  # noqa: F
     unwritable = replace(lines[0], dedupe="stop\0asked")
     box(bo).add(bo.session.ledger.id, [payers, *lines, unwritable])
     session = bo.opened()
-    assert session.find("bos")["state"] == State.STOPPED
+    assert session.find("bos").state == State.STOPPED
     assert [kind for kind, _, _ in kept(bo)] == ["budget_set", "stop_requested"]
     assert "needs the payer's role" in kept(bo)[0][2]
 
@@ -135,4 +135,4 @@ def test_whoever_may_write_no_line_at_all_has_all_of_them_wait(team, postgres): 
         assert len(box(bo).waiting(bo.session.ledger.remembered_id())) == 2
         raw.execute(sql.SQL("GRANT {} TO {}").format(members, user))
     session = bo.opened()
-    assert (session.find("bos")["state"], box(bo).refused()) == (State.STOPPED, [])
+    assert (session.find("bos").state, box(bo).refused()) == (State.STOPPED, [])

@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 def keep(lab, *pieces):
     """Live through (minutes, what each sample shows), keeping the samples of each."""
     (row,) = lab.rows()
-    shelf = Shelf(lab.session.home.samples, row["id"])
+    shelf = Shelf(lab.session.home.samples, row.id)
     for minutes, shown in pieces:
         begin = lab.clock()
         lab.later(minutes=minutes)
@@ -49,7 +49,7 @@ def test_what_a_shipped_policy_would_have_done(past):
     assert (first["do"], first["rule"], first["off_s"]) == ("stop", "idle", 170 * 60)
     assert first["work"]["what"] == ["busy kernel"]
     assert (value["hours"], value["unsampled_share"]) == (6.17, 0.0)
-    price = Decimal(past.session.ledger.machines()[0]["price"]["nanos_per_hour"]) / 10**9
+    price = Decimal(past.session.ledger.machines()[0].price.nanos_per_hour) / 10**9
     assert Decimal(value["savings"]["usd"]) == round(price * 170 / 60, 9)
     assert Decimal(value["would_have_cost"]["usd"]) == Decimal(value["cost"]["usd"]) - Decimal(value["savings"]["usd"])
     assert value["machines"][0]["actual_ends"] == [

@@ -47,8 +47,9 @@ def test_what_config_toml_says_later_changes_no_machine_that_is_there(lab):
 
 
 def test_a_machine_of_an_unknown_launch_is_under_what_a_launch_would_be(lab):
-    row = {**lab.up().row, "policy": ""}
-    row.pop("policy_by")
+    row = lab.up().row
+    assert row.policy_by
+    row = row._replace(policy="", policy_by=None)
     settings(lab, 'policy = "nightly"')
     held = policy_of(lab.session, row)
     assert held.policy.name == "nightly"
@@ -66,7 +67,7 @@ def test_a_choice_that_names_no_policy_is_refused_where_it_stands(lab):
 
 def test_a_name_that_cannot_be_resolved_means_lease_only_and_is_said(lab):
     write(lab.session.home.policies, "own", OWN)
-    row = {**lab.up(policy="own").row, "terms": None}  # taken up by its tags
+    row = lab.up(policy="own").row._replace(terms=None)  # taken up by its tags
     (lab.session.home.policies / "own.yaml").unlink()
     held = policy_of(lab.session, row)
     assert (held.policy, held.broken) == (None, None)
@@ -85,7 +86,7 @@ def test_a_projects_own_policy_and_limits_count_for_its_machines_in_every_direct
     assert (held.policy.idle.after, held.place) == (2 * H, project / "default.yaml")
     write(project, "default", f"{OWN}idle: {{after: 1h}}\n")
     assert policy_of(lab.session, row).policy.idle.after == H
-    assert policy_of(lab.session, {**row, "policy": ""}).policy.idle.after == H, "the shipped one's"
+    assert policy_of(lab.session, row._replace(policy="")).policy.idle.after == H, "the shipped one's"
 
 
 def test_a_broken_file_is_told_from_one_that_is_not_there(lab):
@@ -214,7 +215,7 @@ def test_a_hold_of_a_machine_whose_schedule_only_warns_is_not_said_to_lose(lab):
     write(lab.session.home.policies, "own", f"{NIGHTLY}spot: {{unpausable: warn}}\n")
     row = lab.up(policy="own", spot=True).row
     assert hold_loses_to(lab.session, row, lab.clock() + 40 * H) is None
-    assert "its schedule ends it" in hold_loses_to(lab.session, {**row, "stoppable": True}, lab.clock() + 40 * H)
+    assert "its schedule ends it" in hold_loses_to(lab.session, row._replace(stoppable=True), lab.clock() + 40 * H)
 
 
 def test_a_budget_that_stops_is_said_when_a_hold_is_set(lab):
@@ -245,13 +246,13 @@ def test_broken_limits_are_not_in_the_way_of_a_release(lab):
     write(lab.session.home.policies, "limits", "lease: forever\n")
     with pytest.raises(InvalidRequest, match=r"limits\.yaml:1"):
         set_hold(lab.session, row, lab.clock() + H)
-    assert set_hold(lab.session, row, None)["hold_until"] is None
+    assert set_hold(lab.session, row, None).hold_until is None
 
 
 def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
     write(lab.session.home.policies, "own", NIGHTLY)
     row = lab.up(policy="own").row
-    policy, begin, end = policy_of(lab.session, row).policy, lab.clock(), from_iso(row["renew_until"])
+    policy, begin, end = policy_of(lab.session, row).policy, lab.clock(), from_iso(row.renew_until)
     told = for_agent(policy, begin, end)
     assert len(told["off"]) == 9 + 7
     assert told["off"] == sorted(set(told["off"]))

@@ -25,7 +25,7 @@ class Own(Lab):
 
     def draws(self, minutes, watts):
         """Live so long, while the GPU draws so much (None: nobody measured), and look at it at the end."""
-        shelf, begin = Shelf(self.session.home.samples, self.rows()[0]["id"]), self.clock()
+        shelf, begin = Shelf(self.session.home.samples, self.rows()[0].id), self.clock()
         self.later(minutes=minutes)
         times = [(begin + n * MINUTE).timestamp() for n in range(1, minutes + 1)]
         samples = [{"t": at, "s": 60, "cpu": 0.02, "net": 4, "disk": 0, "gpu": 97.0, "power": watts} for at in times]
@@ -34,15 +34,15 @@ class Own(Lab):
 
     def look(self):
         look_at_all(self.session)
-        price = self.rows()[0]["price"]
-        return price["nanos_per_hour"] / 1e9, price["basis"]
+        price = self.rows()[0].price
+        return price.nanos_per_hour / 1e9, price.basis
 
     def says(self, **settings):
         self.cloud.own = replace(self.cloud.own, **{name: Decimal(text) for name, text in settings.items()})
 
     def lines(self):
         (row,) = self.rows()
-        return [one.body for one in self.session.ledger.events(row["id"]) if one.kind == "price_observed"]
+        return [one.body for one in self.session.ledger.events(row.id) if one.kind == "price_observed"]
 
     @property
     def usd(self):

@@ -9,10 +9,11 @@ import pytest
 from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
 from cloudgpu.core.billing.charge_notes import CHARGING, gaps_within, traffic_gaps
 from cloudgpu.core.billing.charges import total
-from cloudgpu.core.billing.usage import use_from_json
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.projection import machine_of
+from cloudgpu.core.model.usage import use_of_record
 from cloudgpu.core.values.times import iso
 from tests.core.events.test_projection import START, at, intent, line, running, stopped
+from tests.core.machines import machine
 
 GB = 10**9
 
@@ -28,7 +29,7 @@ def launched(provider="aws", region="us-east-1"):
 
 def counted(lines, second, total_bytes):
     """Take what the agent says at a second into the ledger; return the lines."""
-    draft = line_of(machine_row(lines), status(second, total_bytes), START + timedelta(seconds=second))
+    draft = line_of(machine_of(lines), status(second, total_bytes), START + timedelta(seconds=second))
     return lines if draft is None else [*lines, line(second, draft.kind, dict(draft.body))]
 
 
@@ -63,57 +64,57 @@ def test_bytes_of_a_cloud_that_charges_none_are_not_written():
 
 
 def test_an_agent_of_an_old_version_says_nothing():
-    row = machine_row(launched())
+    row = machine_of(launched())
     assert line_of(row, {"heartbeat": START.timestamp()}, START) is None
     assert line_of(row, {"heartbeat": None, "sent": None}, START) is None
 
 
 def test_what_was_never_read_is_named_from_the_last_count_on():
     lines = launched()
-    (gap,) = traffic_gaps([machine_row(lines)])
+    (gap,) = traffic_gaps([machine_of(lines)])
     assert (gap.since, gap.until) == (at(0), None)
     lines = counted(lines, 100, GB)
-    (gap,) = traffic_gaps([machine_row(lines)])
+    (gap,) = traffic_gaps([machine_of(lines)])
     assert str(gap) == "bytes out of otter not counted since 2026-11-20 11:01 UTC"
-    ended = machine_row([*lines, stopped(200), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    ended = machine_of([*lines, stopped(200), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
     (gap,) = traffic_gaps([ended])
     assert (gap.since, gap.until) == (at(100), at(300))
 
 
 def test_a_stopped_machine_has_a_gap_only_if_it_never_ran_again():
     never_read = [*launched(), stopped(200)]
-    (gap,) = traffic_gaps([machine_row(never_read)])
+    (gap,) = traffic_gaps([machine_of(never_read)])
     assert gap.until is None
     read = [*counted(launched(), 100, GB), stopped(200)]
-    assert traffic_gaps([machine_row(read)]) == [], "its counter goes on at the next start"
-    ended = machine_row([*read, line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    assert traffic_gaps([machine_of(read)]) == [], "its counter goes on at the next start"
+    ended = machine_of([*read, line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
     assert [gap.until for gap in traffic_gaps([ended])] == [at(300)]
 
 
 def test_a_gap_is_told_for_the_periods_that_it_reaches_into():
-    row = machine_row(counted(launched(), 100, GB))
+    row = machine_of(counted(launched(), 100, GB))
 
     def told(since, until):
         return len(gaps_within([row], *(moment and START + timedelta(seconds=moment) for moment in (since, until))))
 
     assert [told(None, None), told(500, None), told(None, 101), told(50, 200)] == [1, 1, 1, 1]
     assert told(None, 100) == 0
-    ended = machine_row([*launched(), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
+    ended = machine_of([*launched(), line(300, "instance_vanished", {"provider_id": "i-1", "proof": "gone"})])
     assert [len(gaps_within([ended], START + timedelta(seconds=second), None)) for second in (299, 300)] == [1, 0]
 
 
 def test_who_charges_bytes_is_said_alike_by_the_rules_and_by_the_price_list():
     for provider, region in (("aws", "us-east-1"), ("gcp", "us-central1"), ("azure", "eastus"), ("local", "here")):
-        assert is_charged({"provider": provider, "region": region}) == (provider in CHARGING)
+        assert is_charged(machine(provider=provider, region=region)) == (provider in CHARGING)
 
 
 def test_a_machine_where_bytes_cost_nothing_has_no_gap():
-    assert traffic_gaps([machine_row(launched("local", "here"))]) == []
+    assert traffic_gaps([machine_of(launched("local", "here"))]) == []
 
 
 def test_the_begin_of_a_count_is_never_before_the_launch():
     lines = launched()
-    draft = line_of(machine_row(lines), status(100, GB, since=-9999), datetime.now(UTC))
+    draft = line_of(machine_of(lines), status(100, GB, since=-9999), datetime.now(UTC))
     assert draft.body["since"] == at(0)
     assert iso(START) == at(0)
 
@@ -125,7 +126,7 @@ def test_the_bill_of_bytes_is_a_range():
     (use,) = [use for use in found.closed if use["resource"] == "traffic"]
     from cloudgpu.core.billing.charges import charge, money
 
-    billed = charge(use_from_json(use), START + timedelta(days=1))
+    billed = charge(use_of_record(use), START + timedelta(days=1))
     assert money(billed.low).nanos == 0
     assert money(billed.high).nanos == 900_000_000
     assert total([billed]).high == billed.high
@@ -146,7 +147,7 @@ def test_the_bill_of_bytes_is_a_range():
 )
 def test_a_count_that_cannot_be_is_refused_with_an_error_that_callers_expect(sent):
     with pytest.raises((ValueError, KeyError, TypeError)):
-        line_of(machine_row(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
+        line_of(machine_of(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"7", b"null", b"\xff", b"[" * 200_000])
@@ -156,5 +157,5 @@ def test_an_answer_that_is_no_object_is_one_error(text):
 
 
 def test_a_count_of_a_time_to_come_is_of_now():
-    draft = line_of(machine_row(launched()), status(10**9, GB, since=10**9), START + timedelta(seconds=100))
+    draft = line_of(machine_of(launched()), status(10**9, GB, since=10**9), START + timedelta(seconds=100))
     assert (draft.body["since"], draft.body["until"]) == (at(100), at(100))

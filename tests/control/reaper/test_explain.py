@@ -27,7 +27,7 @@ def samples(lab, minutes, *, last=0, **more):
         for n in range(minutes)
     ]
     (row,) = lab.rows()
-    Shelf(lab.session.home.samples, row["id"]).keep(found[::-1], end.timestamp() + 60, end + MINUTE)
+    Shelf(lab.session.home.samples, row.id).keep(found[::-1], end.timestamp() + 60, end + MINUTE)
 
 
 def why(lab, **more):
@@ -126,7 +126,7 @@ def test_a_hold_and_a_warning_are_said(running):
     now = iso(running.clock())
     due = iso(running.clock() + 10 * MINUTE)
     body = {"rule": "idle", "due": due, "why": "idle", "how": ["terminals"], "host": "tower"}
-    running.session.ledger.append([Draft("warning_sent", row["id"], body, running.clock(), f"w:{now}")])
+    running.session.ledger.append([Draft("warning_sent", row.id, body, running.clock(), f"w:{now}")])
     running.later(minutes=4)
     value = why(running)
     assert value["warnings"] == [{"rule": "idle", "at": now, "due": due, "count": 1}]
@@ -137,24 +137,24 @@ def test_a_hold_and_a_warning_are_said(running):
 def test_a_held_machine_is_not_said_to_end_for_idle_time_before_the_hold(running):
     samples(running, 100)
     row, now = running.rows()[0], running.clock()
-    running.session.ledger.append([Draft("hold_set", row["id"], {"until": iso(now + 3 * HOUR)}, now, "h:1")])
+    running.session.ledger.append([Draft("hold_set", row.id, {"until": iso(now + 3 * HOUR)}, now, "h:1")])
     said = " ".join(text(why(running), now).split())
     assert f"it ends {iso(now + 3 * HOUR + 10 * MINUTE)[:16].replace('T', ' ')} UTC" in said
 
 
 def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_named(running):
     assert "decision   keep: no samples of it" in text(why(running), running.clock())
-    running.cloud.stop(running.rows()[0]["provider_id"])
+    running.cloud.stop(running.rows()[0].provider_id)
     value = why(running, refresh=True)
     assert text(value, running.clock()).startswith(f"{value['name']}: it is stopped\n")
 
 
 def test_a_machine_that_has_ended_is_not_judged(running):
     row = running.rows()[0]
-    running.cloud.terminate(row["provider_id"])
-    shown(running.session, row["name"], refresh=True)
+    running.cloud.terminate(row.provider_id)
+    shown(running.session, row.name, refresh=True)
     with pytest.raises(InvalidRequest, match="has ended") as caught:
-        shown(running.session, row["name"], why=True)
+        shown(running.session, row.name, why=True)
     assert "--history" in caught.value.next
 
 
@@ -166,8 +166,9 @@ def own_policy(lab, text):
 def test_a_policy_that_cannot_be_read_leaves_the_lease_alone_and_says_so(lab):
     own_policy(lab, "lease: 3h\nrenew_until: 4h\n")
     lab.up(policy="mine")
-    body = {"terms": {"home": "elsewhere", "policy": {"place": "", "text": "x: 1", "tz": "UTC"}, "limits": []}}
-    lab.session.ledger.append([Draft("terms_set", lab.rows()[0]["id"], body, lab.clock(), "of another version")])
+    policy = {"place": "", "text": "x: 1", "tz": "UTC"}
+    body = {"terms": {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}}
+    lab.session.ledger.append([Draft("terms_set", lab.rows()[0].id, body, lab.clock(), "of another version")])
     lab.later(hours=2)
     samples(lab, 100)
     value = why(lab)
@@ -201,11 +202,11 @@ def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(runnin
     stop(running.session, running.rows()[0], why="idle for 1h, and warned 10m ago")
     said = " ".join(text(why(running), running.clock()).split())
     assert said.startswith(
-        f"{row['name']}: it is stopped: idle for 1h, and warned 10m ago known nothing is asked of it now"
+        f"{row.name}: it is stopped: idle for 1h, and warned 10m ago known nothing is asked of it now"
     )
     assert "it was last in use 17m ago" in said
     start(running.session, running.rows()[0], new_lease(running.session, running.rows()[0], None))
-    running.cloud.stop(running.rows()[0]["provider_id"])
+    running.cloud.stop(running.rows()[0].provider_id)
     assert why(running, refresh=True)["why"] == "it is stopped"
 
 
@@ -213,14 +214,14 @@ def test_one_that_idle_time_has_stopped_says_so_and_not_that_it_is_in_use(runnin
 def test_one_that_stopped_of_itself_says_why(running, reason, words):
     row = running.rows()[0]
     line = instance_observed_by_itself(
-        row | {"state": "stopped", "billed": False, "reason": reason}, running.clock(), running.clock()
+        row._replace(state="stopped", billed=False, state_reason=reason), running.clock(), running.clock()
     )
     running.session.ledger.append([line])
     assert why(running)["why"] == f"it is stopped: {words}"
 
 
 def test_a_look_that_finds_a_machine_as_it_was_says_when_that_was(running):
-    name = running.rows()[0]["name"]
+    name = running.rows()[0].name
     assert shown(running.session, name, refresh=True)["seen_at"] == iso(running.clock())
     running.later(minutes=3)
     assert shown(running.session, name)["seen_at"] == iso(running.clock() - 3 * MINUTE)

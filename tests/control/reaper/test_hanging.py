@@ -57,7 +57,7 @@ def two(make_lab, tmp_path, monkeypatch):
 def let_all_be_over(lab):
     """Let all machines be past their renew-until, without a timer of the cloud's that would have ended them."""
     for row in lab.rows():
-        lab.session.provider(row["account"]).drop_timer(row["provider_id"])
+        lab.session.provider(row.account).drop_timer(row.provider_id)
     lab.later(hours=80)
 
 
@@ -162,13 +162,13 @@ def test_an_end_that_was_done_and_not_answered_is_proved(lab):
     lab.up(name="fox")
     lab.cloud._order(Fault.of("terminate", SILENT, times=9999, after=True))
     row = lifecycle.end(lab.session, lab.rows()[0], why="a test")
-    assert (bool(row["ended"]), lab.machines()) == (True, [])
+    assert (bool(row.terminated_at), lab.machines()) == (True, [])
 
 
 def test_a_cloud_that_answers_with_errors_is_asked_on(lab):
     lab.up(name="fox")
     lab.cloud.fail_next("terminate", ProviderUnavailable("503"), times=30)
-    assert lifecycle.end(lab.session, lab.rows()[0], why="a test")["ended"]
+    assert lifecycle.end(lab.session, lab.rows()[0], why="a test").terminated_at
 
 
 def test_stops_that_nobody_answers_are_left_to_the_next_pass(make_lab):

@@ -41,7 +41,7 @@ def test_a_machine_that_is_started_before_its_end_is_asked_is_not_terminated(fle
     taken = before_the_lock(fleet, monkeypatch, lambda own: start(own, fleet.row(), new_lease(own, fleet.row(), None)))
     found = fleet.pass_()
     assert (found.ended, [one.name for one in found.spared], found.exit_code) == ((), ["fox"], 0)
-    assert [one["name"] for one in fleet.rows() if one["state"] == "running"] == ["fox"]
+    assert [one.name for one in fleet.rows() if one.state == "running"] == ["fox"]
     assert len(taken) == 1, "who waits for the lock comes before the judgement or after the end, never between"
 
 
@@ -103,11 +103,11 @@ def test_a_machine_whose_tags_somebody_has_taken_away_is_stopped_and_keeps_no_ot
     for name in ("fox", "owl"):
         fleet.up(name=name, key=name)
     with fleet.cloud._call("tag") as cloud:
-        cloud.machines[fleet.row("fox")["provider_id"]].tags.clear()
+        cloud.machines[fleet.row("fox").provider_id].tags.clear()
     fleet.idle(hours=2)
     found = fleet.idle(minutes=10)
     assert sorted(one.name for one in found.ended) == ["fox", "owl"]
-    assert fleet.row("fox")["state"] == "stopped"
+    assert fleet.row("fox").state == "stopped"
 
 
 def test_an_answer_of_a_wrong_clock_or_a_hostile_agent_keeps_no_other_machine_on(fleet, agents):
@@ -165,5 +165,5 @@ def test_a_second_living_machine_of_one_id_is_no_success(fleet):
     found = fleet.idle(minutes=5)
     assert found.exit_code == 8
     (gap,) = found.unanswered
-    assert (gap.scope, "only the first is looked after" in gap.why) == (fleet.row()["id"], True)
-    assert (fleet.row()["provider_id"], f"{one.id} and fake-twin" in gap.why) == (one.id, True)
+    assert (gap.scope, "only the first is looked after" in gap.why) == (fleet.row().id, True)
+    assert (fleet.row().provider_id, f"{one.id} and fake-twin" in gap.why) == (one.id, True)

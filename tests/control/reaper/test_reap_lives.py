@@ -38,7 +38,7 @@ def lives(world):
         world.use(boxes[name], HOURS * 60)
     set_hold(world.session, world.rows()[boxes["held"].id], world.now + timedelta(hours=5))
     world.clouds["hid"].hide("us-east")
-    world.clouds["hid"].hide(world.rows()[boxes["hidden"].id]["region"])
+    world.clouds["hid"].hide(world.rows()[boxes["hidden"].id].region)
     return boxes
 
 
@@ -81,8 +81,8 @@ def test_leases_of_those_at_work_and_of_the_unknown_were_renewed(lab):
     world, boxes, _ = lab
     rows = world.rows()
     for name in ("at-work", "deaf", "blind"):
-        assert rows[boxes[name].id]["expires"] > rows[boxes["forgotten"].id]["expires"], name
-    assert rows[boxes["deaf"].id]["warnings"]["none"]["due"] is None  # its people were told that nothing is known
+        assert rows[boxes[name].id].expires > rows[boxes["forgotten"].id].expires, name
+    assert rows[boxes["deaf"].id].warnings["none"].due is None  # its people were told that nothing is known
 
 
 def test_who_was_ended_was_warned_before_and_the_reason_stands_in_the_ledger(lab):

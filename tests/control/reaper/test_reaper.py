@@ -41,7 +41,7 @@ def test_an_idle_machine_is_warned_and_after_the_grace_stopped_and_proved(fleet)
     assert ends(fleet.idle(minutes=10)) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
     assert fleet.machines() == []
     row = fleet.row()
-    assert (row["state"], row["billed"]) == ("stopped", False)
+    assert (row.state, row.billed) == ("stopped", False)
     kinds = fleet.kinds()
     assert kinds.index("warning_sent") < kinds.index("stop_requested") < kinds.index("instance_observed", 3)
 
@@ -50,7 +50,7 @@ def test_every_line_of_an_end_says_who_when_why_and_from_where(fleet):
     fleet.up(name="fox")
     fleet.idle(hours=2)
     fleet.idle(minutes=10)
-    lines = {line.kind: line for line in fleet.session.ledger.events(fleet.row()["id"])}
+    lines = {line.kind: line for line in fleet.session.ledger.events(fleet.row().id)}
     for kind in ("decision_made", "warning_sent"):
         assert lines[kind].body["host"]
         assert "idle for" in lines[kind].body["why"]
@@ -108,7 +108,7 @@ def test_a_hold_set_after_the_warning_counts(fleet):
 def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, agents):
     fleet.up(name="fox")
     fleet.later(hours=3)
-    fleet.cloud.heard_from(fleet.row()["provider_id"], fleet.clock())
+    fleet.cloud.heard_from(fleet.row().provider_id, fleet.clock())
     found = fleet.idle(minutes=10)
     assert (found.decisions[0].activity, agents.asked) == ("ACTIVE", 0)
 
@@ -121,15 +121,15 @@ def test_a_lease_of_a_machine_in_use_is_renewed_by_the_hour_up_to_renew_until(fl
         fleet.later(minutes=30)
         agents.says(fleet.clock(), gpu=80)
         fleet.pass_()
-        ends.append((from_iso(fleet.row()["expires"]) - START).total_seconds() / 3600)
+        ends.append((from_iso(fleet.row().expires) - START).total_seconds() / 3600)
     assert sorted(set(ends)) == [2, 3, 4, 5]
     assert len(fleet.machines()) == 0
 
 
 def test_renew_until_ends_a_machine_in_use(fleet, agents):
     fleet.up(name="fox")
-    fleet.cloud.drop_timer(fleet.row()["provider_id"])
-    fleet.clock.advance((from_iso(fleet.row()["renew_until"]) - fleet.clock()).total_seconds())
+    fleet.cloud.drop_timer(fleet.row().provider_id)
+    fleet.clock.advance((from_iso(fleet.row().renew_until) - fleet.clock()).total_seconds())
     agents.says(fleet.clock(), gpu=80)
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.RENEW_UNTIL, "stopped")]
 
@@ -150,7 +150,7 @@ def test_a_machine_that_its_user_stopped_meanwhile_is_not_asked_again(fleet, age
     fleet.idle(hours=2)
     fleet.later(minutes=10)
     agents.says(fleet.clock())
-    fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.row()["provider_id"]))
+    fleet.cloud.fail_next("get_many", lambda: fleet.cloud.stop(fleet.row().provider_id))
     found = fleet.pass_()
     assert (found.ended, found.unproved) == ((), ())
     assert fleet.kinds().count("stop_requested") == 0
@@ -219,10 +219,10 @@ def test_a_spot_machine_is_parked_and_its_image_is_made_by_the_looks_that_follow
     fleet.idle(hours=2)
     assert [(one.do, one.now) for one in fleet.idle(minutes=10).ended] == [(Do.PARK, "terminated")]
     row = fleet.row()
-    assert (row["parked"], [one["kind"] for one in row["kept"]]) == (True, [])
+    assert (row.parked, [one["kind"] for one in row.retained]) == (True, [])
     for _ in range(3):
         fleet.idle(minutes=10)
-    assert [(one["kind"], one["ready"]) for one in fleet.row()["kept"]] == [("image", True)]
+    assert [(one.kind, one.ready) for one in fleet.row().retained] == [("image", True)]
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,9 @@ def test_an_unanswered_region_is_named_its_machines_unknown_and_the_others_serve
 def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     fleet.policy("mine", "lease: 4h\nrenew_until: 9h\n")
     fleet.up(name="fox", policy="mine")
-    body = {"terms": {"home": "elsewhere", "policy": {"place": "", "text": "x: 1", "tz": "UTC"}, "limits": []}}
-    fleet.session.ledger.append([Draft("terms_set", fleet.row()["id"], body, fleet.clock(), "of another version")])
+    policy = {"place": "", "text": "x: 1", "tz": "UTC"}
+    body = {"terms": {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}}
+    fleet.session.ledger.append([Draft("terms_set", fleet.row().id, body, fleet.clock(), "of another version")])
     found = fleet.idle(hours=2)
     assert (found.exit_code, found.warned) == (8, ())
     (fault,) = found.faults
@@ -318,7 +319,7 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
 
     def used(**span):
         fleet.later(**span)
-        fleet.cloud.heard_from(fleet.row()["provider_id"], fleet.clock())
+        fleet.cloud.heard_from(fleet.row().provider_id, fleet.clock())
 
     used(hours=2)
     assert fleet.pass_().warned == ()
@@ -336,7 +337,7 @@ def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back
     assert ends(fleet.idle(days=1)) == [("fox", Do.IMAGE, Rule.STOPPED, "terminated")]
     for _ in range(3):
         fleet.idle(minutes=10)
-    assert [(one["kind"], one["ready"]) for one in fleet.row()["kept"]] == [("image", True)]
+    assert [(one.kind, one.ready) for one in fleet.row().retained] == [("image", True)]
 
 
 def test_the_nights_summary_says_what_is_left_over_and_what_it_costs(fleet):

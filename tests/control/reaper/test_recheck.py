@@ -70,7 +70,7 @@ def test_only_an_agent_whose_machine_was_warned_is_asked_twice(world, box, monke
     asked = Counter()
 
     def deaf(_session, rows, **_options):
-        asked.update(row["name"] for row in rows)
+        asked.update(row.name for row in rows)
         world.unheard = {box.id, other.id}
         return World.probe(world, _session, rows)
 

@@ -37,10 +37,10 @@ def kinds(orphans, do=None):
 def interrupted(lab, **more):
     """A spot machine that its cloud took: its disk stays."""
     row = lab.up(spot=True, **more).row
-    lab.cloud.take(row["provider_id"])
+    lab.cloud.take(row.provider_id)
     lab.later(minutes=1)
     look_at_all(lab.session)
-    return lab.session.ledger.machine(row["id"])
+    return lab.session.ledger.machine(row.id)
 
 
 def cleans(lab, snapshot=False, **wish):
@@ -62,7 +62,7 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
     row = interrupted(lab, name="otter")
     lab.later(hours=2)
     (disk,) = [one for one in found(lab) if one.what == Kind.DISK]
-    assert (disk.origin.id, disk.origin.name, disk.origin.owner) == (row["id"], "otter", "ada")
+    assert (disk.origin.id, disk.origin.name, disk.origin.owner) == (row.id, "otter", "ada")
     assert lab.clock() - disk.since == timedelta(hours=2)
     assert (disk.do, disk.why, disk.way) == (Do.REMOVE, "otter has ended by itself", "cloudgpu start otter")
 
@@ -90,8 +90,8 @@ def test_a_clean_leaves_nothing_and_the_ledger_has_a_line_for_each(lab):
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
     assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
     lines = [one for one in lab.session.ledger.events() if one.kind == "orphan_removed"]
-    assert sorted((one.body["what"], one.subject) for one in lines) == [("disk", row["id"]), ("key_pair", "orphans")]
-    assert lab.session.ledger.machine(row["id"])["kept"] == []
+    assert sorted((one.body["what"], one.subject) for one in lines) == [("disk", row.id), ("key_pair", "orphans")]
+    assert lab.session.ledger.machine(row.id).retained == ()
     assert lab.session.ledger.verify().faults == ()
     assert found(lab) == ()
 
@@ -102,7 +102,7 @@ def kinds_of(document, key="removed"):
 
 def test_what_is_kept_by_name_is_shown_and_stays(lab):
     row = lab.up(setup=Setup(volume=Volume("data", 20))).row
-    save(lab.session, lab.session.ledger.machine(row["id"]), "keras", restart=False)
+    save(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
     end(lab.session, row, why="done")
     lab.later(days=30)
     stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Do.STAY}
@@ -130,24 +130,24 @@ def hold_line(lab, row, until):
     from cloudgpu.core.values.times import iso
 
     body = {"until": iso(until), "why": "mine"}
-    lab.session.ledger.append([Draft("hold_set", row["id"], body, lab.clock(), f"hold:{iso(until)}")])
+    lab.session.ledger.append([Draft("hold_set", row.id, body, lab.clock(), f"hold:{iso(until)}")])
 
 
 def test_what_another_process_is_at_stays(lab):
     row = interrupted(lab)
     lab.later(hours=2)
-    with lab.opened().hold(lock_name(row["key"]), wait=False):
-        assert {one.stays for one in found(lab)} == {f"something is under way at {row['name']}"}
+    with lab.opened().hold(lock_name(row.key), wait=False):
+        assert {one.stays for one in found(lab)} == {f"something is under way at {row.name}"}
 
 
 def test_what_another_process_took_up_after_the_look_stays(lab):
     row = interrupted(lab)
     lab.later(hours=2)
     there = survey(lab.session, Wish())
-    with lab.opened().hold(lock_name(row["key"]), wait=False):
+    with lab.opened().hold(lock_name(row.key), wait=False):
         outcomes = {one.orphan.what: one for one in clean(lab.session, there.orphans)}
     assert not outcomes["disk"].gone
-    assert outcomes["disk"].orphan.stays == f"something is under way at {row['name']}"
+    assert outcomes["disk"].orphan.stays == f"something is under way at {row.name}"
     assert len(told(lab, Kind.DISK)) == 1
 
 
@@ -202,10 +202,10 @@ def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
 
 def test_a_spot_request_without_a_machine_is_cancelled_first(lab):
     row = lab.up(spot=True).row
-    lab.cloud.leave(Kind.SPOT_REQUEST, row["region"], ours(lab) | {TAG_ID: row["id"]})
+    lab.cloud.leave(Kind.SPOT_REQUEST, row.region, ours(lab) | {TAG_ID: row.id})
     lab.later(hours=1)
     assert found(lab) == ()
-    lab.cloud.take(row["provider_id"])
+    lab.cloud.take(row.provider_id)
     assert kinds(found(lab)) == ["disk", "key_pair", "spot_request"]
     lab.later(hours=1)
     document, _ = cleans(lab)
@@ -219,7 +219,7 @@ def test_a_stopped_machine_is_shown_and_ended_only_where_that_is_said(lab):
     machine = found(lab)[-1]
     assert (machine.what, machine.do, machine.way) == ("stopped_machine", Do.STAY, "cloudgpu down heron")
     cleans(lab, older_than=DAY)
-    assert lab.cloud.get(row["provider_id"]).state is State.STOPPED
+    assert lab.cloud.get(row.provider_id).state is State.STOPPED
     assert kinds(found(lab, stopped_older_than=timedelta(days=3)), Do.END) == []
     document, fault = cleans(lab, stopped_older_than=DAY)
     assert (fault, [one["name"] for one in document["removed"]]) == (None, ["heron"])
@@ -252,11 +252,11 @@ def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
 
 def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed(lab):
     row = lab.up(name="heron").row
-    lab.cloud.shut_down(row["provider_id"])
+    lab.cloud.shut_down(row.provider_id)
     lab.later(hours=2)
     (machine,) = found(lab, stopped_older_than=timedelta(hours=1))
     assert (machine.what, machine.way) == ("allocated_machine", "cloudgpu stop heron")
-    stop(lab.session, lab.session.ledger.machine(row["id"]), why="its bill")
+    stop(lab.session, lab.session.ledger.machine(row.id), why="its bill")
     assert [one.what for one in found(lab)] == ["stopped_machine"]
 
 
@@ -324,7 +324,7 @@ def test_a_clean_that_was_killed_between_two_removals_is_finished_by_the_next(la
         clean(lab.session, there.orphans)
     cleans(lab)
     assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
-    assert all(row["kept"] == [] for row in lab.session.ledger.machines())
+    assert all(row.retained == () for row in lab.session.ledger.machines())
     assert lab.session.ledger.verify().faults == ()
 
 
@@ -360,11 +360,11 @@ def test_a_lost_reply_is_no_failure(lab):
 
 def test_what_is_in_use_again_stays_and_says_so(lab):
     row = lab.up(name="otter").row
-    free = lab.cloud.leave(Kind.ADDRESS, row["region"], ours(lab))
+    free = lab.cloud.leave(Kind.ADDRESS, row.region, ours(lab))
     lab.later(hours=1)
     there = survey(lab.session, Wish())
     assert kinds(there.orphans, Do.REMOVE) == ["address"]
-    attach(lab, free, row["provider_id"])
+    attach(lab, free, row.provider_id)
     (outcome,) = clean(lab.session, there.orphans)
     assert (outcome.gone, outcome.orphan.stays, outcome.fault) == (False, "it is in use again", None)
 
@@ -420,7 +420,7 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
     lab.cloud.fail_next("remove_orphan", launch_meanwhile)
     clean(lab.session, there.orphans)
     launched[0].join(60)
-    assert launched[1].row["state"] in ("pending", "running")
+    assert launched[1].row.state in ("pending", "running")
     assert len(told(lab, Kind.KEY_PAIR)) == 1  # made anew, after the old one was gone
 
 

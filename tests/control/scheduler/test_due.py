@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from cloudgpu.control.scheduler.due import last_night, pass_due, prices_due, slept, sweep_due
 from cloudgpu.control.session.last_run import LastPass
 from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.facts import LastDecision, SentWarning
 from cloudgpu.core.values.times import iso
+from tests.core.machines import machine
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -25,8 +27,10 @@ def last(at, **more):
 
 
 def row(*, ended=None, at=None, due=None):
-    warnings = {"idle": {"due": due and iso(due)}} if due else {}
-    return {"ended": ended, "decision": {"at": at and iso(at)} if at else None, "warnings": warnings}
+    said = iso(NOW)
+    warnings = {"idle": SentWarning(said, said, iso(due), 1, None)} if due else {}
+    decision = LastDecision("nothing", "lease", "", "", iso(at), said, said) if at else None
+    return machine(terminated_at=ended, decision=decision, warnings=warnings)
 
 
 def test_the_first_pass_is_due_at_once():

@@ -12,6 +12,7 @@ from cloudgpu.control.budgets.commands import Asked, set_value
 from cloudgpu.control.scheduler.metrics import Family, _text, exposition
 from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.values.times import iso
 from cloudgpu.providers.shared.calls import calls, count
 from cloudgpu.testing.fake.market import TYPES
@@ -32,7 +33,7 @@ def test_machines_and_what_they_burn_are_those_of_the_ledger(lab):
     lab.up(name="two")
     found = read(lab)
     assert values(found["cloudgpu_machines"]) == {("fake", "lab", "running"): 2.0}
-    price = Decimal(TYPES[lab.rows()[0]["instance_type"]].usd)
+    price = Decimal(TYPES[lab.rows()[0].instance_type].usd)
     assert values(found["cloudgpu_burn_usd_per_hour"]) == {("fake", "lab"): float(2 * price)}
     assert values(found["cloudgpu_unpriced_machines"]) == {(): 0.0}
 
@@ -41,12 +42,12 @@ def test_idle_time_is_there_only_where_a_sign_of_life_is_known(lab):
     lab.up(name="one")
     assert "cloudgpu_idle_seconds" not in read(lab)
     (row,) = lab.rows()
-    body = {name: row[name] for name in "provider_id state billed since launched_at address reason".split()}
-    body |= {"last_active": iso(lab.clock())}
-    lab.session.ledger.append([Draft("instance_observed", row["id"], body, lab.clock(), "seen")])
+    body = {name: getattr(row, name) for name in "provider_id state billed since launched_at".split()}
+    body |= {"address": record_of(row.address), "reason": row.state_reason, "last_active": iso(lab.clock())}
+    lab.session.ledger.append([Draft("instance_observed", row.id, body, lab.clock(), "seen")])
     lab.later(minutes=7)
     (sample,) = read(lab)["cloudgpu_idle_seconds"].samples
-    assert (sample.labels, sample.value) == ({"machine": row["id"], "name": "one"}, 420.0)
+    assert (sample.labels, sample.value) == ({"machine": row.id, "name": "one"}, 420.0)
 
 
 def test_a_budget_says_what_is_spent_and_its_limit(lab):

@@ -14,6 +14,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.control.setup.guards import guard_checks
+from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.errors import BudgetRefused
 from cloudgpu.views.machines import machine_value, plan_value
 from tests.control.conftest import Lab
@@ -99,7 +100,7 @@ def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(ma
     plan_ = guarded.prepare().plan
     limit = plan_.to_renew_until.amount.nanos * 11 // 10
     month(guarded, str(limit / 10**9))
-    assert launch(guarded.session, guarded.prepare(), wait=False).row["ended"] is None
+    assert launch(guarded.session, guarded.prepare(), wait=False).row.terminated_at is None
 
 
 def test_the_same_budget_refuses_it_without_guards(make_lab):
@@ -125,7 +126,7 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     lab = Lab(tmp_path, monkeypatch)
     lab.up()
     (row,) = lab.rows()
-    value = machine_value(row | {"guards": found.to_json()}, lab.clock())
+    value = machine_value(row._replace(guards=MachineGuards.of(found.to_json())), lab.clock())
     assert "its own timer, a process beside it in 3d" in guards(value, lab.clock())
 
 
@@ -141,4 +142,4 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     assert decision.why.endswith("no agent runs on it, so nobody can tell whether it is used")
     (rule,) = [one for one in explained(lab.session, "fox")["rules"] if one["rule"] == "idle"]
     assert rule["text"].startswith("never: no agent runs on it")
-    assert row["guards"]["agent"] == "none"
+    assert row.guards.agent == "none"

@@ -195,7 +195,7 @@ def test_a_second_interruption_says_what_may_still_be_billed(lab):
     with pytest.raises(KeyboardInterrupt):
         tried(lab.session, small(lab))
     (machine,) = lab.rows()
-    assert lab.said[-1] == f"{machine['name']} may still be billed. Run: cloudgpu down {machine['name']}"
+    assert lab.said[-1] == f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}"
 
 
 def test_a_gpu_that_cannot_be_read_is_refused(lab):

@@ -62,12 +62,12 @@ def test_an_account_of_the_file_gets_its_new_name_there_and_its_machines_are_fou
     before = two.file.read_text()
     said = two.rename()
     assert two.file.read_text() == before.replace("accounts.old", "accounts.new").replace('"old"', '"new"')
-    assert (said["account"], said["host"], said["new"], said["machines"]) == ("old", None, "new", [row["name"]])
+    assert (said["account"], said["host"], said["new"], said["machines"]) == ("old", None, "new", [row.name])
     assert said["notes"] == ["the budget mine counts account old alone; give it the new name: cloudgpu budget set mine"]
     assert two.pass_().exit_code == 0
     assert used_accounts(two.session) == ["lab", "local", "new"]
     two.end(row)
-    assert two.session.ledger.machine(row["id"])["ended"] is not None
+    assert two.session.ledger.machine(row.id).terminated_at is not None
 
 
 def test_a_renamed_account_that_does_not_answer_is_that_one_and_no_other(two):
@@ -88,9 +88,9 @@ def test_a_renamed_account_that_does_not_answer_is_that_one_and_no_other(two):
 def test_no_account_is_renamed_onto_another_one(two):
     row = two.machine()
     two.drop_table(two.new_table.replace("old.json", "new.json"))
-    words = f"{row['name']} was launched at fake account old, and new is another account: fake account new."
+    words = f"{row.name} was launched at fake account old, and new is another account: fake account new."
     assert two.refused("old", "new") == words
-    assert two.refused("old", "lab").startswith(f"{row['name']} was launched at fake account old, and lab is another")
+    assert two.refused("old", "lab").startswith(f"{row.name} was launched at fake account old, and lab is another")
 
 
 def test_names_that_mean_nothing_are_refused(two):
@@ -134,10 +134,10 @@ def test_an_account_that_is_another_providers_now_is_said_to_be_that(two):
 def test_doctor_names_a_machine_whose_account_is_another_one_now_and_the_way_out(two):
     row = two.machine()
     two.file.write_text(two.file.read_text().replace("old.json", "other.json"))
-    (check,) = [one for one in examine(two.environ, clock=two.clock) if one.name == f"machine {row['name']}"]
+    (check,) = [one for one in examine(two.environ, clock=two.clock) if one.name == f"machine {row.name}"]
     assert (check.verdict, check.exit_code) == (Verdict.FAIL, 8)
-    assert check.said == f"{row['name']} belongs to fake account old; `old` here is fake account other."
-    assert check.next.endswith(f"If that account is closed: cloudgpu down {row['name']} --lost WHY")
+    assert check.said == f"{row.name} belongs to fake account old; `old` here is fake account other."
+    assert check.next.endswith(f"If that account is closed: cloudgpu down {row.name} --lost WHY")
 
 
 def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
@@ -149,14 +149,14 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
     body = dict(launch(0, "local", beside=[]).body) | {"account": "desk", "identity": identity, "owner": "ada"}
     body["accelerators"] = []
     two.session.ledger.append([Draft("launch_intended", "cg-0", body, two.clock(), "local")])
-    (row,) = [row for row in two.session.ledger.machines() if row["id"] == "cg-0"]
-    words = f"Account desk cannot be renamed while {row['name']} is there"
+    (row,) = [row for row in two.session.ledger.machines() if row.id == "cg-0"]
+    words = f"Account desk cannot be renamed while {row.name} is there"
     with pytest.raises(InvalidRequest, match=words):
         plan(two.session, two.environ, "desk", "bench")
     two.session.home.provider("local", "desk").mkdir(parents=True)
     two.file.write_text(two.file.read_text().replace(desk, ""))
     two.session = two.opened()
-    with pytest.raises(InvalidRequest, match=f"{row['name']} is on this computer") as refusal:
+    with pytest.raises(InvalidRequest, match=f"{row.name} is on this computer") as refusal:
         farewell(two.session, two.environ, "desk")
     assert refusal.value.next.startswith("Put [accounts.desk] back into config.toml")
     (shown,) = listed(two.session)["machines"]
@@ -173,7 +173,10 @@ def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(
     two.old.fail_next("terminate", leave)
     with pytest.raises(NotReachableHere, match=r"config\.toml has no account old"):
         end(two.session, row, why="test")
-    assert (two.session.ledger.machine(row["id"])["ended"], two.clock() - began < timedelta(minutes=1)) == (None, True)
+    assert (two.session.ledger.machine(row.id).terminated_at, two.clock() - began < timedelta(minutes=1)) == (
+        None,
+        True,
+    )
 
 
 def names_of(*renames, who="ada"):

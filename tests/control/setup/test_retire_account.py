@@ -16,10 +16,12 @@ from cloudgpu.control.setup.retire_account import document, forget, plan
 from cloudgpu.core.events.lab_lines import account_forgotten
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.checks import Verdict
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, NotReachableHere, ProviderUnavailable, StopUnproved
 from tests.control.conftest import Lab
 from tests.core.events.test_metering import down, launch
+from tests.core.machines import machine
 
 
 class Two(Lab):
@@ -41,7 +43,7 @@ class Two(Lab):
         row = self.up(account="old", **more).row
         self.later(minutes=1)
         look_at_all(self.session)
-        return self.session.ledger.machine(row["id"])
+        return self.session.ledger.machine(row.id)
 
     def end(self, row):
         end(self.session, row, why="test")
@@ -119,7 +121,7 @@ def test_it_is_refused_while_a_machine_lives_is_stopped_or_something_of_it_is_ke
     assert "is running" in refused(two).message
     stop(two.session, row, why="test")
     assert "is stopped" in refused(two).message
-    two.end(two.session.ledger.machine(row["id"]))
+    two.end(two.session.ledger.machine(row.id))
     fault = refused(two)
     assert "data (volume) is kept" in fault.message
     two.drop_table()
@@ -149,29 +151,29 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
     assert (shown["state"], shown["reachable"]) == ("running", False)
     assert shown["absent"].startswith("config.toml has no account old. Put [accounts.old] back into config.toml.")
     checks = {one.name: one for one in examine(two.environ, clock=two.clock)}
-    found = checks[f"machine {row['name']}"]
+    found = checks[f"machine {row.name}"]
     assert (found.verdict, "cloudgpu init --forget old" in found.next) == (Verdict.FAIL, True)
     with pytest.raises(NotReachableHere, match=r"config\.toml has no account old") as refusal:
         end(two.session, row, why="test")
     assert "cloudgpu init --rename old NEW" in refusal.value.next
-    assert two.session.ledger.machine(row["id"])["ended"] is None
+    assert two.session.ledger.machine(row.id).terminated_at is None
     said = two.forget()
-    assert [(one["name"], one["state"]) for one in said["lost"]] == [(row["name"], "running")]
-    assert two.session.ledger.machine(row["id"])["ended"] is not None
-    line = next(one for one in two.session.ledger.events(row["id"]) if one.kind == "instance_vanished")
+    assert [(one["name"], one["state"]) for one in said["lost"]] == [(row.name, "running")]
+    assert two.session.ledger.machine(row.id).terminated_at is not None
+    line = next(one for one in two.session.ledger.events(row.id) if one.kind == "instance_vanished")
     assert line.body["proof"] == "ada says so: old was forgotten; nothing there can be asked any more"
     assert (two.old.calls["terminate"], two.pass_().exit_code) == (0, 0)
     two.file.write_text(two.file.read_text() + two.table)
     two.session = two.opened()
     look_at_all(two.session)
-    assert two.session.ledger.machine(row["id"])["ended"] is None, "it is found again"
+    assert two.session.ledger.machine(row.id).terminated_at is None, "it is found again"
 
 
 def test_an_account_that_answers_under_another_name_is_not_forgotten_with_its_machines(two):
     row = two.machine()
     two.drop_table(two.table.replace("accounts.old", "accounts.new"))
     assert "can be asked from here" in refused(two).message
-    assert two.session.ledger.machine(row["id"])["ended"] is None
+    assert two.session.ledger.machine(row.id).terminated_at is None
 
 
 def test_a_configured_account_that_does_not_answer_is_not_forgotten(two):
@@ -212,7 +214,7 @@ IDENTITY = {"kind": "aws account", "id": "123456789012", "words": "AWS account 1
 
 def over(second, account, lab):
     """Write the life of a machine that was launched and ended there, by a ledger of another computer say."""
-    body = dict(launch(second, account, beside=[]).body) | {"account": account, "identity": IDENTITY}
+    body = dict(launch(second, account, attached_costs=[]).body) | {"account": account, "identity": IDENTITY}
     lived = (("launch_intended", body), ("instance_observed", dict(down(second, "terminated").body)))
     for number, (kind, what) in enumerate(lived):
         moment = lab.clock() + timedelta(seconds=second + number)
@@ -223,7 +225,8 @@ def test_an_account_that_is_only_found_here_is_asked_no_more_until_it_is_used_ag
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     over(0, "aws", lab)
     assert "aws" in used_accounts(lab.session)
-    retired = account_forgotten("aws", "aws", [{"identity": IDENTITY}], "here", lab.clock() + timedelta(seconds=5))
+    known = machine(identity=RecordedIdentity.of(IDENTITY))
+    retired = account_forgotten("aws", "aws", [known], "here", lab.clock() + timedelta(seconds=5))
     lab.session.ledger.append([retired])
     for session in (lab.session, lab.opened()):  # the one that has found it already, and a new one
         assert "aws" not in used_accounts(session)

@@ -54,10 +54,10 @@ ASKED = {
     "extend": lambda session, row: plan_extension(session, row, SPAN),
     "share": lambda session, row: share(session, row, KEY),
     "unshare": lambda session, row: unshare(session, row, None),
-    "allow": lambda session, row: allow(session, row["name"], "192.0.2.1/32"),
+    "allow": lambda session, row: allow(session, row.name, "192.0.2.1/32"),
     "save": lambda session, row: save(session, row, "mine"),
     "interrupt": interrupt,
-    "down": lambda session, row: to_end(session, [row["name"]]),
+    "down": lambda session, row: to_end(session, [row.name]),
 }
 
 
@@ -260,7 +260,7 @@ def test_what_is_in_a_members_home_judges_no_machine_of_a_colleague(team):
     bo.write("limits", "idle_after: 5m\n")
     bo.write("default", "lease: 1h\nrenew_until: 1h\n")
     held = policies_of(bo.session, bo.rows())
-    by_name = {row["name"]: held[row["id"]].policy for row in bo.rows()}
+    by_name = {row.name: held[row.id].policy for row in bo.rows()}
     assert by_name["bos"].idle.after == timedelta(minutes=5)
     assert by_name["bos"].lease == SPAN
     assert by_name["adas"].idle.after == SPAN
@@ -342,7 +342,7 @@ def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_th
 
 def test_a_home_pins_no_host_key_from_a_share_of_a_member_whose_machine_it_is_not(team):
     ada, bo, pia = team.values()
-    id, guest = ada.row("adas")["id"], own_key(pia.session).fingerprint  # noqa: A001
+    id, guest = ada.row("adas").id, own_key(pia.session).fingerprint  # noqa: A001
     (launched, *_) = ada.session.ledger.events(id)
 
     def shared(person):
@@ -400,7 +400,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     assert bo.prepare(name="own", setup=volume("mine")).offers
     back = ada.up(name="again", setup=volume()).row
     (thing,) = [one for one in ada.cloud.leftovers().items if one.kind is Kind.VOLUME]
-    assert thing.attached_to == back["provider_id"]
+    assert thing.attached_to == back.provider_id
 
 
 def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewhere(team):

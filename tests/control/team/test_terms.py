@@ -30,7 +30,7 @@ def idle(person, name="work"):
 
 
 def kinds(person, name="work"):
-    return [line.kind for line in person.session.ledger.events(person.row(name)["id"])]
+    return [line.kind for line in person.session.ledger.events(person.row(name).id)]
 
 
 @pytest.mark.parametrize("name", ["nights", "default"])
@@ -47,7 +47,7 @@ def test_a_colleagues_pass_judges_by_the_launchers_own_policy_file(team, name):
     ada.later(hours=19, minutes=30)
     for one in (bo, pia, ada):
         one.pass_()
-    assert ada.row("work")["state"] == "running"
+    assert ada.row("work").state == "running"
 
 
 def test_a_shipped_policy_stays_what_it_is_where_a_colleague_has_a_file_of_that_name(team):
@@ -117,8 +117,9 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
     """Another version's, say: it is no fault of this home."""
     ada, bo, _ = team.values()
     ada.up(name="work")
-    terms = {"home": "elsewhere", "policy": {"place": "/x", "text": "soon: 1\n", "tz": "UTC"}, "limits": []}
-    ada.session.ledger.append([Draft("terms_set", ada.row("work")["id"], {"terms": terms}, ada.clock(), "terms")])
+    policy = {"place": "/x", "text": "soon: 1\n", "tz": "UTC"}
+    terms = {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}
+    ada.session.ledger.append([Draft("terms_set", ada.row("work").id, {"terms": terms}, ada.clock(), "terms")])
     held = policy_of(bo.session, bo.row("work"))
     assert (held.policy, held.broken) == (None, None)
     found = bo.pass_()
@@ -131,9 +132,9 @@ def moved(person, name, *prices):
     row = person.row(name)
     for nanos in prices:
         person.later(minutes=1)
-        price = row["price"] | {"nanos_per_hour": nanos, "as_of": iso(person.clock())}
+        price = row.price.record() | {"nanos_per_hour": nanos, "as_of": iso(person.clock())}
         body = {"price": price, "maybe_from": None, "on_demand": None}
-        person.session.ledger.append([Draft("price_observed", row["id"], body, person.clock(), f"price:{nanos}")])
+        person.session.ledger.append([Draft("price_observed", row.id, body, person.clock(), f"price:{nanos}")])
 
 
 def test_an_alert_about_a_price_goes_by_one_factor_in_every_home(team):

@@ -32,9 +32,9 @@ from cloudgpu.core.advice.estimate import (
     steady,
 )
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import HOUR, Money
 from tests.examples import some
 

@@ -7,8 +7,10 @@ import pytest
 
 from cloudgpu.core.alerts.findings import leap, machine_findings, price_finding, price_leaps, unproved_since
 from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
+from tests.core.machines import hourly, machine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -21,11 +23,10 @@ def row(**more):
     usual = {
         "id": "m-1", "name": "fox", "provider": "aws", "account": "lab", "owner": "ada", "region": "us-east-1",
         "zone": "us-east-1b", "instance_type": "p3.2xlarge", "market": "spot", "state": "running", "billed": True,
-        "expires": ago(hours=-4), "renew_until": ago(hours=-9), "price": {"nanos_per_hour": 918_000_000},
-        "attempt": "made", "asked": None, "unpriced": False, "seen_at": ago(minutes=2), "ended": None,
-        "intended_at": ago(hours=2),
+        "expires": ago(hours=-4), "renew_until": ago(hours=-9), "price": hourly(918_000_000),
+        "seen_at": ago(minutes=2), "intended_at": ago(hours=2),
     }  # fmt: skip
-    return usual | more
+    return machine(**usual | more)
 
 
 def found(one, asked=None):
@@ -49,25 +50,25 @@ def test_a_machine_without_a_lease_is_told_with_its_price_and_the_way_out():
     assert one.facts["offer"] == "aws/us-east-1b/p3.2xlarge/spot"
 
 
-@pytest.mark.parametrize("more", [{"billed": False, "state": "stopped"}, {"ended": ago(minutes=1)}])
+@pytest.mark.parametrize("more", [{"billed": False, "state": "stopped"}, {"terminated_at": ago(minutes=1)}])
 def test_what_is_not_billed_needs_no_lease(more):
     assert found(row(expires=None, **more)) == []
 
 
 def test_a_stop_is_told_when_it_was_not_proved_for_a_quarter_of_an_hour():
-    asked = row(asked="stop", state="stopping")
+    asked = row(pending_action="stop", state="stopping")
     assert found(asked, NOW - timedelta(minutes=15)) == []
     (one,) = found(asked, NOW - timedelta(minutes=23))
     assert one.key == "stop:m-1"
     assert "23m ago" in one.text
     assert "cloudgpu stop fox" in one.text
-    (end,) = found(row(asked="terminate"), NOW - timedelta(hours=2))
+    (end,) = found(row(pending_action="terminate"), NOW - timedelta(hours=2))
     assert "cloudgpu down fox" in end.text
     assert end.title == "The end of fox is not proved"
 
 
 def test_a_start_that_is_not_done_is_no_stop():
-    assert found(row(asked="start"), NOW - timedelta(hours=2)) == []
+    assert found(row(pending_action="start"), NOW - timedelta(hours=2)) == []
 
 
 def test_a_machine_seen_billed_after_its_last_moment_is_told():
@@ -85,8 +86,8 @@ def test_a_missing_price_is_told_and_is_not_called_zero():
 
 
 def test_a_launch_that_nobody_settled_is_told():
-    assert found(row(attempt="open", intended_at=ago(minutes=10))) == []
-    (one,) = found(row(attempt="open", intended_at=ago(hours=1)))
+    assert found(row(launch_status="open", intended_at=ago(minutes=10))) == []
+    (one,) = found(row(launch_status="open", intended_at=ago(hours=1)))
     assert one.key == "launch:m-1"
     assert "cloudgpu ls --refresh" in one.text
 
@@ -116,12 +117,16 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
 
 
 def priced(*nanos, end=None, basis="quoted"):
-    segments = [{"at": ago(hours=9 - hour), "nanos": one, "basis": basis} for hour, one in enumerate(nanos)]
-    return row(uses=[{"resource": "instance", "end": end, "segments": segments}])
+    segments = tuple(Segment(ago(hours=9 - hour), one, "a list", None, basis) for hour, one in enumerate(nanos))
+    run = Use(
+        Resource.INSTANCE, "i-1", "it", "aws", "spot", "p3.2xlarge", quantity=1, per=Per.HOUR, begin=ago(hours=9),
+        end=end, segments=segments,
+    )  # fmt: skip
+    return row(open_usage=(run,))
 
 
 def test_a_leap_is_between_the_last_two_prices_since_the_last_start():
-    assert leap(row(uses=[])) is None
+    assert leap(row(open_usage=())) is None
     assert leap(priced()) is None
     assert leap(priced(100, 100)) is None
     assert leap(priced(100, 120, 300, 300)) == (Money(120), Money(300))

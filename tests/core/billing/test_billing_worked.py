@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.usage import Per, Resource
 from tests.core.bills import charged, cost, monthly, spread, usd, use
 
 SNAPSHOT, IMAGE, ADDRESS, TRAFFIC = Resource.SNAPSHOT, Resource.IMAGE, Resource.ADDRESS, Resource.TRAFFIC

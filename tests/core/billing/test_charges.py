@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -22,7 +22,8 @@ from cloudgpu.core.billing.charges import (
     rated,
     total,
 )
-from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_from_json, use_to_json
+from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use, use_of_record
 from cloudgpu.core.values.times import from_iso, iso
 from tests.core.bills import use as made
 
@@ -142,7 +143,7 @@ def test_what_ended_costs_the_same_forever(use: Use, later: int) -> None:
 
 @given(uses(ended=True))
 def test_nothing_is_billed_behind_the_end_that_is_told(use: Use) -> None:
-    end = from_iso(billed_until(use_to_json(use)))
+    end = from_iso(billed_until(use))
     counted_there = use.resource is Resource.TRAFFIC and use.begin == use.end  # bytes of one moment are of that moment
     assert counted_there or charge(use, end, since=end).high == 0
     assert billed_span(use, end) == (from_iso(use.begin), end)
@@ -150,25 +151,25 @@ def test_nothing_is_billed_behind_the_end_that_is_told(use: Use) -> None:
 
 @given(uses())
 def test_a_use_is_plain_json(use: Use) -> None:
-    assert use_from_json(use_to_json(use)) == use
+    assert use_of_record(json.loads(json.dumps(record_of(use)))) == use
 
 
 def certain(use: Use) -> Use:
     """Return the use without what is in doubt, taken by nobody, of a system with no rule of its own."""
-    segments = tuple(replace(one, maybe_from=None) for one in use.segments)
-    sure = replace(use, segments=segments, reason=None, sure_from=None, maybe_until=None)
-    return replace(sure, at_most="", licence="")
+    segments = tuple(one._replace(maybe_from=None) for one in use.segments)
+    sure = use._replace(segments=segments, reason=None, sure_from=None, maybe_until=None)
+    return sure._replace(at_most="", licence="")
 
 
 @given(uses(ended=True), st.integers(0, 6 * 3600))
 def test_cutting_a_use_costs_its_minimum_and_granularity_at_most(use: Use, cut: int) -> None:
-    use, data = certain(use), use_to_json(certain(use))
+    use = certain(use)
     begin, end = from_iso(use.begin), from_iso(use.end or "")
     at = iso(min(end, begin + timedelta(seconds=cut)))
     if use.resource is Resource.TRAFFIC or not use.segments:
         return
     whole = charge(use, end)
-    halves = [charge(use_from_json(data | part), end) for part in ({"end": at}, {"begin": at})]
+    halves = [charge(use._replace(**part), end) for part in ({"end": at}, {"begin": at})]
     more = sum(half.amount for half in halves) - whole.amount
     granule, least, _ = BY_HAND[use.provider, use.resource]
     dearest = max(segment.nanos for segment in use.segments)
@@ -201,7 +202,7 @@ def test_a_slow_reference_agrees(use: Use, minutes: int) -> None:
     if use.resource is Resource.TRAFFIC or not use.segments:
         return
     end = from_iso(use.begin) + timedelta(minutes=minutes, seconds=minutes)
-    use = use_from_json(use_to_json(use) | {"end": iso(end)})
+    use = use._replace(end=iso(end))
     assert Fraction(charge(use, end).amount, EXACT) == by_seconds(use, end)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.cost_groups import CALENDAR, Asked, By, costs
-from cloudgpu.core.billing.usage import Resource
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Resource
 from cloudgpu.views.cost import group_names, groups_value, total_value
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
 from tests.examples import some
@@ -51,10 +52,10 @@ def test_groups_of_any_kind_add_up_to_the_same_total(ledger, by, zone, since, un
 def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
     parts = [
         row(use(), id="cg-1", owner="ada@example.org", template="jupyter"),
-        row(use(), id="resource:data", owner="ada-example-org", thing=True),
+        row(use(), id="resource:data", owner="ada-example-org", is_named_resource=True),
         row(use(), id="cg-2", owner="b@x", template="jupyter"),
         row(use(), id="cg-3", owner="b.x", template="jupyter"),
-        row(use(), id="resource:two", owner="b-x", thing=True),
+        row(use(), id="resource:two", owner="b-x", is_named_resource=True),
     ]
     rows, ended = [one for one, _ in parts], [use for _, uses in parts for use in uses]
     for since in (None, START):
@@ -163,7 +164,7 @@ def test_saved_is_what_the_compared_runs_would_have_cost_less_what_they_did():
 def test_interrupted_and_failed_have_their_own_sums():
     taken = use(0, 7200, reason="interrupted", market="spot", provider="aws")
     made, ended = row(taken)
-    broken, more = row(use(0, 1800), id="cg-2", attempt="void")
+    broken, more = row(use(0, 1800), id="cg-2", launch_status="void")
     rows = [made, broken]
     for by in (By.PROJECT, By.DAY):
         total = costs(rows, [*ended, *more], NOW, Asked(by, UTC)).total
@@ -186,23 +187,25 @@ def test_a_reason_stands_beside_a_range():
         assert (total.low, total.amount, total.high) == (DOLLAR, DOLLAR, 2 * DOLLAR)
 
 
-class _CountedRow(dict):
-    """A row that counts how often its id is read."""
+class _CountedRow(Machine):
+    """A machine that counts how often its id is read."""
 
     reads = 0
 
-    def __getitem__(self, name):
-        _CountedRow.reads += name == "id"
-        return super().__getitem__(name)
+    @property
+    def id(self):
+        _CountedRow.reads += 1
+        return self[0]
 
 
 def test_ten_times_as_many_machines_are_ten_times_the_reads():
     def reads(machines):
         _CountedRow.reads = 0
-        rows = [_CountedRow(row(use(), id=f"cg-{number}")[0]) for number in range(machines)]
+        rows = [_CountedRow(*row(use(), id=f"cg-{number}")[0]) for number in range(machines)]
         found = costs(rows, (), NOW, BY_MACHINE)
         names = group_names(found.groups, rows, BY_MACHINE)
         assert [names[key]["name"] for key in found.groups] == [f"name of {key}" for key in found.groups]
+        assert _CountedRow.reads >= machines
         return _CountedRow.reads
 
     assert reads(200) == 10 * reads(20)

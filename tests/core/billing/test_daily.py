@@ -12,7 +12,7 @@ from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
 from cloudgpu.core.billing.cost_groups import Asked, By, costs
 from cloudgpu.core.billing.daily import Sums, daily, laid_out
 from cloudgpu.core.billing.rate_timeline import amount
-from cloudgpu.core.billing.usage import Per, Resource, use_to_json
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import from_iso
 from tests.core.billing.test_rate_timeline import uses as any_uses
 from tests.core.costing import NOW, START, ledgers, row, use
@@ -33,7 +33,7 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
     charged = charge(one, now, since=since, until=until)
     begin = 0 if since is None else micros_of(since)
     end = 2**62 if until is None else micros_of(until)
-    for found in (course(one, micros_of(now)), laid_out(use_to_json(one), micros_of(now))):
+    for found in (course(one, micros_of(now)), laid_out(one, micros_of(now))):
         sides = [amount(side, begin, end) for side in (found.low, found.amount, found.high)]
         assert sides == [charged.low, charged.amount, charged.high]
         billed = found.unpriced and max(found.begin, begin) < min(found.end, end)
@@ -94,7 +94,7 @@ def test_nothing_costs_nothing():
 def test_a_project_of_a_tag_is_the_one_that_launches_named():
     parts = [
         row(use(), id="cg-1", project="My Thesis", template="jupyter"),
-        row(use(7200, 10_800), id="resource:data", project="my-thesis", thing=True),
+        row(use(7200, 10_800), id="resource:data", project="my-thesis", is_named_resource=True),
     ]
     rows, ended = [one for one, _ in parts], [one for _, some in parts for one in some]
     assert {name for sums in daily(rows, ended, NOW, UTC).days.values() for name in sums} == {"My Thesis"}

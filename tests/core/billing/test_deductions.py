@@ -14,6 +14,8 @@ from cloudgpu.core.billing.deductions import after_credits, sustained
 from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.billing.sustained_use import sustained_use
 from cloudgpu.core.billing.totals import billed
+from cloudgpu.core.model.facts import MachineGpus
+from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.periods import periods
 from tests.core.costing import NOW, START, at, ledgers, row, segment, use
@@ -55,6 +57,7 @@ def test_a_credit_pays_only_while_it_holds():
     assert found.after == Money.usd(14)
 
 
+T4 = MachineGpus("T4", 1, 16, 1, None)
 GCP = {"provider": "gcp", "kind": "n1-standard-8+t4:1", "segments": (segment(1_000_000_000, -40 * 86_400),)}
 
 
@@ -70,7 +73,7 @@ GCP = {"provider": "gcp", "kind": "n1-standard-8+t4:1", "segments": (segment(1_0
 )
 def test_only_months_that_are_whole_have_a_discount(since, until, months):
     machine = use(-40 * 86_400, None, **GCP)
-    made, _ = row(machine, provider="gcp", instance_type="n1", accelerators=[{"name": "T4"}], first_at=at(-40 * 86_400))
+    made, _ = row(machine, provider="gcp", instance_type="n1", accelerators=(T4,), first_at=at(-40 * 86_400))
     found = sustained([made], lambda _since: [], NOW, since, until)
     assert [one.month for one in found] == months
     assert all(one.amount > 0 for one in found)
@@ -91,10 +94,11 @@ def test_the_uses_of_many_months_are_read_once_and_each_counts_in_its_own_months
         *(use(*span, **GCP) for span in (*spans, (9 * 86_400, None))),
         provider="gcp",
         instance_type="n1",
-        accelerators=[{"name": "T4"}],
+        accelerators=(T4,),
         first_at=at(-70 * 86_400),
     )
-    made = {**made, "uses": [*made["uses"], *row(use(0, None, resource="disk", id="disk"))[0]["uses"]]}
+    disk = use(0, None, resource=Resource.DISK, id="disk")
+    made = made._replace(open_usage=(*made.open_usage, *row(disk)[0].open_usage))
     asked = []
 
     def read(since):

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.usage import use_from_json
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded
+from cloudgpu.core.model.usage import use_of_record
 from tests.core.events.test_metering import DAY, HOUR, down, launch, range_of, up
 from tests.core.lives import START, asked, at, line, seen
 from tests.examples import some
@@ -71,7 +71,7 @@ def lives(draw: st.DrawFn) -> Life:
 
 def lines(life: Life) -> list[Event]:
     """Return what the ledger is told of a life, the last line by a look after the end."""
-    found = [launch(0, life.provider, beside=[]), seen(0, "pending", billed=True, since=0)]
+    found = [launch(0, life.provider, attached_costs=[]), seen(0, "pending", billed=True, since=0)]
     for look in life.looks:
         if life.ran <= look < life.ended and len(found) == 2:
             found.append(up(look, since=0, **waited(life)))
@@ -104,10 +104,10 @@ def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_tha
     told = folded(lines(life))
     assert told is not None
     (data,) = told.closed
-    found = charge(use_from_json(data), START)
+    found = charge(use_of_record(data), START)
     began = 0 if life.starting else life.ran
-    truth = charge(use_from_json({**data, **TRUE, "begin": at(began), "end": at(life.ended)}), START)
-    second = charge(use_from_json({**data, **TRUE, "begin": at(0), "end": at(61)}), START).amount // 61
+    truth = charge(use_of_record(data)._replace(**TRUE, begin=at(began), end=at(life.ended)), START)
+    second = charge(use_of_record(data)._replace(**TRUE, begin=at(0), end=at(61)), START).amount // 61
     assert found.low <= found.amount <= found.high
     assert found.low - second <= truth.low, "a look's time and a cloud's are cut to the second"
     assert truth.amount <= found.high + second
@@ -122,7 +122,7 @@ TRUE: dict[str, Any] = {"sure_from": None, "maybe_since": None, "maybe_until": N
 
 
 def test_ec2_bills_no_machine_that_is_pending() -> None:
-    waited = [launch(0, beside=[]), seen(0, "pending", billed=True, since=0), up(40, since=0)]
+    waited = [launch(0, attached_costs=[]), seen(0, "pending", billed=True, since=0), up(40, since=0)]
     assert range_of(HOUR + 40, *waited) == (1, 1, round(Decimal(HOUR + 40) / HOUR, 9))
     assert range_of(40, *waited[:2])[0] == 0
     late = [*waited[:2], up(5 * HOUR, since=0)]
@@ -131,13 +131,13 @@ def test_ec2_bills_no_machine_that_is_pending() -> None:
 
 @pytest.mark.parametrize(("look", "least", "amount"), [(60, 59, 59), (300, 55, 60), (840, 46, 60), (960, 45, 60)])
 def test_a_start_that_nobody_watched_is_in_the_amount_and_not_in_the_least(look: int, least: int, amount: int) -> None:
-    life = [launch(0, beside=[]), seen(0, "pending", billed=True, since=0), up(look, since=0)]
+    life = [launch(0, attached_costs=[]), seen(0, "pending", billed=True, since=0), up(look, since=0)]
     whole = down(HOUR, "terminated", HOUR, billed_at=at(look))
     assert [round(60 * usd, 6) for usd in range_of(DAY, *life, whole)] == [least, amount, 60]
 
 
 def test_a_machine_that_looks_saw_only_start_is_not_billed_until_the_last_of_them() -> None:
-    begun = [launch(0, beside=[]), seen(0, "pending", billed=True, since=0)]
+    begun = [launch(0, attached_costs=[]), seen(0, "pending", billed=True, since=0)]
     ended = down(HOUR, "terminated", HOUR, pending_at=at(HOUR - 900))
     assert range_of(DAY, *begun, ended) == (0, Decimal("0.25"), Decimal("0.25"))
     missed = line(HOUR, "instance_vanished", {"provider_id": "i-1", "proof": "", "alive_at": at(HOUR - 900)})
@@ -147,21 +147,21 @@ def test_a_machine_that_looks_saw_only_start_is_not_billed_until_the_last_of_the
 
 
 def test_azure_may_bill_a_start_so_the_amount_has_it_though_looks_saw_the_machine_only_start() -> None:
-    begun = [launch(0, "azure", beside=[]), seen(0, "pending", billed=True, since=0)]
+    begun = [launch(0, "azure", attached_costs=[]), seen(0, "pending", billed=True, since=0)]
     ran = up(HOUR, since=0, pending_at=at(HOUR - 30))
     assert range_of(2 * HOUR, *begun, ran) == (1, 2, 2)
 
 
 def test_an_end_before_a_look_that_saw_it_billed_is_not_believed() -> None:
     """Told: 90 seconds. It was seen to run after half an hour, and was gone at the look after an hour."""
-    life = [launch(0, beside=[]), up(60, since=0), down(HOUR, "terminated", 90, billed_at=at(HOUR / 2))]
+    life = [launch(0, attached_costs=[]), up(60, since=0), down(HOUR, "terminated", 90, billed_at=at(HOUR / 2))]
     assert range_of(DAY, *life) == (Decimal("0.5"), Decimal("0.5"), 1)
     exact = [*life[:2], down(HOUR, "terminated", 2000, billed_at=at(HOUR / 2))]
     assert range_of(DAY, *exact) == (round(Decimal(2000) / HOUR, 9),) * 3
 
 
 def test_an_end_before_our_own_call_may_have_been_at_that() -> None:
-    life = [launch(0, beside=[]), up(60, since=0), asked(HOUR, "terminate")]
+    life = [launch(0, attached_costs=[]), up(60, since=0), asked(HOUR, "terminate")]
     unseen = [*life, down(2 * HOUR, "terminated", 90, asked_at=at(HOUR))]
     assert range_of(DAY, *unseen) == (Decimal("0.025"), Decimal("0.025"), 1)
     watched = [*life, down(HOUR + 36, "terminated", 90, billed_at=at(HOUR))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.billing.cost_groups import Asked, By, costs
 from cloudgpu.core.billing.forecast import Goal, Part, burn, more, running
-from cloudgpu.core.billing.usage import Per, Resource, use_from_json
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
 from tests.core.costing import NOW, ledgers, row, segment, use
 from tests.examples import some
@@ -51,7 +51,7 @@ def test_a_machine_goes_on_to_its_renew_until_and_not_further():
 def test_a_hold_keeps_a_machine_beyond_its_lease_but_not_beyond_renew_until():
     made, _ = row(use(end=None), **lease(expires=HOUR, renew_until=5 * HOUR, hold_until=3 * HOUR))
     assert ahead(made, Goal.LEASES) == 3
-    made["hold_until"] = iso(NOW + 9 * HOUR)
+    made = made._replace(hold_until=iso(NOW + 9 * HOUR))
     assert ahead(made, Goal.LEASES) == 5
 
 
@@ -73,22 +73,22 @@ def test_a_machine_without_a_lease_is_counted_apart():
     [
         ({}, Part.MACHINES),
         ({"billed": False}, Part.STOPPED),
-        ({"ended": iso(NOW)}, Part.KEPT),
-        ({"thing": True}, Part.KEPT),
+        ({"terminated_at": iso(NOW)}, Part.KEPT),
+        ({"is_named_resource": True}, Part.KEPT),
     ],
 )
 def test_the_burn_rate_has_parts(facts, part):
     disk = use(end=None, resource=Resource.DISK, per=Per.MONTH, segments=(segment(73_000_000_000),))
     made, _ = row(disk, **facts)
     found = burn(running([made], NOW), NOW)
-    hour = charge(use_from_json(made["uses"][0]), NOW + HOUR, since=NOW).amount
+    hour = charge(made.open_usage[0], NOW + HOUR, since=NOW).amount
     assert found.by_part == {**dict.fromkeys(Part, 0), part: hour}
     assert found.total == hour > 0
 
 
 def test_what_is_kept_or_stopped_goes_on_whatever_its_lease_said():
     disk = use(end=None, resource=Resource.DISK)
-    for facts in ({"billed": False}, {"ended": iso(NOW)}, {"thing": True}):
+    for facts in ({"billed": False}, {"terminated_at": iso(NOW)}, {"is_named_resource": True}):
         made, _ = row(disk, **facts, **lease(expires=HOUR, renew_until=2 * HOUR))
         assert ahead(made, Goal.MONTH, NOW + 24 * HOUR) == 24
         assert ahead(made, Goal.LEASES) == 0

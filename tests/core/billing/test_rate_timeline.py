@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, micros_of
 from cloudgpu.core.billing.rate_timeline import amount, billed_strands, moment_of, rule_of, strands, worst_window
-from cloudgpu.core.billing.usage import Per, Resource, Segment, Use, use_to_json
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.times import iso
 
 BEGIN = datetime(2026, 1, 20, tzinfo=UTC)
@@ -61,14 +61,14 @@ def uses(draw):
 @given(uses(), moments)
 def test_the_strands_of_a_use_are_what_it_costs_at_most(use, now):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_strands(use_to_json(use), micros_of(now))
+    found = billed_strands(use, micros_of(now))
     assert amount(found, 0, 2**62) == charge(use, now).high
 
 
 @given(uses(), moments, moments)
 def test_the_strands_of_a_period_are_what_it_costs_in_it(use, now, until):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_strands(use_to_json(use), micros_of(now))
+    found = billed_strands(use, micros_of(now))
     assert amount(found, 0, micros_of(until)) == charge(use, now, until=until).high
 
 

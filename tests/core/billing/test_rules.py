@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.core.billing.rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
-from cloudgpu.core.billing.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Use
 from cloudgpu.providers.aws.compute.translate import _BILLED
 
 HERE = Path(__file__).parents[1]

@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.billing.sustained_use import Discount, sustained_use
 from cloudgpu.core.billing.totals import Billed
-from cloudgpu.core.billing.usage import Use
+from cloudgpu.core.model.facts import MachineGpus
+from cloudgpu.core.model.usage import Use
 from cloudgpu.core.values.times import iso
 from tests.core.bills import usd, use
+from tests.core.machines import machine
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
-ROW = {"account": "lab", "region": "us-central1", "accelerators": []}
+ROW = machine(account="lab", region="us-central1", accelerators=())
+K80, T4 = (MachineGpus(f"NVIDIA {name}", 1, None, 1, None) for name in ("K80", "T4"))
 
 
 def bill(*uses: Use, row: dict | None = None) -> list[Billed]:
-    return [Billed(ROW | (row or {}), charge(one, DECEMBER, since=NOVEMBER, until=DECEMBER)) for one in uses]
+    return [Billed(ROW._replace(**row or {}), charge(one, DECEMBER, since=NOVEMBER, until=DECEMBER)) for one in uses]
 
 
 def run(begin: str, end: str, price: str = "1.00", kind: str = "n1-standard-1", **facts) -> Use:
@@ -55,7 +58,7 @@ def test_75_percent_of_the_month_are_20_percent_off():
 
 def test_the_golden_figure_of_a_k80_in_a_full_month():
     """0.45 $/h becomes 0.315 (a public test file of infracost): 30 % off."""
-    row = {"accelerators": [{"name": "NVIDIA K80", "count": 1}]}
+    row = {"accelerators": (K80,)}
     assert off(run("11-01", "12-01", "0.45"), row=row) == (Decimal("0.45") - Decimal("0.315")) * 720
     (line,) = sustained_use(bill(run("11-01", "12-01", "0.45"), row=row), NOVEMBER)
     assert (line.account, line.region, line.what, line.month) == ("lab", "us-central1", "N1 and NVIDIA K80", "2026-11")
@@ -99,7 +102,7 @@ def test_what_has_no_such_discount_gets_none(without):
 def test_regions_accounts_and_gpus_are_pooled_apart():
     one, other = run("11-01", "11-16"), run("11-16", "12-01")
     assert off(one, other) == Decimal(216)
-    for row in ({"region": "europe-west4"}, {"account": "b"}, {"accelerators": [{"name": "NVIDIA T4", "count": 1}]}):
+    for row in ({"region": "europe-west4"}, {"account": "b"}, {"accelerators": (T4,)}):
         found = sustained_use([*bill(one), *bill(other, row=row)], NOVEMBER)
         assert [usd(line.amount) for line in found] == [Decimal(36), Decimal(36)]
 

@@ -12,14 +12,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
-from cloudgpu.core.billing.usage import use_from_json, use_to_json
 from cloudgpu.core.budgets.admission import asking
 from cloudgpu.core.budgets.budget import Action, Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import affordable, longest
+from cloudgpu.core.model.facts import MachineSetup, record_of
+from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
+from cloudgpu.core.model.records import UsageRecord
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use, use_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import iso
+from tests.core.machines import attached, hourly, machine, retained
 from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -31,31 +35,23 @@ PRICES = Prices(lambda _row: None, lambda *_where: Counted(DOLLAR // 5, "month",
 def row(name="m", *, price=DOLLAR, until=NOW + 8 * HOUR, beside=(), **more):
     usual = {
         "id": f"cg-{name}", "name": name, "provider": "aws", "account": "lab", "region": "us-east-1", "owner": "ada",
-        "project": "vision", "instance_type": "p3.2xlarge", "market": "on_demand", "on_demand": None, "max_price": None,
-        "price": None if price is None else {"nanos_per_hour": price}, "renew_until": until and iso(until),
-        "beside": list(beside), "kept": [], "uses": [], "ended": None, "state": "running", "billed": True,
-        "asked": None, "attempt": "made", "setup": None, "thing": False, "guards": None, "identity": None,
-        "intended_at": "",
+        "project": "vision", "instance_type": "p3.2xlarge", "price": None if price is None else hourly(price),
+        "renew_until": until and iso(until), "attached_costs": tuple(beside), "state": "running", "billed": True,
     }  # fmt: skip
-    return usual | more
+    return machine(**usual | more)
 
 
 def disk(nanos=DOLLAR // 10, size=100, **more):
-    return {
-        "what": "disk", "resource": "disk", "stored_as": "gp3", "quantity": size, "per": "month", "nanos": nanos,
-        "running": True, "kept": True, "why_at_most": "", "named": False, "nanos_per_month": None,
-    } | more  # fmt: skip
+    return attached(**{"resource": "disk", "stored_as": "gp3", "quantity": size, "per": "month", "nanos": nanos} | more)
 
 
 def use(begin, end=None, *, price=DOLLAR, **more):
-    segments = [] if price is None else [{"at": iso(begin), "nanos": price, "source": "", "as_of": None,
-                                          "basis": "", "maybe_from": None}]  # fmt: skip
+    segments = () if price is None else (Segment(iso(begin), price, "", None, ""),)
     usual = {
-        "resource": "instance", "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
-        "quantity": 1, "per": "hour", "begin": iso(begin), "end": end and iso(end), "segments": segments,
-        "on_demand": None, "first": True, "reason": None, "sure_from": None, "maybe_until": None, "at_most": "",
+        "resource": Resource.INSTANCE, "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
+        "quantity": 1, "per": Per.HOUR, "begin": iso(begin), "end": end and iso(end), "segments": segments,
     }  # fmt: skip
-    return usual | more
+    return Use(**usual | more)
 
 
 def budget(dollars=100, span="month", scope=None, **more):
@@ -77,14 +73,14 @@ def sums(*args, **more):
 
 
 def test_a_launch_is_held_against_what_was_spent_and_what_runs_to_its_renew_until():
-    rows = [row("a", uses=[use(NOW - 2 * HOUR)])]
+    rows = [row("a", open_usage=(use(NOW - 2 * HOUR),))]
     (share,) = sums(budget(), row("b"), rows)
     assert share == pytest.approx((2, 8, 8), abs=0.001)
 
 
 @pytest.mark.parametrize(("dollars", "refused"), [(18.01, False), (17.99, True)])
 def test_the_sum_of_all_three_is_what_counts(dollars, refused):
-    rows = [row("a", uses=[use(NOW - 2 * HOUR)])]
+    rows = [row("a", open_usage=(use(NOW - 2 * HOUR),))]
     assert bool(admit(budget(dollars), row("b"), rows).refusals) is refused
 
 
@@ -107,21 +103,22 @@ def test_a_disk_is_counted_to_the_end_of_the_last_period_that_the_launch_touches
 
 def test_a_stopped_machine_costs_what_stays_and_a_kept_image_too():
     stopped = row("s", state="stopped", billed=False, beside=[disk()])
-    image = {"id": "ami", "kind": "image", "size_gb": 100, "region": "us-east-1", "stored_as": "ebs_snapshot",
-             "nanos": DOLLAR // 20, "per": "month", "why_at_most": "", "nanos_per_month": None}  # fmt: skip
-    parked = row("p", ended=iso(NOW - HOUR), kept=[image])
+    image = retained(
+        "ami", "image", size_gb=100, region="us-east-1", stored_as="ebs_snapshot", nanos=DOLLAR // 20, per="month"
+    )
+    parked = row("p", terminated_at=iso(NOW - HOUR), retained=(image,))
     (share,) = sums(budget(), row(price=0), [stopped, parked])
     assert share[1] == pytest.approx(15 * 9.5 / 30)
 
 
 def test_an_open_attempt_may_have_run_since_it_was_sent_and_past_its_renew_until():
-    unsettled = {"state": "unknown", "billed": False, "attempt": "open", "intended_at": iso(NOW - 5 * HOUR)}
+    unsettled = {"state": "unknown", "billed": False, "launch_status": "open", "intended_at": iso(NOW - 5 * HOUR)}
     assert sums(budget(), row("b"), [row("a", until=NOW + HOUR, **unsettled)]) == [pytest.approx((0, 6, 8), abs=0.001)]
     assert sums(budget(), row("b"), [row("a", until=NOW - HOUR, **unsettled)]) == [pytest.approx((0, 6, 8), abs=0.001)]
 
 
 def test_an_open_attempt_is_a_reservation():
-    attempt = row("a", attempt="open", state="unknown", billed=False)
+    attempt = row("a", launch_status="open", state="unknown", billed=False)
     (share,) = sums(budget(), row("b"), [attempt])
     assert share == pytest.approx((0, 8, 8), abs=0.001)
 
@@ -129,8 +126,8 @@ def test_an_open_attempt_is_a_reservation():
 @pytest.mark.parametrize(
     ("facts", "hourly"),
     [
-        ({"max_price": 2 * DOLLAR, "on_demand": {"nanos_per_hour": 3 * DOLLAR}}, 2),
-        ({"on_demand": {"nanos_per_hour": 3 * DOLLAR}}, 3),
+        ({"max_price": 2 * DOLLAR, "on_demand": hourly(3 * DOLLAR)}, 2),
+        ({"on_demand": hourly(3 * DOLLAR)}, 3),
     ],
 )
 def test_spot_is_counted_at_its_highest_price_else_on_demand_never_at_todays(facts, hourly):
@@ -160,13 +157,13 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
 
 @pytest.mark.parametrize("wanted", [row("b"), row("b", price=None)])
 def test_a_missing_compute_price_refuses(wanted):
-    rows = [row("a", price=None if wanted["price"] else DOLLAR)]
+    rows = [row("a", price=None if wanted.price else DOLLAR)]
     (verdict,) = admit(budget(10**6), wanted, rows).refusals
-    assert verdict.unpriced == ("a" if wanted["price"] else "b",)
+    assert verdict.unpriced == ("a" if wanted.price else "b",)
 
 
 def test_what_costs_nothing_is_never_refused():
-    rows = [row("a", uses=[use(NOW - 200 * HOUR)])]
+    rows = [row("a", open_usage=(use(NOW - 200 * HOUR),))]
     assert not admit(budget(), row("b", price=0), rows).refusals
 
 
@@ -176,7 +173,7 @@ def test_a_budget_that_only_notifies_refuses_nothing():
 
 
 def test_what_a_budget_does_not_cover_does_not_count():
-    rows = [row("a", project="other"), row("b", provider="gcp", uses=[use(NOW - 2 * HOUR)])]
+    rows = [row("a", project="other"), row("b", provider="gcp", open_usage=(use(NOW - 2 * HOUR),))]
     assert sums(budget(scope={"project": "vision", "provider": "aws"}), row("c"), rows) == [
         pytest.approx((0, 0, 8), abs=0.001)
     ]
@@ -184,8 +181,8 @@ def test_what_a_budget_does_not_cover_does_not_count():
 
 
 def test_a_machine_is_not_counted_beside_its_own_extension():
-    running = row("a", uses=[use(NOW - HOUR)])
-    (share,) = sums(budget(), {**running, "renew_until": iso(NOW + 9 * HOUR)}, [running])
+    running = row("a", open_usage=(use(NOW - HOUR),))
+    (share,) = sums(budget(), running._replace(renew_until=iso(NOW + 9 * HOUR)), [running])
     assert share == pytest.approx((1, 0, 9), abs=0.001)
 
 
@@ -200,10 +197,10 @@ def test_a_machine_without_a_lease_is_counted_to_the_end_of_the_period():
 
 
 def test_a_named_volume_that_is_there_is_counted_once():
-    thing = {"id": "vol", "kind": "volume", "size_gb": 100, "region": "us-east-1", "stored_as": "gp3",
-             "nanos": DOLLAR // 10, "per": "month", "why_at_most": "", "nanos_per_month": None}  # fmt: skip
-    volume = row("data", thing=True, price=None, billed=False, kept=[thing])
-    wanted = row("b", price=0, beside=[disk(named=True)], setup={"volume": {"name": "data", "size_gb": None}})
+    thing = retained("vol", "volume", size_gb=100, region="us-east-1", nanos=DOLLAR // 10, per="month")
+    volume = row("data", is_named_resource=True, price=None, billed=False, retained=(thing,))
+    setup = MachineSetup.of(setup_to_json(Setup(volume=Volume("data", None))))
+    wanted = row("b", price=0, beside=[disk(named=True)], setup=setup)
     (share,) = sums(budget(), wanted, [volume])
     assert share == pytest.approx((0, 10 * 9.5 / 30, 0))
     (share,) = sums(budget(), wanted)
@@ -212,7 +209,7 @@ def test_a_named_volume_that_is_there_is_counted_once():
 
 def test_the_worst_rolling_window_lies_ahead_or_behind():
     old = use(NOW - timedelta(days=29, hours=20), NOW - timedelta(days=29))  # $20, out of the window in a day
-    rows = [row("a", ended=iso(NOW), uses=[])]
+    rows = [row("a", terminated_at=iso(NOW), open_usage=())]
     (first,) = sums(budget(span="rolling:30"), row("b", until=NOW + 2 * HOUR), rows, [("cg-a", old)])
     assert sum(first) == pytest.approx(22, abs=0.001)
     (later,) = sums(budget(span="rolling:30"), row("b", until=NOW + timedelta(days=3)), rows, [("cg-a", old)])
@@ -223,23 +220,25 @@ def test_a_rolling_budget_that_is_passed_today_admits_nothing_though_it_gets_roo
     """The dearest window is then the one that ends now: what is wanted is in none as dear, and in all that follow."""
     spent = use(NOW - timedelta(days=7), NOW, price=DOLLAR * 9 // 10)  # 151 dollars, of 100
     wanted = row("b", price=DOLLAR * 6 // 10, until=NOW + timedelta(days=30))
-    ask_it = (budget(100, span="rolling:7"), wanted, [row("a", ended=iso(NOW))], [("cg-a", spent)])
+    ask_it = (budget(100, span="rolling:7"), wanted, [row("a", terminated_at=iso(NOW))], [("cg-a", spent)])
     assert admit(*ask_it).refusals
     assert not admit(budget(152, span="rolling:7"), *ask_it[1:]).refusals
 
 
 def test_a_total_budget_never_begins_anew():
     old = use(datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 5, tzinfo=UTC))
-    (share,) = sums(budget(span="total"), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old)])
+    (share,) = sums(budget(span="total"), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old)])
     assert share == pytest.approx((5, 0, 8), abs=0.001)
 
 
 def test_a_past_run_without_a_price_is_counted_on_demand_or_named():
     old = use(NOW - 5 * HOUR, NOW - HOUR, price=None, on_demand=2 * DOLLAR)
-    (verdict,) = admit(budget(), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old)]).verdicts
+    (verdict,) = admit(budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old)]).verdicts
     assert float(verdict.shares[0].spent.dollars) == pytest.approx(8)
     assert "counted on demand" in verdict.assumed[0]
-    (verdict,) = admit(budget(), row("b"), [row("a", ended=iso(NOW))], [("cg-a", old | {"on_demand": None})]).verdicts
+    (verdict,) = admit(
+        budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old._replace(on_demand=None))]
+    ).verdicts
     assert "in no sum" in verdict.assumed[0]
 
 
@@ -253,25 +252,30 @@ def rows_of(drawn):
     for number, (price, ago, ahead, runs, size) in enumerate(drawn):
         used = [use(NOW - ago * HOUR, price=price)] if runs and ago else []
         entry = disk(size=size)
-        used += [use(NOW - ago * HOUR, price=DOLLAR // 10, per="month", resource="disk", quantity=size)] if ago else []
+        used += [stored(NOW - ago * HOUR, DOLLAR // 10, quantity=size)] if ago else []
         state = {"state": "running", "billed": True} if runs else {"state": "stopped", "billed": False}
-        made.append(row(f"m{number}", price=price, until=NOW + ahead * HOUR, beside=[entry], uses=used, **state))
+        made.append(
+            row(f"m{number}", price=price, until=NOW + ahead * HOUR, beside=[entry], open_usage=tuple(used), **state)
+        )
     return made
+
+
+def stored(begin, nanos, **more):
+    return use(begin, price=nanos, per=Per.MONTH, resource=Resource.DISK, **more)
 
 
 def bill(rows, until, since, end):
     """What the billing engine bills in a period if everything runs to its renew-until; disks go on to `until`."""
     total = 0
     for one in rows:
-        ends = min(until, datetime.fromisoformat(one["renew_until"]))
-        used = {use_["resource"]: use_ for use_ in one["uses"]}
-        if one["billed"]:
-            price = one["price"]["nanos_per_hour"]
-            instance = used.get("instance", use(NOW, price=price)) | {"end": iso(ends)}
-            total += charge(use_from_json(instance), until, since=since, until=end).high
-        entry = one["beside"][0]
-        kept = used.get("disk", use(NOW, price=entry["nanos"], per="month", resource="disk"))
-        total += charge(use_from_json(kept | {"quantity": entry["quantity"]}), until, since=since, until=end).high
+        ends = min(until, datetime.fromisoformat(one.renew_until))
+        used = {use_.resource: use_ for use_ in one.open_usage}
+        if one.billed:
+            instance = used.get(Resource.INSTANCE, use(NOW, price=one.price.nanos_per_hour))._replace(end=iso(ends))
+            total += charge(instance, until, since=since, until=end).high
+        (entry,) = one.attached_costs
+        kept = used.get(Resource.DISK, stored(NOW, entry.nanos))
+        total += charge(kept._replace(quantity=entry.quantity), until, since=since, until=end).high
     return total
 
 
@@ -280,10 +284,10 @@ def bill(rows, until, since, end):
 def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
     assume(wish[0] or wish[4])  # what costs nothing is admitted by a budget that was passed before
     one, rows = budget(dollars, span), rows_of(drawn)
-    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0] | {"id": "cg-w", "name": "w"}
+    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0]._replace(id="cg-w", name="w")
     assume(not admit(one, wanted, rows).refusals)
     everything = [*rows, wanted]
-    last = datetime.fromisoformat(wanted["renew_until"])
+    last = datetime.fromisoformat(wanted.renew_until)
     limit = one.limit.nanos * EXACT
     if one.span.kind in ("day", "week", "month"):
         for each in periods(one.span.kind, NOW, last, UTC):
@@ -299,7 +303,7 @@ def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
 def refused(drawn, wish, span, percent):
     """What is wanted, asked of a budget that carries it but for so many percent of it."""
     rows = rows_of(drawn)
-    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0] | {"id": "cg-w", "name": "w"}
+    wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0]._replace(id="cg-w", name="w")
     (verdict,) = admit(budget(10**9, span), wanted, rows).verdicts
     tightest = verdict.tightest
     limit = tightest.total.nanos - 1000 - tightest.wanted.nanos * percent // 100
@@ -316,10 +320,10 @@ def test_the_longest_renew_until_fits_and_a_minute_more_does_not(drawn, wish, sp
     until = longest(asked)
     minute = timedelta(minutes=1)
     if until is None:
-        assert asked.admission({**wanted, "renew_until": iso(NOW + minute)}).refusals
+        assert asked.admission(wanted._replace(renew_until=iso(NOW + minute))).refusals
         return
-    assert not asked.admission({**wanted, "renew_until": iso(until)}).refusals
-    assert asked.admission({**wanted, "renew_until": iso(until + minute)}).refusals
+    assert not asked.admission(wanted._replace(renew_until=iso(until))).refusals
+    assert asked.admission(wanted._replace(renew_until=iso(until + minute))).refusals
 
 
 @settings(max_examples=some(40))
@@ -328,9 +332,9 @@ def test_the_highest_price_that_is_named_fits(drawn, wish, span, percent):
     asked, wanted = refused(drawn, wish, span, percent)
     price = affordable(asked)
     if price is not None:
-        assert 0 < price.nanos < wanted["price"]["nanos_per_hour"]
-        assert not asked.admission({**wanted, "price": {"nanos_per_hour": price.nanos}}).refusals
-        assert asked.admission({**wanted, "price": {"nanos_per_hour": price.nanos + 100_000}}).refusals
+        assert 0 < price.nanos < wanted.price.nanos_per_hour
+        assert not asked.admission(wanted._replace(price=hourly(price.nanos))).refusals
+        assert asked.admission(wanted._replace(price=hourly(price.nanos + 100_000))).refusals
 
 
 def test_admitting_one_after_the_other_fills_the_budget_exactly():
@@ -340,10 +344,11 @@ def test_admitting_one_after_the_other_fills_the_budget_exactly():
         wanted = row(f"m{number}")
         fits = not admit(budget(), wanted, rows).refusals
         admitted.append(fits)
-        rows += [row(f"m{number}", attempt="open", state="unknown", billed=False)] if fits else []
+        rows += [row(f"m{number}", launch_status="open", state="unknown", billed=False)] if fits else []
     assert admitted == [True] * 12 + [False] * 38
     assert all(one >= other for one, other in pairwise(admitted))
 
 
 def test_a_use_is_as_the_ledger_has_it():
-    assert use_to_json(use_from_json(use(NOW))).keys() >= use(NOW).keys()
+    assert record_of(use(NOW)).keys() == UsageRecord.__annotations__.keys()
+    assert use_of_record(record_of(use(NOW))) == use(NOW)

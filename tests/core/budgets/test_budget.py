@@ -18,9 +18,12 @@ from cloudgpu.core.budgets.enforcement import Do, stops
 from cloudgpu.core.budgets.status import findings, standing
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
+from cloudgpu.core.model.usage import Per, Resource, Segment, Use
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
+from tests.core.machines import hourly
+from tests.core.machines import machine as any_machine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -35,24 +38,19 @@ def line(draft, seq):
 def machine(name="m", **more):
     usual = {
         "id": f"cg-{name}", "name": name, "provider": "aws", "account": "lab", "region": "r", "owner": "ada",
-        "kept": [],
-        "project": "vision", "instance_type": "p3", "market": "on_demand", "on_demand": None, "max_price": None,
-        "price": {"nanos_per_hour": DOLLAR}, "renew_until": iso(NOW + 8 * HOUR), "beside": [], "ended": None,
-        "state": "running", "billed": True, "asked": None, "attempt": "made", "setup": None, "thing": False,
-        "guards": None, "identity": None,
-        "launched_at": iso(NOW - 4 * HOUR), "intended_at": iso(NOW - 4 * HOUR), "hold_until": None, "stoppable": True,
-        "uses": [run(NOW - 4 * HOUR)],
+        "project": "vision", "instance_type": "p3", "price": hourly(DOLLAR), "renew_until": iso(NOW + 8 * HOUR),
+        "attached_costs": (), "state": "running", "billed": True, "launched_at": iso(NOW - 4 * HOUR),
+        "intended_at": iso(NOW - 4 * HOUR), "stoppable": True, "open_usage": (run(NOW - 4 * HOUR),),
     }  # fmt: skip
-    return usual | more
+    return any_machine(**usual | more)
 
 
-def run(begin, price=DOLLAR):
-    segment = {"at": iso(begin), "nanos": price, "source": "", "as_of": None, "basis": "", "maybe_from": None}
-    return {
-        "resource": "instance", "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
-        "quantity": 1, "per": "hour", "begin": iso(begin), "end": None, "segments": [segment], "on_demand": None,
-        "first": True, "reason": None, "sure_from": None, "maybe_until": None, "at_most": "",
-    }  # fmt: skip
+def run(begin, end=None):
+    segment = Segment(iso(begin), DOLLAR, "", None, "")
+    return Use(
+        Resource.INSTANCE, "i", "p3", "aws", "on_demand", "p3", quantity=1, per=Per.HOUR, begin=iso(begin),
+        end=end and iso(end), segments=(segment,),
+    )  # fmt: skip
 
 
 def lab(dollars=10, span="month", *, days=0, **more):
@@ -110,7 +108,7 @@ def test_an_owner_known_from_a_tag_alone_is_covered():
 
 
 def test_a_kept_thing_is_no_instance():
-    assert not Scope(instance="m").covers(machine(thing=True))
+    assert not Scope(instance="m").covers(machine(is_named_resource=True))
 
 
 def test_how_it_stands():
@@ -135,8 +133,8 @@ def test_what_leaves_the_window_of_a_rolling_budget_makes_room_again():
     window = timedelta(days=2)
     assert stands(lab(49, "rolling", days=2), machine()).empty_in is None  # 48 hours at $1 are all that it ever holds
     assert stands(lab(48, "rolling", days=2), machine()).empty_in == window - 4 * HOUR
-    early = run(NOW - window) | {"end": iso(NOW - window + 3 * HOUR)}
-    assert stands(lab(48, "rolling", days=2), machine(uses=[early, run(NOW - HOUR)])).empty_in == window - HOUR
+    early = run(NOW - window, NOW - window + 3 * HOUR)
+    assert stands(lab(48, "rolling", days=2), machine(open_usage=(early, run(NOW - HOUR)))).empty_in == window - HOUR
     assert stands(lab(4, "rolling", days=2), machine()).empty_in == timedelta(0)
 
 
@@ -152,7 +150,7 @@ def test_when_a_window_is_full_agrees_with_looking_at_every_moment(runs, rate, l
 
 
 def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
-    spot = machine(market="spot", on_demand={"nanos_per_hour": 3 * DOLLAR})
+    spot = machine(market="spot", on_demand=hourly(3 * DOLLAR))
     one = stands(lab(100), spot)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
     assert float(one.promised.dollars) == pytest.approx(24, abs=0.001)
@@ -160,7 +158,7 @@ def test_a_forecast_takes_todays_spot_price_and_an_admission_never_does():
 
 
 def test_the_worst_overshoot_is_the_interval_times_the_counted_burn_rate():
-    spot = machine(market="spot", on_demand={"nanos_per_hour": 3 * DOLLAR})
+    spot = machine(market="spot", on_demand=hourly(3 * DOLLAR))
     assert stands(lab(), spot, machine("n")).overshoot(HOUR / 4) == Money.usd(1)
 
 
@@ -180,7 +178,7 @@ def test_each_threshold_that_is_reached_is_a_finding_and_the_forecast_too():
 
 def test_a_new_period_falls_back():
     later = datetime(2026, 12, 1, 1, tzinfo=UTC)
-    over = machine(ended=iso(NOW), uses=[run(NOW - 4 * HOUR) | {"end": iso(NOW)}])
+    over = machine(terminated_at=iso(NOW), open_usage=(run(NOW - 4 * HOUR, NOW),))
     assert keys(stands(lab(4), over, now=later)) == []
 
 
@@ -209,11 +207,11 @@ def test_the_newest_goes_first_what_cannot_stop_is_parked_and_a_held_one_is_warn
 @pytest.mark.parametrize(
     "facts",
     [
-        {"ended": iso(NOW)},
+        {"terminated_at": iso(NOW)},
         {"state": "stopped", "billed": False},
-        {"attempt": "open"},
+        {"launch_status": "open"},
         {"project": "other"},
-        {"thing": True},
+        {"is_named_resource": True},
     ],
 )
 def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
@@ -224,7 +222,7 @@ def test_what_does_not_run_or_is_not_covered_is_left_alone(facts):
 
 def test_a_stop_that_was_asked_and_is_not_proved_is_no_reason_to_let_it_run():
     over = stands(lab(1, actions=STOP), machine())
-    assert stopping(over, machine(asked="stop")) == [("m", Do.STOP)]
+    assert stopping(over, machine(pending_action="stop")) == [("m", Do.STOP)]
 
 
 def test_a_budget_that_is_not_passed_or_does_not_stop_stops_nothing():

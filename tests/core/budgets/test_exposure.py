@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, micros_of, rated
 from cloudgpu.core.billing.rate_timeline import amount, billed_strands, ended_strands, rule_of, strands
-from cloudgpu.core.billing.usage import use_from_json, use_to_json
 from cloudgpu.core.budgets.admission import Account, accounts, asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
@@ -24,8 +23,11 @@ from cloudgpu.core.budgets.exposure import Exposure, exposure_of
 from cloudgpu.core.budgets.flows import laid_out, unit_of, weight
 from cloudgpu.core.budgets.status import standing
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import folded
-from cloudgpu.core.model.machine import volumes_there
+from cloudgpu.core.events.projection import folded, machine_of
+from cloudgpu.core.model.facts import record_of
+from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
+from cloudgpu.core.model.machine import Machine, volumes_there
+from cloudgpu.core.model.usage import Use, use_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from tests.core.billing.test_rate_timeline import BEGIN
@@ -42,7 +44,7 @@ SPANS += [Span("rolling", 30)]
 OWNERS, PROJECTS = ["ada", "Bob Smith"], ["", "vision"]
 SCOPES = [Scope(), Scope(owner="ada"), Scope(owner="bob-smith"), Scope(project="vision"), Scope(provider="aws")]
 SCOPES += [Scope(instance="cg-1"), Scope(instance="name 0", owner="ada"), Scope(account="lab")]
-NAMED = {"image": None, "disk_gb": 100, "volume": {"name": "data", "size_gb": 100}, "persistent": False}
+NAMED = setup_to_json(Setup(disk_gb=100, volume=Volume("data", 100)))
 moments = st.lists(st.integers(1, FOR_EVER), unique=True, max_size=9).map(sorted)
 later = st.none() | st.integers(0, 3 * DAY)
 doings = st.sampled_from(
@@ -94,7 +96,7 @@ def lives(draw: st.DrawFn, name: str) -> list[Event]:
     facts: dict[str, Any] = {
         "provider": draw(st.sampled_from(["aws", "gcp", "azure", "local", "plug-in"])),
         "market": draw(st.sampled_from(["spot", "on_demand", "on_demand"])),
-        "beside": draw(st.sampled_from([[], [DISK], [DISK, ADDRESS], [DISK | {"named": True}, ADDRESS]])),
+        "attached_costs": draw(st.sampled_from([[], [DISK], [DISK, ADDRESS], [DISK | {"named": True}, ADDRESS]])),
         "owner": draw(st.sampled_from(OWNERS)),
         "project": draw(st.sampled_from(PROJECTS)),
         "account": draw(st.sampled_from(["lab", "own"])),
@@ -103,7 +105,7 @@ def lives(draw: st.DrawFn, name: str) -> list[Event]:
         "on_demand": draw(st.sampled_from([None, price(2 * USD)])),
         "renew_until": draw(st.sampled_from([None, at(DAY), at(FOR_EVER // 2), at(2 * FOR_EVER)])),
         "guards": draw(st.sampled_from([None, {"agent": "none", "timer": "none", "follows": True}])),
-        "setup": draw(st.sampled_from([None, NAMED | {"keep_disk": True}])),
+        "setup": draw(st.sampled_from([None, NAMED])),
     }
     first = launch(0, usd="1", **facts)
     if draw(st.booleans()):
@@ -116,7 +118,8 @@ def lives(draw: st.DrawFn, name: str) -> list[Event]:
 def volume(name: str) -> Event:
     body = {"id": "vol-1", "kind": "volume", "name": "data", "provider": "aws", "account": "lab", "region": "r",
             "zone": "z", "owner": "ada", "project": "", "stored_as": "gp3", "size_gb": 100, "made_at": None,
-            "per": "month", "nanos": 80_000_000, "source": "x", "basis": "listed", "ready": True}  # fmt: skip
+            "per": "month", "nanos": 80_000_000, "source": "x", "basis": "listed", "ready": True,
+            "nanos_per_month": None}  # fmt: skip
     return replace(line(5, "resource_observed", body), subject=name)
 
 
@@ -137,20 +140,20 @@ budgets = st.builds(
 )  # fmt: skip
 
 
-def known(lab: list[list[Event]]) -> tuple[list[Any], list[tuple[str, Any]]]:
-    rows, uses = [], []
+def known(lab: list[list[Event]]) -> tuple[list[Machine], list[tuple[str, Use]]]:
+    rows, uses = list[Machine](), list[tuple[str, Use]]()
     for lines in lab:
         found = folded(lines)
         assert found is not None
-        rows.append(found.state["row"] | {"name": f"name {len(rows)}"})
-        uses += [(rows[-1]["id"], use) for use in found.closed]
+        rows.append(Machine.of(found.state["row"])._replace(name=f"name {len(rows)}"))
+        uses += [(rows[-1].id, use_of_record(use)) for use in found.closed]
     return rows, uses
 
 
-def stored(rows: list[Any], uses: list[tuple[str, Any]]) -> tuple[list[Any], list[tuple[str, Any]]]:
+def stored(rows: list[Machine], uses: list[tuple[str, Use]]) -> tuple[list[Any], list[tuple[str, Any]]]:
     """Return rows and uses as budgets get them from a ledger."""
     short = [json.loads(json.dumps(exposure_of(row))) for row in rows]
-    laid = [(subject, json.loads(json.dumps(billed_strands(use, 0))) if use["segments"] else use)
+    laid = [(subject, json.loads(json.dumps(billed_strands(use, 0))) if use.segments else use)
             for subject, use in uses]  # fmt: skip
     return [row if one is None else Exposure(*one) for row, one in zip(rows, short, strict=True)], laid
 
@@ -167,10 +170,12 @@ def as_said(found: Any) -> list[Any]:
 def test_admission_says_the_same_by_what_is_stored(lab, some_budgets, second, wished, passes):
     rows, uses = known(lab)
     now, prices = START + timedelta(seconds=second), replace(PRICES, passes=passes)
-    wanted = {**rows[0], "uses": [], "kept": [], "ended": None, "attempt": "open", "thing": False,
-              "renew_until": iso(now + timedelta(hours=40)), "id": ["cg-0", "cg-1", "cg-9", ""][wished]}  # fmt: skip
+    wanted = rows[0]._replace(
+        open_usage=(), retained=(), terminated_at=None, launch_status="open", is_named_resource=False,
+        renew_until=iso(now + timedelta(hours=40)), id=["cg-0", "cg-1", "cg-9", ""][wished],
+    )  # fmt: skip
     short, laid = stored(rows, uses)
-    unpriced = [one for one in uses if not one[1]["segments"]]
+    unpriced = [one for one in uses if not one[1].segments]
     whole = asking(some_budgets, wanted, rows, lambda _since: uses, prices, now).admission()
     assert as_said(asking(some_budgets, wanted, short, lambda _since: laid, prices, now).admission()) == as_said(whole)
     summed = asking(some_budgets, wanted, short, lambda _since: laid, prices, now, lambda _since: unpriced).admission()
@@ -204,12 +209,12 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
 def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
     found = folded(lines)
     assert found is not None
-    row, now = found.state["row"], micros_of(START + timedelta(seconds=second))
-    exposure = exposure_of(row | {"kept": [], "beside": []})
+    row, now = Machine.of(found.state["row"]), micros_of(START + timedelta(seconds=second))
+    exposure = exposure_of(row._replace(retained=(), attached_costs=()))
     if exposure is None:
         return
     laid = [strand for nanos, begin, end, unit in exposure.flows(now) for strand in laid_out(unit, begin, end, nanos)]
-    fold = [strand for use in row["uses"] for strand in rated(use_from_json(use), now)]
+    fold = [strand for use in row.open_usage for strand in rated(use, now)]
     edges = {0, now, 2**62, *(edge for begin, end, _ in (*fold, *laid) for edge in (begin, end))}
     ordered = sorted(edges) if whole else sorted(random.Random(second).sample(sorted(edges), min(4, len(edges))))
     for begin, end in pairwise(ordered):
@@ -220,22 +225,25 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
 def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
     found = folded(lines)
     assert found is not None
-    for use in found.closed:
+    for use in map(use_of_record, found.closed):
         until, strands = ended_strands(use)
         assert until == billed_until(use)
-        assert strands == (rated(use_from_json(use), 0) if use["segments"] else None)
+        assert strands == (rated(use, 0) if use.segments else None)
 
 
 @settings(max_examples=some(300), deadline=None)
 @given(any_use(), st.none() | st.integers(0, 10**5), st.integers(-HOUR, 120 * DAY), st.integers(0, 120 * DAY))
 def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     if continues is not None and use.resource in ("disk", "snapshot"):
-        use = replace(use, continues=iso(from_iso(use.begin) - timedelta(seconds=continues)))
-    now, fold = micros_of(BEGIN + timedelta(seconds=second)), json.loads(json.dumps(use_to_json(use)))
+        use = use._replace(continues=iso(from_iso(use.begin) - timedelta(seconds=continues)))
+    now = micros_of(BEGIN + timedelta(seconds=second))
+    stored_use = use_of_record(json.loads(json.dumps(record_of(use))))
     if use.end is not None:
-        assert ended_strands(fold) == (billed_until(fold), rated(use, 0) if use.segments else None)
+        assert ended_strands(stored_use) == (billed_until(use), rated(use, 0) if use.segments else None)
         return
-    row = folded([launch(0)]).state["row"] | {"uses": [fold], "beside": []}
+    begun = machine_of([launch(0)])
+    assert begun is not None
+    row = begun._replace(open_usage=(stored_use,), attached_costs=())
     flows = Exposure(*json.loads(json.dumps(exposure_of(row)))).flows(now)
     laid = [strand for nanos, begin, end, unit in flows for strand in laid_out(unit, begin, end, nanos)]
     edge = micros_of(BEGIN + timedelta(seconds=cut))
@@ -265,11 +273,11 @@ def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
         ([launch(0), up(1, since=0), down(HOUR, since=HOUR)], True),
         ([launch(0, market="spot"), up(1, since=0), priced(HOUR, 10**8)], True),
         ([launch(0, market="spot", on_demand=None), up(1, since=0)], False),  # what it may cost is asked of a list
-        ([launch(0, beside=[DISK | {"nanos": None}]), up(1, since=0)], False),
+        ([launch(0, attached_costs=[DISK | {"nanos": None}]), up(1, since=0)], False),
         ([volume("cg-1")], False),  # whoever attaches it does not pay for it again
     ],
 )
 def test_a_machine_is_judged_whole_where_more_decides_than_itself(lines, is_stored):
     found = folded([replace(one, subject="cg-1") for one in lines])
     assert found is not None
-    assert (exposure_of(found.state["row"]) is not None) == is_stored
+    assert (exposure_of(Machine.of(found.state["row"])) is not None) == is_stored

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, money
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.billing.usage import Use, use_from_json
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, folded, follow, packed, unpacked
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.usage import Use, use_of_record
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
 
 HOUR = 3600
@@ -31,7 +32,8 @@ Body = dict[str, Any]
 def entry(what: str, *, kept: bool, **more: Any) -> Body:
     """Return something that is paid beside the machine."""
     body = {"what": what, "resource": "disk", "stored_as": "gp3", "quantity": 100, "per": "month", "nanos": 80_000_000}
-    return body | {"source": "x", "as_of": None, "basis": "listed", "running": True, "kept": kept} | more
+    body |= {"source": "x", "as_of": None, "basis": "listed", "running": True, "kept": kept, "named": False}
+    return body | {"nanos_per_month": None, "at_most": False} | more
 
 
 DISK = entry("system disk of 100 GB", kept=True)
@@ -41,7 +43,7 @@ ADDRESS = entry(
 
 
 def launch(second: float, provider: str = "aws", market: str = "on_demand", usd: str = "1", **more: Any) -> Event:
-    facts = {"beside": [DISK, ADDRESS], "on_demand": price(USD), "instance_type": "p2.xlarge"} | more
+    facts = {"attached_costs": [DISK, ADDRESS], "on_demand": price(USD), "instance_type": "p2.xlarge"} | more
     return intent(second, int(Decimal(usd) * USD), provider=provider, market=market, **facts)
 
 
@@ -56,19 +58,20 @@ def down(second: float, state: str = "stopped", since: float | None = None, **mo
 def thing(kind: str, number: str, made: float | None, size: int = 100, nanos: int | None = 50_000_000) -> Body:
     made_at = None if made is None else at(made)
     body = {"id": number, "kind": kind, "region": "r", "zone": "z", "size_gb": size, "stored_as": "ebs_snapshot"}
-    return body | {"made_at": made_at, "ready": True, "per": "month", "nanos": nanos, "source": "x", "basis": "listed"}
+    body |= {"made_at": made_at, "ready": True, "per": "month", "nanos": nanos, "source": "x", "basis": "listed"}
+    return body | {"nanos_per_month": None}
 
 
 def kept(second: float, *things: Body) -> Event:
-    return line(second, "resources_retained", {"kept": list(things)})
+    return line(second, "resources_retained", {"retained": list(things)})
 
 
 def all_uses(*lines: Event) -> list[Use]:
     """Return every use, ended or not, by its begin."""
     found = folded(lines)
     assert found is not None
-    uses = [*found.closed, *found.state["row"]["uses"]]
-    return sorted((use_from_json(use) for use in uses), key=lambda use: (use.begin, use.resource))
+    uses = [*found.closed, *found.state["row"]["open_usage"]]
+    return sorted((use_of_record(use) for use in uses), key=lambda use: (use.begin, use.resource))
 
 
 def spans(resource: str, *lines: Event) -> list[tuple[str, str | None]]:
@@ -78,7 +81,7 @@ def spans(resource: str, *lines: Event) -> list[tuple[str, str | None]]:
 def usd(second: float, *lines: Event) -> Decimal:
     found = folded(lines)
     assert found is not None
-    return spent(found.state["row"], START + timedelta(seconds=second)).dollars
+    return spent(Machine.of(found.state["row"]), START + timedelta(seconds=second)).dollars
 
 
 def range_of(second: float, *lines: Event) -> tuple[Decimal, Decimal, Decimal]:
@@ -101,7 +104,7 @@ def test_stop_and_start_across_the_end_of_a_month() -> None:
     """START is 20 November 11:00; 10 d 13 h later it is December. 1 h up, 1 h stopped over midnight, 1 h up."""
     month = 10 * DAY + 13 * HOUR
     life = [
-        launch(month - 1.5 * HOUR, beside=[DISK]),
+        launch(month - 1.5 * HOUR, attached_costs=[DISK]),
         up(month - 1.5 * HOUR, since=month - 1.5 * HOUR, launched_at=at(month - 1.5 * HOUR)),
         down(month, since=month - 0.5 * HOUR),
         up(month + 0.5 * HOUR, since=month + 0.5 * HOUR),
@@ -113,7 +116,7 @@ def test_stop_and_start_across_the_end_of_a_month() -> None:
 
 def test_an_azure_machine_that_was_shut_down_from_inside_is_billed_until_it_is_deallocated() -> None:
     life = [
-        launch(0, "azure", usd="0.90", beside=[]),
+        launch(0, "azure", usd="0.90", attached_costs=[]),
         up(60, since=0),
         seen(2 * HOUR, "stopped", billed=True, since=2 * HOUR, reason="shut down from inside"),
         down(13 * HOUR, "deallocated", since=12 * HOUR),
@@ -125,7 +128,7 @@ def test_an_azure_machine_that_was_shut_down_from_inside_is_billed_until_it_is_d
 def test_a_disk_that_outlives_its_machine_is_billed_on_without_a_gap() -> None:
     """The machine ended at 1 h by the cloud's word, was seen to at 2 h; its disk is removed after 30 days."""
     life = [
-        launch(0, beside=[DISK]),
+        launch(0, attached_costs=[DISK]),
         up(60, since=0, launched_at=at(0)),
         down(2 * HOUR, "terminated", since=HOUR),
         kept(2 * HOUR + 60, thing("disk", "vol-1", 0, nanos=80_000_000)),
@@ -141,7 +144,7 @@ def test_a_disk_that_is_billed_by_the_started_hour_is_rounded_once_though_its_ma
     """Half an hour with the machine, 40 minutes without: that is 2 started hours, not 1 and 1 more after each."""
     disk = DISK | {"stored_as": "P10 128 GiB", "quantity": 1, "nanos": 19_710_000_000}
     left = thing("disk", "d", 0, size=1, nanos=19_710_000_000)
-    machine = [launch(0, "azure", usd="0", beside=[disk]), up(1, since=0, launched_at=at(0))]
+    machine = [launch(0, "azure", usd="0", attached_costs=[disk]), up(1, since=0, launched_at=at(0))]
     life = [*machine, down(1800, "terminated", since=1800), kept(1800, left), kept(4200)]
     assert usd(DAY, *life) == usd(DAY, *machine, down(4200, "terminated", since=4200))
     within = [*machine, down(600, "terminated", since=600), kept(600, left), kept(1200)]
@@ -151,7 +154,11 @@ def test_a_disk_that_is_billed_by_the_started_hour_is_rounded_once_though_its_ma
 def test_a_snapshot_that_becomes_an_image_is_the_same_blocks_billed_on() -> None:
     """Parked on AWS: a snapshot for 20 minutes, then an image of it for 30: one started hour in all, and no gap."""
     snapshot, image = thing("snapshot", "snap-1", HOUR), thing("image", "ami-1", HOUR + 1199)
-    parked = [launch(0, usd="0", beside=[]), up(60, since=0, launched_at=at(0)), down(HOUR, "terminated", since=HOUR)]
+    parked = [
+        launch(0, usd="0", attached_costs=[]),
+        up(60, since=0, launched_at=at(0)),
+        down(HOUR, "terminated", since=HOUR),
+    ]
     life = [*parked, kept(HOUR, snapshot), kept(HOUR + 1200, image), kept(HOUR + 3000)]
     assert spans("snapshot", *life) == [(at(HOUR), at(HOUR + 1200))]
     assert spans("image", *life) == [(at(HOUR + 1200), at(HOUR + 3000))]
@@ -177,20 +184,20 @@ def test_a_machine_that_nobody_saw_since_its_launch_is_billed_since_then_where_t
     seen: int, begins: int
 ) -> None:
     """Its launch was cut off, and it runs on; when it began to run nobody knows, but for a minute."""
-    life = [launch(0, beside=[]), up(seen, launched_at=at(60)), down(4 * HOUR, "terminated")]
+    life = [launch(0, attached_costs=[]), up(seen, launched_at=at(60)), down(4 * HOUR, "terminated")]
     assert spans("instance", *life) == [(at(begins), at(4 * HOUR))]
     assert range_of(DAY, *life)[0] == round(Decimal(4 * HOUR - seen) / HOUR, 9)
 
 
 def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its_second_life() -> None:
     life = [
-        launch(0, market="spot", usd="0.40", beside=[DISK]),
+        launch(0, market="spot", usd="0.40", attached_costs=[DISK]),
         up(60, since=0, launched_at=at(0)),
         asked(HOUR, "park"),
         down(HOUR + 60, "terminated", since=HOUR),
         kept(HOUR + 90, thing("disk", "vol-1", 0, nanos=80_000_000)),
         kept(2 * HOUR, thing("image", "ami-1", 1.5 * HOUR)),
-        launch(5 * HOUR, market="spot", usd="0.50", attempt=2, beside=[DISK]),
+        launch(5 * HOUR, market="spot", usd="0.50", attempt=2, attached_costs=[DISK]),
         settled(5 * HOUR + 5, "made", attempt=2),
         up(5 * HOUR + 60, since=5 * HOUR + 10, launched_at=at(5 * HOUR + 10)),
         kept(6 * HOUR),
@@ -206,10 +213,10 @@ def test_a_parked_spot_machine_pays_its_image_until_it_is_back_and_a_disk_of_its
 
 def test_a_disk_of_the_first_life_that_is_seen_in_the_second_is_billed_from_the_end_of_the_first() -> None:
     life = [
-        launch(0, beside=[DISK]),
+        launch(0, attached_costs=[DISK]),
         up(60, since=0, launched_at=at(0)),
         down(HOUR + 60, "terminated", since=HOUR),
-        launch(2 * HOUR, attempt=2, beside=[DISK]),
+        launch(2 * HOUR, attempt=2, attached_costs=[DISK]),
         up(2 * HOUR + 60, since=2 * HOUR, launched_at=at(2 * HOUR)),
         kept(3 * HOUR, thing("disk", "vol-1", 0)),
     ]
@@ -217,7 +224,7 @@ def test_a_disk_of_the_first_life_that_is_seen_in_the_second_is_billed_from_the_
 
 
 def test_an_interruption_in_the_first_hour_is_free_and_one_after_it_is_paid() -> None:
-    begun = [launch(0, market="spot", usd="0.60", beside=[]), up(60, since=0)]
+    begun = [launch(0, market="spot", usd="0.60", attached_costs=[]), up(60, since=0)]
     taken = down(HOUR - 1, "terminated", since=HOUR - 30, reason="interrupted")
     assert usd(9 * HOUR, *begun, taken) == 0
     late = down(2 * HOUR, "terminated", since=1.5 * HOUR, reason="interrupted")
@@ -228,7 +235,7 @@ def test_an_interruption_in_the_first_hour_is_free_and_one_after_it_is_paid() ->
 
 def test_a_persistent_machine_taken_soon_after_a_later_start_may_be_free() -> None:
     life = [
-        launch(0, market="spot", usd="0.60", beside=[]),
+        launch(0, market="spot", usd="0.60", attached_costs=[]),
         up(60, since=0),
         down(3 * HOUR, since=2 * HOUR, reason="interrupted"),
         up(4 * HOUR, since=4 * HOUR),
@@ -239,7 +246,7 @@ def test_a_persistent_machine_taken_soon_after_a_later_start_may_be_free() -> No
 
 def test_a_price_that_is_told_late_is_that_of_its_time() -> None:
     """The price rose at 1 h; that came to be known after the machine had ended at 2 h."""
-    life = [launch(0, usd="1", beside=[]), up(60, since=0), down(2 * HOUR, "terminated", since=2 * HOUR)]
+    life = [launch(0, usd="1", attached_costs=[]), up(60, since=0), down(2 * HOUR, "terminated", since=2 * HOUR)]
     state = folded(life)
     assert state is not None
     rose = line(HOUR, "price_observed", {"price": price(3 * USD), "maybe_from": at(HOUR / 2)}, seq=9)
@@ -249,7 +256,7 @@ def test_a_price_that_is_told_late_is_that_of_its_time() -> None:
 
 
 def test_a_list_price_that_is_told_later_is_compared_with() -> None:
-    life = [launch(0, market="spot", usd="0.40", beside=[], on_demand=None), up(60, since=0)]
+    life = [launch(0, market="spot", usd="0.40", attached_costs=[], on_demand=None), up(60, since=0)]
     told = line(HOUR, "price_observed", {"price": None, "on_demand": price(USD)})
     assert [use.on_demand for use in all_uses(*life)] == [None]
     assert [use.on_demand for use in all_uses(*life, told)] == [USD]
@@ -271,7 +278,7 @@ def test_a_late_word_about_an_earlier_attempt_does_not_change_the_price() -> Non
 
 
 def test_a_machine_that_is_adopted_is_billed_from_its_launch_and_what_was_before_is_uncertain() -> None:
-    found = line(3 * HOUR, "machine_adopted", dict(launch(0, beside=[DISK]).body) | {"why": "a stray"})
+    found = line(3 * HOUR, "machine_adopted", dict(launch(0, attached_costs=[DISK]).body) | {"why": "a stray"})
     life = [found, up(3 * HOUR, launched_at=at(0)), down(4 * HOUR, "terminated", since=4 * HOUR)]
     (run,) = (use for use in all_uses(*life) if use.resource == "instance")
     assert (run.begin, run.sure_from, run.first) == (at(0), at(3 * HOUR), False)
@@ -285,13 +292,13 @@ def test_a_machine_that_is_adopted_is_billed_from_its_launch_and_what_was_before
 def test_a_machine_of_a_cloud_that_tells_no_launch_time_may_have_run_since_the_call_when_it_was_first_seen_late() -> (
     None
 ):
-    late = [launch(0, beside=[]), up(3 * HOUR), down(4 * HOUR, since=4 * HOUR)]
+    late = [launch(0, attached_costs=[]), up(3 * HOUR), down(4 * HOUR, since=4 * HOUR)]
     assert spans("instance", *late) == [(at(0), at(4 * HOUR))]
     assert range_of(9 * HOUR, *late) == (1, 4, 4)
-    at_once = [launch(0, beside=[]), up(20), down(HOUR + 20, since=HOUR + 20)]
+    at_once = [launch(0, attached_costs=[]), up(20), down(HOUR + 20, since=HOUR + 20)]
     assert range_of(9 * HOUR, *at_once) == (1, 1, 1)
     waiting = [
-        launch(0, beside=[]),
+        launch(0, attached_costs=[]),
         seen(2 * HOUR, "pending", billed=False),
         up(3 * HOUR),
         down(4 * HOUR, since=4 * HOUR),
@@ -302,13 +309,13 @@ def test_a_machine_of_a_cloud_that_tells_no_launch_time_may_have_run_since_the_c
 def test_a_machine_whose_launch_time_nobody_told_and_that_was_over_when_first_seen_may_have_run_since_the_call() -> (
     None
 ):
-    assert range_of(9 * HOUR, launch(0, beside=[]), down(3 * HOUR)) == (0, 3, 3)
-    assert range_of(9 * HOUR, launch(0, beside=[]), down(3 * HOUR, "terminated", since=2 * HOUR)) == (0, 2, 2)
-    assert range_of(9 * HOUR, launch(0, beside=[]), seen(HOUR, "pending", billed=False)) == (0, 0, 0)
+    assert range_of(9 * HOUR, launch(0, attached_costs=[]), down(3 * HOUR)) == (0, 3, 3)
+    assert range_of(9 * HOUR, launch(0, attached_costs=[]), down(3 * HOUR, "terminated", since=2 * HOUR)) == (0, 2, 2)
+    assert range_of(9 * HOUR, launch(0, attached_costs=[]), seen(HOUR, "pending", billed=False)) == (0, 0, 0)
 
 
 def test_a_machine_that_vanished_ends_at_the_last_proof_of_life_and_may_have_been_billed_until_it_was_missed() -> None:
-    life = [launch(0, beside=[]), up(60, since=0), up(HOUR, since=0)]
+    life = [launch(0, attached_costs=[]), up(60, since=0), up(HOUR, since=0)]
     missed = line(3 * HOUR, "instance_vanished", {"provider_id": "i-1", "proof": "", "alive_at": at(2 * HOUR)})
     assert range_of(9 * HOUR, *life, missed) == (2, 2, 3)
     assert range_of(9 * HOUR, *life, gone(3 * HOUR)) == (1, 1, 3)
@@ -317,7 +324,7 @@ def test_a_machine_that_vanished_ends_at_the_last_proof_of_life_and_may_have_bee
 
 
 def test_a_spot_machine_that_vanished_around_its_first_hour_may_have_been_free() -> None:
-    life = [launch(0, market="spot", usd="1", beside=[]), up(0.5 * HOUR, since=0, reason="interrupted")]
+    life = [launch(0, market="spot", usd="1", attached_costs=[]), up(0.5 * HOUR, since=0, reason="interrupted")]
     missed = line(2 * HOUR, "instance_vanished", {"provider_id": "i-1", "proof": ""})
     low, amount, high = range_of(9 * HOUR, *life, missed)
     assert (low, amount, high) == (0, Decimal("0.5"), 2)
@@ -388,7 +395,7 @@ def test_a_volume_that_is_seen_again_is_billed_on_from_where_it_ended() -> None:
 def test_bytes_out_are_billed_in_the_period_in_which_they_were_counted() -> None:
     body = {"bytes_out": 10**9, "since": at(0), "until": at(2 * HOUR), "stored_as": "egress", "nanos": 90_000_000}
     counted = line(3 * HOUR, "traffic_observed", body)
-    life = [launch(0, beside=[]), up(1, since=0), down(HOUR, "terminated", since=HOUR), counted]
+    life = [launch(0, attached_costs=[]), up(1, since=0), down(HOUR, "terminated", since=HOUR), counted]
     (sent,) = (use for use in all_uses(*life) if use.resource == "traffic")
     edge = START + timedelta(hours=1)
     assert money(charge(sent, START).high).dollars == Decimal("0.09")
@@ -414,7 +421,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     """Return the lines of a machine of any provider and market: lives, parks, prices, looks that lag, kept things."""
     provider = draw(st.sampled_from(["aws", "gcp", "azure", "local", "plug-in"]))
     market = draw(st.sampled_from(["spot", "on_demand"]))
-    first = launch(0, provider, market, beside=draw(st.sampled_from([[], [DISK], [DISK, ADDRESS]])))
+    first = launch(0, provider, market, attached_costs=draw(st.sampled_from([[], [DISK], [DISK, ADDRESS]])))
     lines = [line(0, "machine_adopted", dict(first.body) | {"why": "x"}) if draw(st.booleans()) else first]
     for second in draw(moments):
         what, since, number = draw(doings)
@@ -494,4 +501,4 @@ def test_a_bill_is_never_negative_and_adds_up(lines: list[Event], now: int) -> N
     moment = START + timedelta(seconds=40_000 + now)
     charges = [charge(use, moment) for use in all_uses(*lines)]
     assert all(0 <= one.low <= one.amount <= one.high for one in charges)
-    assert spent(found.state["row"], moment) == money(sum(one.amount for one in charges))
+    assert spent(Machine.of(found.state["row"]), moment) == money(sum(one.amount for one in charges))

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.totals import spent
-from cloudgpu.core.events.log import Event
-from cloudgpu.core.events.projection import machine_row
+from cloudgpu.core.events.log import Draft, Event
+from cloudgpu.core.events.projection import as_told, folded, machine_of
+from cloudgpu.core.model.facts import HourlyPrice, record_of
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from tests.core.lives import (
@@ -35,19 +37,19 @@ from tests.core.lives import (
 )
 
 
-def row_of(*lines: Event) -> dict[str, Any]:
-    row = machine_row(lines)
+def row_of(*lines: Event) -> Machine:
+    row = machine_of(lines)
     assert row is not None
     return row
 
 
-def total(row: dict[str, Any], second: float) -> int:
+def total(row: Machine, second: float) -> int:
     return spent(row, START + timedelta(seconds=second)).nanos
 
 
-def closed(row: dict[str, Any]) -> int:
+def closed(row: Machine) -> int:
     """Return what the intervals that have ended cost."""
-    return money(sum(sums[1] for sums in row["totals"].values())).nanos
+    return money(sum(sums[1] for sums in row.usage_totals.values())).nanos
 
 
 # --- random lives of a machine -------------------------------------------------------------------------------------
@@ -83,23 +85,26 @@ def lives(draw: st.DrawFn) -> list[Event]:
 @given(lives(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(lines: list[Event], chance: random.Random) -> None:
     order = list(range(1, len(lines) + 1))
-    told = machine_row(arrived(lines, order))
+    told = machine_of(arrived(lines, order))
     chance.shuffle(order)
     late = arrived(lines, order)
     chance.shuffle(late)
-    assert machine_row(late) == told
+    assert machine_of(late) == told
 
 
 @given(lives(), st.data())
 def test_a_replay_does_not_matter(lines: list[Event], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(lines)))
-    assert machine_row(arrived(lines + again, list(range(1, len(lines + again) + 1)))) == machine_row(lines)
+    assert machine_of(arrived(lines + again, list(range(1, len(lines + again) + 1)))) == machine_of(lines)
 
 
 @given(lives())
 def test_a_row_is_plain_json(lines: list[Event]) -> None:
-    row = row_of(*lines)
+    found = folded(lines)
+    assert found is not None
+    row = found.state["row"]
     assert json.loads(json.dumps(row)) == row
+    assert Machine.of(json.loads(json.dumps(record_of(Machine.of(row))))) == Machine.of(row) == machine_of(lines)
 
 
 def _end_told(look: Event, moment: str, billed_at: str) -> str:
@@ -172,39 +177,50 @@ def test_cost_is_never_negative_and_never_falls(lines: list[Event], now: int, la
 def test_a_machine_without_a_price_says_so(lines: list[Event]) -> None:
     known = any(item.body["price"] for item in lines if item.kind in ("launch_intended", "price_observed"))
     row = row_of(*lines)
-    assert row["unpriced"] == (not known)
-    assert (row["price"] is None) == (not known)
+    assert row.unpriced == (not known)
+    assert (row.price is None) == (not known)
+
+
+@given(lives())
+def test_what_a_machine_is_told_is_what_is_folded_of_it_but_for_what_it_has_used(lines: list[Event]) -> None:
+    if len(lines) == 1:
+        return
+    before, whole, last = row_of(*lines[:-1]), row_of(*lines), lines[-1]
+    told = as_told(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
+    assert (told.open_usage, told.usage_totals) == (before.open_usage, before.usage_totals)
+    used = {name: getattr(whole, name) for name in ("open_usage", "usage_totals", "charge_notes", "unpriced")}
+    assert told._replace(**used) == whole
 
 
 # --- single facts --------------------------------------------------------------------------------------------------
 
 
 def test_no_line_of_a_machine_is_no_machine() -> None:
-    assert machine_row([]) is None
-    assert machine_row([line(0, "ledger_opened", {"ledger": "x"}), line(1, "account_synced", {"machines": 0})]) is None
+    assert machine_of([]) is None
+    assert machine_of([line(0, "ledger_opened", {"ledger": "x"}), line(1, "account_synced", {"machines": 0})]) is None
 
 
 def test_an_intent_alone_is_open_and_costs_nothing() -> None:
     row = row_of(intent(0))
-    assert (row["attempt"], row["state"], row["billed"], row["ended"]) == ("open", "unknown", False, None)
+    assert (row.launch_status, row.state, row.billed, row.terminated_at) == ("open", "unknown", False, None)
     assert total(row, 10**6) == 0
 
 
 def test_a_refused_attempt_costs_nothing_and_has_ended() -> None:
     row = row_of(intent(0), settled(1, "refused"))
-    assert (row["attempt"], row["state"], row["ended"]) == ("refused", "terminated", at(1))
+    assert (row.launch_status, row.state, row.terminated_at) == ("refused", "terminated", at(1))
     assert total(row, 10**6) == 0
 
 
 def test_the_second_attempt_forgets_the_refusal_of_the_first() -> None:
     row = row_of(intent(0), settled(1, "refused"), intent(2, 7 * HOUR_NANOS, attempt=2), running(4, since=3))
-    assert (row["attempt"], row["state"], row["ended"], row["number"]) == ("made", "running", None, 2)
+    assert (row.launch_status, row.state, row.terminated_at, row.attempt_number) == ("made", "running", None, 2)
     assert total(row, 5) == 7 * 2_000_000
 
 
 def test_a_late_word_about_the_first_attempt_does_not_touch_the_second() -> None:
     row = row_of(intent(0), intent(2, attempt=2), settled(3, "refused", attempt=1))
-    assert row["attempt"] == "open"
+    assert row.launch_status == "open"
 
 
 def test_the_second_attempt_is_billed_at_its_own_price_even_when_the_clocks_differ() -> None:
@@ -220,13 +236,13 @@ def test_the_second_attempt_is_billed_at_its_own_price_even_when_the_clocks_diff
 def test_the_clouds_word_begins_and_ends_an_interval() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(10, since=4), stopped(100, since=24))
     assert closed(row) == 20_000_000
-    assert row["uses"] == []
+    assert row.open_usage == ()
 
 
 def test_a_price_changes_in_the_middle_of_a_run() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(0), priced(10, 3 * HOUR_NANOS))
     assert total(row, 20) == 10_000_000 + 30_000_000
-    assert [segment["nanos"] for segment in row["uses"][0]["segments"]] == [HOUR_NANOS, 3 * HOUR_NANOS]
+    assert [segment.nanos for segment in row.open_usage[0].segments] == [HOUR_NANOS, 3 * HOUR_NANOS]
 
 
 def test_a_price_that_changed_after_the_stop_does_not_touch_the_run() -> None:
@@ -237,18 +253,18 @@ def test_a_price_that_changed_after_the_stop_does_not_touch_the_run() -> None:
 def test_a_price_learned_late_covers_the_time_before() -> None:
     row = row_of(intent(0, None), running(0), stopped(10), priced(50, HOUR_NANOS))
     assert total(row, 100) == 10_000_000
-    assert not row["unpriced"]
+    assert not row.unpriced
 
 
 def test_a_price_nobody_knows_is_not_a_price_of_zero() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(0), priced(5, None))
-    assert row["price"] == price(HOUR_NANOS)
+    assert row.price == HourlyPrice.of(price(HOUR_NANOS))
     assert total(row, 10) == 10_000_000
 
 
 def test_a_run_whose_price_was_never_known_stays_unpriced_when_the_next_has_one() -> None:
     row = row_of(intent(0, None), running(0), stopped(10), intent(20, HOUR_NANOS, attempt=2), running(20))
-    assert row["unpriced"]
+    assert row.unpriced
 
 
 def test_a_machine_that_has_ended_was_made_whatever_is_said_of_its_launch_later() -> None:
@@ -258,19 +274,19 @@ def test_a_machine_that_has_ended_was_made_whatever_is_said_of_its_launch_later(
 
 def test_an_adoption_does_not_overwrite_what_the_launch_knew() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(0), adopted(5, 9 * HOUR_NANOS))
-    assert row["price"] == price(HOUR_NANOS)
+    assert row.price == HourlyPrice.of(price(HOUR_NANOS))
     assert total(row, 10) == 10_000_000
 
 
 def test_an_adopted_stray_is_billed() -> None:
     row = row_of(adopted(0, HOUR_NANOS), running(1, since=0))
-    assert row["attempt"] == "made"
+    assert row.launch_status == "made"
     assert total(row, 10) == 10_000_000
 
 
 def test_what_vanished_has_ended_and_is_billed_until_it_was_seen_to_be_gone() -> None:
     row = row_of(intent(0, HOUR_NANOS), running(0), asked(5, "terminate"), gone(9))
-    assert (row["state"], row["billed"], row["ended"], row["asked"], row["address"]) == (
+    assert (row.state, row.billed, row.terminated_at, row.pending_action, row.address) == (
         "terminated",
         False,
         at(9),
@@ -283,26 +299,26 @@ def test_what_vanished_has_ended_and_is_billed_until_it_was_seen_to_be_gone() ->
 def test_what_was_asked_stands_until_it_is_seen() -> None:
     for what, state in (("stop", "stopped"), ("start", "running"), ("terminate", "terminated")):
         open_ask = row_of(intent(0), running(1), asked(2, what), seen(3, "pending", billed=True))
-        assert (open_ask["asked"], open_ask["why"]) == (what, "the test")
+        assert (open_ask.pending_action, open_ask.action_reason) == (what, "the test")
         done = row_of(intent(0), running(1), asked(2, what), seen(3, state, billed=False))
-        assert done["asked"] is None
+        assert done.pending_action is None
 
 
 def test_a_machine_that_runs_does_not_prove_a_stop() -> None:
-    assert row_of(intent(0), asked(1, "stop"), running(2))["asked"] == "stop"
+    assert row_of(intent(0), asked(1, "stop"), running(2)).pending_action == "stop"
 
 
 def test_a_hold_is_set_and_released() -> None:
     held, free = line(1, "hold_set", {"until": at(99)}), line(2, "hold_set", {"until": None})
-    assert row_of(intent(0), held)["hold_until"] == at(99)
-    assert row_of(intent(0), held, free)["hold_until"] is None
+    assert row_of(intent(0), held).hold_until == at(99)
+    assert row_of(intent(0), held, free).hold_until is None
 
 
 def test_a_lease_moves_and_a_look_without_one_leaves_it() -> None:
     lease = line(1, "lease_set", {"expires": at(50), "renew_until": at(60), "why": "extend"})
     row = row_of(intent(0), lease, running(2))
-    assert (row["expires"], row["renew_until"]) == (at(50), at(60))
-    assert row_of(intent(0), lease, seen(2, "running", billed=True, expires=at(70)))["expires"] == at(70)
+    assert (row.expires, row.renew_until) == (at(50), at(60))
+    assert row_of(intent(0), lease, seen(2, "running", billed=True, expires=at(70))).expires == at(70)
 
 
 def test_every_order_of_a_short_life_tells_the_same() -> None:
@@ -313,7 +329,7 @@ def test_every_order_of_a_short_life_tells_the_same() -> None:
         asked(5, "stop"),
         stopped(7, since=6),
     ]
-    rows = [machine_row(order) for order in itertools.permutations(life)]
+    rows = [machine_of(order) for order in itertools.permutations(life)]
     assert all(row == rows[0] for row in rows)
     assert rows[0] is not None
     assert Money(closed(rows[0])) == Money(3_000_000 + 2 * 2_000_000)
@@ -321,11 +337,12 @@ def test_every_order_of_a_short_life_tells_the_same() -> None:
 
 def _entry(kind: str) -> dict[str, Any]:
     """Return something that stays of a machine and has no known price."""
-    return {"id": f"{kind}-1", "kind": kind, "ready": True, "size_gb": 8, "stored_as": kind, "made_at": None}
+    body = {"id": f"{kind}-1", "kind": kind, "ready": True, "size_gb": 8, "stored_as": kind, "made_at": None}
+    return body | {"region": "r", "zone": None, "nanos_per_month": None}
 
 
 def kept(second: float, *kinds: str) -> Event:
-    return line(second, "resources_retained", {"kept": [_entry(kind) for kind in kinds]})
+    return line(second, "resources_retained", {"retained": [_entry(kind) for kind in kinds]})
 
 
 def ended(second: float) -> Event:
@@ -335,34 +352,34 @@ def ended(second: float) -> Event:
 def test_a_parked_machine_is_parked_until_it_is_started_again() -> None:
     park = [intent(0), settled(0.5, "made"), running(1), asked(2, "park"), ended(3), kept(4, "disk"), kept(5, "image")]
     row = row_of(*park)
-    assert (row["parked"], row["asked"], [one["kind"] for one in row["kept"]]) == (True, None, ["image"])
+    assert (row.parked, row.pending_action, [one.kind for one in row.retained]) == (True, None, ["image"])
     refused = row_of(*park, intent(6, attempt=2), settled(7, "refused", attempt=2))
-    assert (refused["parked"], refused["ended"], len(refused["kept"])) == (True, at(7), 1)
+    assert (refused.parked, refused.terminated_at, len(refused.retained)) == (True, at(7), 1)
     back = row_of(*park, intent(6, attempt=2), settled(7, "made", attempt=2), running(8))
-    assert (back["parked"], back["ended"], len(back["kept"])) == (False, None, 1)
-    assert row_of(*park, intent(6, attempt=2), settled(7, "made", attempt=2), running(8), kept(9))["kept"] == []
+    assert (back.parked, back.terminated_at, len(back.retained)) == (False, None, 1)
+    assert row_of(*park, intent(6, attempt=2), settled(7, "made", attempt=2), running(8), kept(9)).retained == ()
 
 
 def test_a_new_launch_knows_nothing_of_the_life_before() -> None:
     row = row_of(intent(0, seq=3), running(1), asked(2, "park"), ended(3), intent(6, attempt=2, seq=9))
-    assert (row["provider_id"], row["address"], row["seq"], row["attempt"]) == (None, None, 9, "open")
+    assert (row.provider_id, row.address, row.seq, row.launch_status) == (None, None, 9, "open")
 
 
 def test_an_end_that_was_asked_keeps_nothing_and_a_park_takes_that_back() -> None:
     life = [intent(0), running(1), ended(2), kept(3, "disk")]
-    assert not row_of(*life)["discard"]
-    assert row_of(*life, asked(4, "terminate"))["discard"]
-    assert row_of(*life, asked(4, "terminate"))["asked"] is None
-    assert (row_of(*life, asked(4, "park"))["parked"], row_of(*life, asked(4, "park"))["asked"]) == (True, None)
+    assert not row_of(*life).discard
+    assert row_of(*life, asked(4, "terminate")).discard
+    assert row_of(*life, asked(4, "terminate")).pending_action is None
+    assert (row_of(*life, asked(4, "park")).parked, row_of(*life, asked(4, "park")).pending_action) == (True, None)
 
 
 def test_a_machine_of_which_nothing_is_there_is_not_parked() -> None:
     row = row_of(intent(0), running(1), asked(2, "park"), kept(2.5), ended(3))
-    assert row["parked"]  # it was not gone yet when nothing was there
-    assert not row_of(intent(0), running(1), asked(2, "park"), ended(3), kept(4))["parked"]
+    assert row.parked  # it was not gone yet when nothing was there
+    assert not row_of(intent(0), running(1), asked(2, "park"), ended(3), kept(4)).parked
 
 
 def test_a_line_of_an_earlier_version_is_still_read() -> None:
     old = intent(0)
     body = {key: value for key, value in old.body.items() if key not in ("setup", "seq")}
-    assert row_of(line(0, "launch_intended", body), running(1))["setup"] is None
+    assert row_of(line(0, "launch_intended", body), running(1)).setup is None

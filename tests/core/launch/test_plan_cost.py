@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.billing.usage import Per, Resource
 from cloudgpu.core.launch.plan_cost import Extra, cost_between, paid_meanwhile
 from cloudgpu.core.model.offers import Basis, Market, Offer, Want
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.testing import make_offer, pick
 from cloudgpu.testing.fake.market import offered

@@ -17,19 +17,19 @@ from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDS, Decision
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-from tests.core.deciding import DEFAULT, UNKNOWN, Machine, active, idle, minute
+from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, UNKNOWN, Machine, active, idle, minute
 from tests.core.lives import HOUR_NANOS, price
 from tests.examples import some
 
-NOTHING = {"stoppable": False, "parkable": False, "setup": {"keep_disk": True}}
-LOSES = NOTHING | {"setup": {"keep_disk": False}}  # its policy is to terminate what cannot be stopped
+NOTHING = {"stoppable": False, "parkable": False, "setup": KEEPS_DISK}
+LOSES = NOTHING | {"setup": LOSES_DISK}  # its policy is to terminate what cannot be stopped
 _CARRIED_OUT_BY = {Do.STOP: "stoppable", Do.PARK: "parkable", Do.IMAGE: "parkable"}
 
 
 def can(machine: Machine, do: Do) -> bool:
     """Say whether the machine's provider can carry this out; what nobody knows may be tried."""
     needs = _CARRIED_OUT_BY.get(do)
-    return needs is None or machine.row[needs] is not False
+    return needs is None or getattr(machine.row, needs) is not False
 
 
 def passes(machine: Machine, *numbers: float, judged: Any = None, **more: Any) -> list[Decision]:
@@ -106,7 +106,7 @@ FACTS = st.fixed_dictionaries(
     {
         "stoppable": st.sampled_from([True, False, None]),
         "parkable": st.sampled_from([True, False, None]),
-        "setup": st.sampled_from([None, {"keep_disk": True}, {"keep_disk": False}]),
+        "setup": st.sampled_from([None, KEEPS_DISK, LOSES_DISK]),
         "market": st.sampled_from(["on_demand", "spot"]),
     }
 )
@@ -137,7 +137,7 @@ def test_every_end_can_be_carried_out_and_none_outlives_renew_until(
         assert can(machine, decision.do), (decision, facts)
         if decision.do is Do.TERMINATE:
             assert facts["stoppable"] is False
-            agreed = facts["setup"] == {"keep_disk": False} or (
+            agreed = facts["setup"] == LOSES_DISK or (
                 facts["setup"] is None and policy is not None and policy.unpausable is Unpausable.TERMINATE
             )
             gentler = facts["parkable"] is not False

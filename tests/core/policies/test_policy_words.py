@@ -6,10 +6,13 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 
+from cloudgpu.core.model.facts import MachineSetup
+from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.description import holding, rules_for, rules_of
 from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.values.money import Money
+from tests.core.machines import machine
 
 H = timedelta(hours=1)
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -24,15 +27,13 @@ FULL = Policy(
     stopped=Kept(timedelta(days=14), Act.IMAGE),
     images=Kept(timedelta(days=60), Act.REMOVE),
 )
-ROW = {
-    "expires": "2026-11-20T18:00:00.000000Z",
-    "renew_until": "2026-11-23T12:00:00.000000Z",
-    "hold_until": None,
-    "stoppable": True,
-    "parkable": True,
-    "setup": None,
-    "guards": None,
-}
+ROW = machine(
+    expires="2026-11-20T18:00:00.000000Z",
+    renew_until="2026-11-23T12:00:00.000000Z",
+    stoppable=True,
+    parkable=True,
+)
+KEEPS, LOSES = (MachineSetup.of(setup_to_json(Setup(keep_disk=keeps))) for keeps in (True, False))
 
 
 def said(policy, rule):
@@ -79,7 +80,7 @@ def test_breaks_are_said_as_they_would_be_written():
 
 
 def test_a_machine_is_told_its_own_moments():
-    held = {**ROW, "hold_until": "2026-11-20T15:00:00.000000Z"}
+    held = ROW._replace(hold_until="2026-11-20T15:00:00.000000Z")
     at = {one.rule: one.at for one in holding(FULL, held, NOW)}
     assert (at[Rule.LEASE], at[Rule.RENEW_UNTIL], at[Rule.HOLD]) == (NOW + 6 * H, NOW + 72 * H, NOW + 3 * H)
     assert Rule.HOLD not in {one.rule for one in holding(FULL, ROW, NOW)}
@@ -89,33 +90,33 @@ def test_a_machine_is_told_its_own_moments():
 
 def test_without_a_policy_the_lease_and_renew_until_alone_are_said():
     assert [one.rule for one in holding(None, ROW, NOW)] == [Rule.RENEW_UNTIL, Rule.LEASE]
-    nothing = {**ROW, "expires": None, "renew_until": None}
+    nothing = ROW._replace(expires=None, renew_until=None)
     assert [one.text for one in holding(None, nothing, NOW)] == ["it has none", "it has none"]
 
 
 def test_a_schedule_that_only_warns_says_so():
     policy = Policy("own", 8 * H, 72 * H, Unpausable.WARN, schedules=(Schedule("UTC", time(19)),))
-    texts = [[one.text for one in holding(policy, {**ROW, "stoppable": can}, NOW)] for can in (True, False)]
+    texts = [[one.text for one in holding(policy, ROW._replace(stoppable=can), NOW)] for can in (True, False)]
     assert [any("it is only warned of" in text for text in one) for one in texts] == [False, True]
 
 
 def test_what_can_be_neither_stopped_nor_parked_is_said_to_lose_its_disk():
-    row = {**ROW, "stoppable": False, "parkable": False, "setup": {"keep_disk": False}}
+    row = ROW._replace(stoppable=False, parkable=False, setup=LOSES)
     said = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row, NOW)}
     assert said[Rule.RENEW_UNTIL].startswith("terminated then, and its disk deleted, whoever uses it")
     assert said[Rule.LEASE].startswith("terminated then, and its disk deleted, unless it is in use")
-    kept = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row | {"setup": None}, NOW)}
+    kept = {one.rule: one.text for one in holding(Policy("own", 8 * H, 72 * H), row._replace(setup=None), NOW)}
     assert kept[Rule.LEASE].startswith("only warned of then: it can be neither stopped nor kept as an image")
 
 
 def test_a_plan_says_what_the_rules_do_to_this_machine():
     budget = MachineBudget(Money.usd(5), Act.STOP)
     policy = Policy("own", 8 * H, 72 * H, schedules=(Schedule("UTC", time(19)),), budget=budget)
-    row = {**ROW, "stoppable": False, "parkable": False, "setup": {"keep_disk": True}}
+    row = ROW._replace(stoppable=False, parkable=False, setup=KEEPS)
     said = {one.rule: one.text for one in rules_for(policy, NOW, row)}
     assert said[Rule.IDLE] == "warned of after 1h without use, and not stopped"
     assert said[Rule.SCHEDULE].startswith("only warned of at 19:00")
     assert said[Rule.BUDGET].startswith("terminated once it has cost")
-    said = {one.rule: one.text for one in rules_for(policy, NOW, row | {"setup": {"keep_disk": False}})}
+    said = {one.rule: one.text for one in rules_for(policy, NOW, row._replace(setup=LOSES))}
     assert said[Rule.IDLE].startswith("warned after 1h without use, terminated 10m later")
     assert rules_for(policy, NOW, ROW) == rules_of(policy, NOW)

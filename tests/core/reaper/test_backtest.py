@@ -262,10 +262,17 @@ def test_a_lease_that_was_renewed_for_use_ends_when_that_is_over():
 
 def test_what_is_paid_only_while_it_runs_is_saved_too_and_its_disk_is_not():
     rate = {"nanos_per_month": None, "at_most": False, "per": "hour", "nanos": 3_600_000_000, "source": "x"}
-    rate |= {"as_of": iso_minute(0), "basis": "setting", "running": True, "quantity": 1, "stored_as": "it"}
+    rate |= {
+        "as_of": iso_minute(0),
+        "basis": "setting",
+        "running": True,
+        "named": False,
+        "quantity": 1,
+        "stored_as": "it",
+    }
     address = rate | {"what": "public address", "resource": "address", "kept": False}
     disk = rate | {"what": "30 GB of disk", "resource": "disk", "kept": True}
-    found = tried(DEFAULT, life(ended(300), beside=[address, disk]), quiet(0, 300))
+    found = tried(DEFAULT, life(ended(300), attached_costs=[address, disk]), quiet(0, 300))
     assert len(found.past.uses) == 2
     assert found.saved.amount == 2 * (300 - 70) * MINUTE
 

@@ -29,12 +29,12 @@ from cloudgpu.core.reaper.evidence import Known
 from cloudgpu.core.reaper.rules import RULES, ReaperRule
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-from tests.core.deciding import DEFAULT, TEN, UNKNOWN, Machine, active, idle, minute
+from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, TEN, UNKNOWN, Machine, active, idle, minute
 from tests.core.lives import HOUR_NANOS, START, line, price
 
 SCRATCH = (("/mnt/nvme0", 12_000_000_000),)
 OFF_AT_NINETEEN = replace(DEFAULT, schedules=(Schedule("UTC", time(19)),))  # START is 11:00, so minute 480
-SPOT = {"stoppable": False, "setup": {"keep_disk": True}}
+SPOT = {"stoppable": False, "setup": KEEPS_DISK}
 
 
 def what(decision: Decision) -> tuple[str, str]:
@@ -99,7 +99,7 @@ def test_use_after_a_warning_lifts_it_and_says_so() -> None:
     decision = machine.decided(110, active())
     assert what(decision) == ("keep", "none")
     assert [(one.rule, one.why) for one in decision.lifted] == [(Rule.IDLE, "ACTIVE: GPU, 0s ago")]
-    assert "warnings" not in machine.row
+    assert not machine.row.warnings
     assert what(machine.decided(180, idle(65))) == ("warn", "idle")  # and the next stop is warned anew
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_known_is_never_stopped_for_idle_time(judged: Any) -> None:
     machine.decided(100, idle())
     decision = machine.decided(111, judged, judged_fault="No route to host.")
     assert (decision.do, decision.activity) == (Do.KEEP, "UNKNOWN")
-    assert machine.row["warnings"]["idle"]["count"] == 1  # one look that learns nothing takes no warning back
+    assert machine.row.warnings["idle"].times == 1  # one look that learns nothing takes no warning back
     assert what(machine.decided(121, idle(80))) == ("stop", "idle")
 
 
@@ -374,7 +374,7 @@ def test_yesterdays_warning_is_none_of_today() -> None:
     machine.decided(460, active())
     for number in range(470, 1920, 50):  # its region said nothing from before the off time on
         machine.decided(number, None, answered=False)
-    assert machine.row["warnings"]["schedule"]["due"] == iso(minute(480))
+    assert machine.row.warnings["schedule"].due == iso(minute(480))
     decision = machine.decided(480 + 1440 + 5, active())
     assert (what(decision), decision.at) == (("warn", "schedule"), minute(480 + 1440 + 15))
 
@@ -436,12 +436,12 @@ def test_a_budgets_warning_is_counted_and_does_not_hide_other_rules() -> None:
     machine.tell(10, "hold_set", until=iso(minute(3000)))
     machine.decided(100, active(), stops=[over(machine, budget_stops.Do.WARN)])
     machine.decided(110, active(), stops=[over(machine, budget_stops.Do.WARN)])
-    assert machine.row["warnings"]["budget"]["count"] == 2
+    assert machine.row.warnings["budget"].times == 2
     assert [one.rule for one in machine.decided(120, active()).lifted] == [Rule.BUDGET]
 
 
 def test_what_cannot_be_stopped_is_parked_for_a_budget_and_never_terminated() -> None:
-    machine = Machine(**SPOT | {"setup": {"keep_disk": False}})
+    machine = Machine(**SPOT | {"setup": LOSES_DISK})
     assert what(machine.decided(100, active(), stops=[over(machine, budget_stops.Do.PARK)])) == ("park", "budget")
 
 
@@ -466,8 +466,8 @@ def test_a_held_machine_is_warned_twice_before_its_own_budget_stops_it() -> None
 @pytest.mark.parametrize(
     ("setup", "unpausable", "expected"),
     [
-        ({"keep_disk": True}, Unpausable.PARK, Do.PARK),
-        ({"keep_disk": False}, Unpausable.TERMINATE, Do.TERMINATE),
+        (KEEPS_DISK, Unpausable.PARK, Do.PARK),
+        (LOSES_DISK, Unpausable.TERMINATE, Do.TERMINATE),
         (None, Unpausable.TERMINATE, Do.TERMINATE),
         (None, Unpausable.PARK, Do.PARK),
     ],
@@ -551,9 +551,10 @@ def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
 def test_a_long_kept_image_is_told_a_day_before_it_is_removed() -> None:
     machine = Machine(policy=replace(DEFAULT, images=Kept(timedelta(days=30), Act.REMOVE)), **SPOT)
     entry = {"id": "img-1", "kind": "image", "made_at": iso(minute(60)), "size_gb": 9, "stored_as": "snapshot"}
+    entry |= {"region": "here", "zone": None, "ready": True, "nanos_per_month": None}
     machine.tell(50, "park_requested", why="idle")
     machine.see(55, "terminated", billed=False)
-    machine.lines.append(line(60 * 60, "resources_retained", {"kept": [entry]}, len(machine.lines)))
+    machine.lines.append(line(60 * 60, "resources_retained", {"retained": [entry]}, len(machine.lines)))
     day = 24 * 60
     assert what(machine.decided(30 * day, None)) == ("keep", "none")
     assert what(machine.decided(60 + 30 * day, None)) == ("warn", "images")

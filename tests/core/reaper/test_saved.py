@@ -162,9 +162,9 @@ def test_what_is_removed_after_a_stop_saves_no_more_from_then_on():
         asked(3 * HOUR, "asked by the user", "terminate"),
     ]
     assert one(use(0, HOUR), lines=lines).span == timedelta(hours=2)
-    elsewhere = one(use(0, HOUR), lines=lines[:3], row_of={"ended": at(4 * HOUR), "state": "terminated"})
+    elsewhere = one(use(0, HOUR), lines=lines[:3], row_of={"terminated_at": at(4 * HOUR), "state": "terminated"})
     assert elsewhere.span == timedelta(hours=3)  # in the cloud's console
-    at_once = one(use(0, HOUR), lines=lines[:3], row_of={"ended": at(HOUR + 60), "state": "terminated"})
+    at_once = one(use(0, HOUR), lines=lines[:3], row_of={"terminated_at": at(HOUR + 60), "state": "terminated"})
     assert at_once.span == timedelta(hours=79)  # the rule's own end, seen a minute later
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.core.billing.usage import Per, Resource
+from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.money import Money
 from tests.core.costing import NOW, at, row, segment, use
+from tests.core.machines import retained
 
 
 def disk(**more):
@@ -40,18 +41,18 @@ def test_a_machine_that_is_shut_down_and_billed_says_how_to_end_that():
 
 
 def test_what_stays_of_an_ended_machine_says_whether_it_can_come_back():
-    parked = left(disk(), state="terminated", billed=False, ended=at(99), parked=True)
+    parked = left(disk(), state="terminated", billed=False, terminated_at=at(99), parked=True)
     assert parked == [
         ("disk", Money.usd("8"), at(99), "name of cg-1 is parked: cloudgpu start name of cg-1 brings it back")
     ]
-    gone = left(disk(), state="terminated", billed=False, ended=at(99), parked=False)
+    gone = left(disk(), state="terminated", billed=False, terminated_at=at(99), parked=False)
     assert gone[0][3] == "name of cg-1 has ended, and this stays of it"
 
 
 def test_a_volume_counts_while_no_machine_has_it():
-    facts = {"thing": True, "state": "volume", "billed": False, "ended": None}
-    assert left(disk(), **facts, kept=[{"attached_to": "i-1"}]) == []
-    assert left(disk(), **facts, kept=[{"attached_to": None}]) == [
+    facts = {"is_named_resource": True, "state": "volume", "billed": False, "terminated_at": None}
+    assert left(disk(), **facts, retained=(retained(attached_to="i-1"),)) == []
+    assert left(disk(), **facts, retained=(retained(attached_to=None),)) == [
         ("volume", Money.usd("8"), at(0), "it is kept by its name, and no machine uses it")
     ]
 

@@ -15,6 +15,7 @@ from cloudgpu.core.resources.orphan import Cost, Do, Known, Wish
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
+from tests.core.machines import attached, hourly, machine, retained
 from tests.examples import some
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -25,10 +26,9 @@ def row(**more):
     usual = {
         "id": "cg-1", "name": "otter", "owner": "ada", "project": "", "provider": "fake", "account": "lab",
         "region": "north", "zone": "north-a", "provider_id": "i-1", "state": "running", "billed": True,
-        "ended": None, "since": None, "seen_at": iso(NOW - timedelta(days=3)), "attempt": "made", "parked": False,
-        "discard": False, "kept": [], "hold_until": None, "beside": [], "price": None, "asked": None, "key": "k",
+        "seen_at": iso(NOW - timedelta(days=3)), "attached_costs": (), "key": "k",
     }  # fmt: skip
-    return usual | more
+    return machine(**usual | more)
 
 
 def thing(**more):
@@ -49,7 +49,8 @@ def known(*rows, **more):
 
 
 STORED = (Kind.DISK, Kind.VOLUME, Kind.IMAGE, Kind.SNAPSHOT)
-ENDED = {"ended": iso(NOW - timedelta(days=2)), "state": "terminated", "billed": False, "kept": [{"id": "disk-1"}]}
+ENDED = {"terminated_at": iso(NOW - timedelta(days=2)), "state": "terminated", "billed": False}
+ENDED |= {"retained": (retained("disk-1"),)}
 
 SPANS = st.sampled_from([timedelta(minutes=1), timedelta(hours=1), timedelta(days=2), timedelta(days=30)])
 AGES = st.one_of(st.none(), SPANS.map(lambda span: NOW - span))
@@ -80,11 +81,11 @@ ROWS = st.builds(
             {"state": "stopped", "billed": False},
             {"state": "stopped", "since": iso(NOW - timedelta(days=2)), "billed": False},
             {"state": "stopped", "since": iso(NOW - timedelta(days=2))},
-            {"attempt": "open", "provider_id": None, "state": "unknown"},
+            {"launch_status": "open", "provider_id": None, "state": "unknown"},
             {**ENDED, "parked": True},
             {**ENDED, "discard": True},
             ENDED,
-            {**ENDED, "kept": []},
+            {**ENDED, "retained": ()},
         ]
     ),
     st.sampled_from([{}, {}, {"hold_until": iso(NOW + timedelta(hours=1))}, {"hold_until": iso(NOW)}]),
@@ -101,7 +102,7 @@ KNOWN = st.builds(
 @settings(max_examples=some(300))
 @given(st.lists(THINGS, max_size=3), KNOWN, WISHES)
 def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_for(things, sure, wish):
-    (machine,) = sure.rows
+    (one_of_ours,) = sure.rows
     for one in orphans(things, sure, wish):
         assert one.why
         assert (one.stays == "") == (one.do is not Do.STAY), one
@@ -109,45 +110,44 @@ def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_f
             continue
         assert not sure.busy
         assert not sure.silent & {one.region, "lab"}
-        assert machine["attempt"] != "open"
-        assert one.row is None or not machine["hold_until"] or machine["hold_until"] <= iso(NOW)
+        assert one_of_ours.launch_status != "open"
+        assert one.row is None or not one_of_ours.hold_until or one_of_ours.hold_until <= iso(NOW)
         if wish.older_than is not None:
             assert one.since is not None
             assert NOW - one.since >= wish.older_than
         if one.do is Do.END:
             assert wish.stopped_older_than is not None
             assert NOW - one.since >= wish.stopped_older_than
-            assert machine["parked"] or machine["state"] == "stopped"
+            assert one_of_ours.parked or one_of_ours.state == "stopped"
         else:
-            _may_go(one.thing, machine)
+            _may_go(one.thing, one_of_ours)
 
 
-def _may_go(gone, machine):
+def _may_go(gone, row):
     """Assert that this thing is nobody's any more."""
     assert gone.tags.get(TAG_LEDGER) == MINE
     assert gone.attached_to is None
     assert gone.ready
     assert not {"cloudgpu-image", "cloudgpu-volume"} & set(gone.tags) or gone.kind not in STORED
-    settled = TAG_ID in gone.tags and machine["ended"] is not None and gone.kind not in STORED
+    settled = TAG_ID in gone.tags and row.terminated_at is not None and gone.kind not in STORED
     assert settled or gone.made_at is None or NOW - gone.made_at >= timedelta(minutes=15)
-    lives = machine["ended"] is None
+    lives = row.terminated_at is None
     if TAG_ID in gone.tags:
         assert not lives, gone
-        assert gone.kind not in (Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT) or not machine["parked"]
+        assert gone.kind not in (Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT) or not row.parked
     if gone.kind in (Kind.KEY_PAIR, Kind.SECURITY_GROUP):
-        assert not lives or machine["region"] != gone.region
+        assert not lives or row.region != gone.region
 
 
 def test_a_stopped_machine_costs_what_is_paid_beside_it_and_one_that_is_still_allocated_costs_itself_too():
-    beside = [
-        {"nanos_per_month": 5_120_000_000, "kept": True, "at_most": False},
-        {"nanos_per_month": 3_650_000_000, "kept": False, "at_most": False},  # its address, while it is allocated
-    ]
-    price = {"nanos_per_hour": 1_000_000_000}
-    stopped = row(state="stopped", billed=False, beside=beside, price=price)
+    beside = (
+        attached(nanos_per_month=5_120_000_000, kept=True),
+        attached("address", nanos_per_month=3_650_000_000, kept=False),  # while it is allocated
+    )
+    stopped = row(state="stopped", billed=False, attached_costs=beside, price=hourly(1_000_000_000))
     (one,) = orphans([], known(stopped))
     assert (one.what, one.cost.per_month, one.way) == ("stopped_machine", Money.usd("5.12"), "cloudgpu down otter")
-    (one,) = orphans([], known(stopped | {"billed": True}))
+    (one,) = orphans([], known(stopped._replace(billed=True)))
     assert (one.what, one.cost.per_month, one.way) == (
         "allocated_machine",
         Money.usd("738.77"),
@@ -158,7 +158,7 @@ def test_a_stopped_machine_costs_what_is_paid_beside_it_and_one_that_is_still_al
 def test_a_rule_of_one_machine_is_left_when_that_is_gone_though_others_live_there():
     rule = thing(kind=Kind.SECURITY_GROUP, id="global/firewalls/cg-1", size_gb=0, stored_as="")
     other = row(id="cg-2", name="fox", provider_id="i-2")
-    (one,) = orphans([rule], known(row(**ENDED | {"kept": []}), other))
+    (one,) = orphans([rule], known(row(**ENDED | {"retained": ()}), other))
     assert (one.do, one.why) == (Do.REMOVE, "its machine is gone")
     assert orphans([thing(kind=Kind.SECURITY_GROUP, tags={TAG_LEDGER: MINE})], known(row(**ENDED), other)) == []
     (one,) = orphans([rule], known(row()))  # it is there, and lets nobody in by this rule
@@ -166,19 +166,19 @@ def test_a_rule_of_one_machine_is_left_when_that_is_gone_though_others_live_ther
 
 
 def test_a_part_without_a_price_makes_the_whole_unknown_and_never_nothing():
-    for beside in (None, [{"nanos_per_month": None, "kept": True, "at_most": False}]):
-        (one,) = orphans([], known(row(state="stopped", billed=False, beside=beside)))
+    for beside in (None, (attached(nanos_per_month=None, kept=True),)):
+        (one,) = orphans([], known(row(state="stopped", billed=False, attached_costs=beside)))
         assert one.cost.per_month is None
 
 
 def test_a_stopped_machine_of_another_ledger_costs_its_disks_and_is_not_ended():
     tags = {TAG_LEDGER: "led-2", TAG_ID: "cg-9", "cloudgpu-name": "heron", "cloudgpu-owner": "ben"}
-    machine = Instance(
+    theirs = Instance(
         "fake", "lab", "i-9", State.STOPPED, billed=False, tags=tags, region="north", zone="north-a",
         instance_type="x", market=Market.ON_DEMAND,
     )  # fmt: skip
     disk = thing(id="disk-9", tags=tags, attached_to="i-9")
-    sure = known(foreign=(machine,), costs={"disk-9": Cost(Money.usd("5.12"))})
+    sure = known(foreign=(theirs,), costs={"disk-9": Cost(Money.usd("5.12"))})
     (one,) = orphans([disk], sure, Wish(stopped_older_than=timedelta(hours=1)))
     assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Do.STAY)
     assert one.stays == "it belongs to another ledger (led-2)"
@@ -192,18 +192,18 @@ def test_a_volume_at_a_stopped_machine_is_shown_as_kept_by_name():
 
 
 def test_a_disk_that_was_put_in_order_since_the_look_counts_no_more():
-    assert orphans([thing()], known(row(**{**ENDED, "kept": []}))) == []
+    assert orphans([thing()], known(row(**{**ENDED, "retained": ()}))) == []
 
 
 def test_the_disk_of_an_earlier_life_stays_where_its_machine_is_back():
-    (one,) = orphans([thing()], known(row(kept=[{"id": "disk-1"}])))
+    (one,) = orphans([thing()], known(row(retained=(retained("disk-1"),))))
     assert (one.do, "otter is back" in one.stays) == (Do.STAY, True)
 
 
 @pytest.mark.parametrize(("kind", "goes"), [(Kind.GROUP, True), (Kind.SECURITY_GROUP, True), (Kind.SNAPSHOT, False)])
 def test_what_a_machine_that_is_proved_gone_left_needs_no_age_unless_it_holds_data(kind, goes):
     fresh = thing(kind=kind, made_at=NOW - timedelta(minutes=2))
-    ended = ENDED | {"ended": iso(NOW - timedelta(minutes=1))}
+    ended = ENDED | {"terminated_at": iso(NOW - timedelta(minutes=1))}
     (one,) = orphans([fresh], known(row(**ended)), Wish())
     assert (one.do is Do.REMOVE) == goes
     assert goes or "15 minutes" in one.stays

@@ -12,6 +12,7 @@ from cloudgpu.core.model.resources import Kind, Leftover
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do
 from cloudgpu.core.values.times import iso
+from tests.core.machines import machine
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 
@@ -23,9 +24,9 @@ def thing(kind, life=1, *, ready=True, attached_to=None, number=0, made_at=NOW -
 
 
 def row(**more):
-    usual = {"id": "cg-1", "ended": iso(NOW), "parked": True, "discard": False, "kept": [], "provider_id": "i-2"}
-    usual |= {"attempt": "made", "state": "terminated", "since": iso(NOW), "seen_at": iso(NOW), "seq": 1}
-    return usual | {"intended_at": iso(NOW - timedelta(hours=1))} | more
+    usual = {"id": "cg-1", "terminated_at": iso(NOW), "parked": True, "provider_id": "i-2"}
+    usual |= {"state": "terminated", "since": iso(NOW), "seen_at": iso(NOW), "seq": 1}
+    return machine(**usual | {"intended_at": iso(NOW - timedelta(hours=1))} | more)
 
 
 def said(found, **more):
@@ -64,16 +65,22 @@ def test_what_is_discarded_goes_and_what_was_only_left_stays():
 
 def test_a_running_machine_gives_up_its_image_only_after_a_while():
     image, disk = thing(Kind.IMAGE), thing(Kind.DISK, 2, attached_to="i-2")
-    alive = {"ended": None, "parked": False, "state": "running"}
+    alive = {"terminated_at": None, "parked": False, "state": "running"}
     assert said([image, disk], **alive) == []
     assert said([image, disk], **alive, since=iso(NOW - keeping.SURE_AFTER)) == [(Do.REMOVE, image.id)]
-    assert said([image, disk], **alive | {"attempt": "open"}, since=iso(NOW - keeping.SURE_AFTER)) == []
+    assert said([image, disk], **alive | {"launch_status": "open"}, since=iso(NOW - keeping.SURE_AFTER)) == []
     fresh = thing(Kind.DISK, 2, made_at=NOW)  # made with the machine, and not attached yet
     assert said([fresh], **alive, since=iso(NOW - keeping.SURE_AFTER)) == []
 
 
 def test_a_free_disk_of_this_life_is_not_taken_for_an_older_one_whatever_its_time_says():
-    alive = {"ended": None, "parked": False, "state": "running", "since": iso(NOW - keeping.SURE_AFTER), "seq": 2}
+    alive = {
+        "terminated_at": None,
+        "parked": False,
+        "state": "running",
+        "since": iso(NOW - keeping.SURE_AFTER),
+        "seq": 2,
+    }
     before_the_intent = NOW - timedelta(hours=1, seconds=1)  # clouds cut off parts of a second
     assert said([thing(Kind.DISK, 2, made_at=before_the_intent)], **alive) == []
     old = thing(Kind.DISK, 1, made_at=before_the_intent)

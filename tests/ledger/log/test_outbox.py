@@ -13,6 +13,7 @@ from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.log.outbox import Outbox
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.outage.stand_in import AsideLedger
+from tests.core.machines import machine
 from tests.ledger.lines import asked, intended, seen
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -55,17 +56,17 @@ def test_another_process_that_hangs_at_the_file_keeps_nobody_waiting_for_ever(tm
 
 
 def test_an_append_to_a_machine_while_the_ledger_is_away_returns_what_is_known_of_it(tmp_path):
-    given, fault = {"id": "cg-1"}, LedgerUnavailable("The ledger is away.")
+    given, fault = machine(id="cg-1"), LedgerUnavailable("The ledger is away.")
     with_lines = open_ledger(f"sqlite:///{tmp_path}/one.db", tmp_path, actor="ada", clock=lambda: NOON)
     written = with_lines.append_to(given, [intended(), seen(seconds=5)])
     readable = AsideLedger(with_lines, with_lines.id, fault)
     row = readable.append_to(given, [asked("stop", seconds=10)])
-    assert (row["asked"], with_lines.machine("cg-1")["asked"]) == ("stop", None), "it waits in the outbox"
+    assert (row.pending_action, with_lines.machine("cg-1").pending_action) == ("stop", None), "it waits in the outbox"
     assert readable.append_to(given, [asked("stop", seconds=10)]) == row
     with_lines.close()
     never = open_ledger(f"sqlite:///{tmp_path}/two.db", tmp_path, actor="ada", clock=lambda: NOON)
     unreadable = AsideLedger(never, "two", fault, [written])
     unreadable.is_readable = False
-    assert unreadable.append_to(given, [seen(state="stopped", seconds=20)])["state"] == "stopped"
-    other = {"id": "cg-9"}
+    assert unreadable.append_to(given, [seen(state="stopped", seconds=20)]).state == "stopped"
+    other = machine(id="cg-9")
     assert unreadable.append_to(other, [seen("cg-9", seconds=20)]) is other, "nothing else is known of it"

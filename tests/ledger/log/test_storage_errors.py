@@ -28,7 +28,7 @@ except LedgerUnavailable as fault:
     print(done - 1, fault.message, fault.next, sep="|")
 ledger.close()
 again = opened()
-assert [row["id"] for row in again.machines()] == ["cg-1"]
+assert [row.id for row in again.machines()] == ["cg-1"]
 assert again.suspect() is None, again.suspect()
 assert again.verify().faults == (), again.verify().faults
 assert len(list(again.events("scope:fake/main"))) == done - 1
@@ -40,7 +40,7 @@ ledger.close()
 with suppress(OSError), Path(sys.argv[1], "filler").open("wb", buffering=0) as filler:
     while filler.write(b"x" * 512):
         pass
-assert [row["id"] for row in opened().machines()] == ["cg-1"]
+assert [row.id for row in opened().machines()] == ["cg-1"]
 assert opened().suspect() is None
 assert opened().verify().lines == 3
 """
@@ -143,7 +143,7 @@ def test_a_ledger_locked_by_another_process_is_told_after_the_wait(ledger: Sqlit
     raw.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerUnavailable, match="locked by another process"):
         ledger.append([note(2)])
-    assert ledger.machines()[0]["id"] == "cg-1", "who reads does not wait"
+    assert ledger.machines()[0].id == "cg-1", "who reads does not wait"
     raw.execute("ROLLBACK")
     raw.close()
     assert len(ledger.append([note(2)])) == 1

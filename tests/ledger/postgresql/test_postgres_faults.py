@@ -179,7 +179,7 @@ def test_a_user_who_may_not_write_is_told_and_may_read(opened: Open, postgres: S
         raw.execute(f"GRANT USAGE ON SCHEMA {schema} TO r{schema}")
         raw.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO r{schema}")
     user = opened(url.replace(f"ada:{quote(PASSWORD, safe='')}", f"r{schema}:x"))
-    assert [row["id"] for row in user.machines()] == ["cg-1"]
+    assert [row.id for row in user.machines()] == ["cg-1"]
     with pytest.raises(LedgerDenied, match="no team shares it"):
         user.append([note(1)])
 
@@ -227,7 +227,7 @@ def test_an_older_schema_is_brought_up_to_date_by_whoever_comes(
     url = postgres.schema()
     opened(url).append([intended()])
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, ("ALTER TABLE machine ADD COLUMN colour text",)])
-    assert [row["id"] for row in opened(url).machines()] == ["cg-1"]
+    assert [row.id for row in opened(url).machines()] == ["cg-1"]
     with psycopg.connect(url) as raw:
         assert raw.execute("SELECT colour FROM machine").fetchall() == [(None,)]
     assert opened(url).verify().faults == ()

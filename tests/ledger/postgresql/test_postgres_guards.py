@@ -169,7 +169,8 @@ def test_a_changed_row_of_the_projection_is_noticed_and_rebuilt(
     ledger: PostgresLedger, raw: psycopg.Connection
 ) -> None:
     row = ledger.machines()[0]
-    raw.execute("UPDATE machine SET row = %s", (json.dumps(row | {"name": "other"}),))
+    ((text,),) = raw.execute("SELECT row FROM machine").fetchall()
+    raw.execute("UPDATE machine SET row = %s", (json.dumps(json.loads(text) | {"name": "other"}),))
     assert [fault.split()[4] for fault in ledger.verify().faults] == ["cg-1"]
     ledger.rebuild()
     assert ledger.machines() == [row]

@@ -172,7 +172,7 @@ def test_an_open_ledger_goes_on_with_what_was_restored(store: Store, file: Path)
     two.append([intended("cg-2", "brave-fox")])
     assert len(one.machines()) == 2
     restore(two, file, even_if_older=True)
-    assert [row["id"] for row in one.machines()] == ["cg-1"]
+    assert [row.id for row in one.machines()] == ["cg-1"]
     one.append([note(1)])
     assert two.head() == one.head()
     assert one.head()[0] == 3

@@ -21,6 +21,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.control.session.identity import Whose, by_account
+from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.offers import Want
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.patience import Patience
@@ -28,6 +29,7 @@ from cloudgpu.providers.ssh import client
 from cloudgpu.providers.ssh.provider import SshProvider
 from cloudgpu.providers.ssh.translate import instance_id
 from cloudgpu.testing import write_plugin
+from tests.core.machines import machine
 from tests.providers.ssh.hosts import Lab, now
 
 PATIENCE_S = 2  # in which the host that is well has to answer
@@ -103,11 +105,11 @@ def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visit
 
 def test_a_frozen_host_alone_is_unknown_where_machines_are_asked_for_by_their_ids(session):
     time = now().isoformat()
-    known = session.provider("lab").identity("bigbox").to_json()
+    known = RecordedIdentity.of(session.provider("lab").identity("bigbox").to_json())
     usual = {"provider": "ssh", "account": "lab", "identity": known, "owner": "ada"}
-    usual |= {"ended": time, "intended_at": time, "seen_at": None}
+    usual |= {"terminated_at": time, "intended_at": time, "seen_at": None}
     ids = {name: instance_id(name, "a token") for name in ("frozen", "bigbox")}
-    rows = [{**usual, "id": name, "name": name, "region": name, "provider_id": id_} for name, id_ in ids.items()]
+    rows = [machine(**usual, id=name, name=name, region=name, provider_id=id_) for name, id_ in ids.items()]
     assert list(look_again(session, rows)) == ["frozen"]
 
 
@@ -117,10 +119,10 @@ def rows_on(session, **usual):
         "provider": "ssh",
         "account": "lab",
         "owner": "ada",
-        "identity": {"kind": "ssh host", "id": "", "words": ""},
+        "identity": RecordedIdentity("ssh host", "", ""),
     }
     hosts = session.settings.accounts["lab"].options["hosts"]
-    return [usual | {"id": one["name"], "name": one["name"], "region": one["name"]} for one in hosts]
+    return [machine(**usual, id=one["name"], name=one["name"], region=one["name"]) for one in hosts]
 
 
 class Meeting:
@@ -141,7 +143,7 @@ class Meeting:
 
 
 @pytest.mark.parametrize(
-    "ask", [by_account, lambda session, rows: Whose(session, "lab").ask(row["region"] for row in rows)]
+    "ask", [by_account, lambda session, rows: Whose(session, "lab").ask(row.region for row in rows)]
 )
 def test_hosts_that_say_nothing_are_asked_who_they_are_side_by_side(lab, opened, monkeypatch, ask):
     meeting = Meeting(lab, 3)
@@ -158,7 +160,7 @@ def test_a_host_that_is_listed_is_known_where_it_was_not_told_in_time_who_it_is(
     monkeypatch.setattr(SshProvider, "identity", lambda *_: released.wait(BOUND_S))
     look = look_at_all(again)
     released.set()
-    assert look.answered == {row["id"]}
+    assert look.answered == {row.id}
 
 
 @pytest.fixture
@@ -181,14 +183,15 @@ SILENT = ["lab/h0", "lab/h1"]
 
 
 def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits):
-    ids = {row["name"]: row["id"] for row in off.ledger.machines()}
+    ids = {row.name: row.id for row in off.ledger.machines()}
     look = look_at_all(off)
     assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h2"], ids["h3"]})
-    off.provider("lab").terminate(off.ledger.machine(ids["h3"])["provider_id"])
+    off.provider("lab").terminate(off.ledger.machine(ids["h3"]).provider_id)
     for dry in (True, False):  # what is gone from a host that answers is gone, whichever other one is off
         found = reap(off, ReapWish(dry_run=dry))
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
-    assert (off.ledger.machine(ids["h3"])["ended"] is None, off.ledger.machine(ids["h0"])["ended"]) == (False, None)
+    ends = [off.ledger.machine(ids[host]).terminated_at for host in ("h3", "h0")]
+    assert (ends[0] is None, ends[1]) == (False, None)
     document, gravest = ended(off, to_end(off, [], all_=True))
     assert ([one["name"] for one in document["terminated"]], gravest.exit_code) == (["h2"], 8)
     visits.clear()

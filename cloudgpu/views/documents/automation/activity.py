@@ -132,7 +132,7 @@ class WhyDocument(TypedDict):
     """How and when that came to be known."""
     signals: list[ActivitySignal]
     """Each thing that was looked at; empty when nothing is known."""
-    last_active: Time | None
+    last_active_at: Time | None
     """When it last wrote itself that it is in use."""
     up_since: Time
     """Its latest start."""

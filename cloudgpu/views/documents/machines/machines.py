@@ -157,9 +157,9 @@ class MachineDocument(TypedDict):
     """The end of its lease."""
     renew_until: Time | None
     """How far use may renew the lease."""
-    hold_until: Time | None
+    held_until: Time | None
     """Until when it is held."""
-    last_active: Time | None
+    last_active_at: Time | None
     """When the machine last wrote that it is in use."""
     reason: str | None
     """Why it stopped by itself: `lease`, `renew-until`, `interrupted`, `died`, ..."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 
 class Resource(StrEnum):
@@ -27,8 +27,7 @@ class Per(StrEnum):
     GB = "gb"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A price that held from `at` (ledger time) on: nano-dollars per unit of the use.
 
     `maybe_from`: it may have held since then already; nobody saw when it changed.
@@ -42,8 +41,7 @@ class Segment:
     maybe_from: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """One resource in one uninterrupted interval that is billed. Times are ledger times (`times.iso`).
 
     `kind` is the price list's word: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
@@ -80,12 +78,13 @@ class Use:
     maybe_since: str | None = None
 
 
-def use_to_json(use: Use) -> dict[str, Any]:
-    """Return the use as plain JSON values."""
-    return asdict(use)
+def use_of_record(record: Mapping[str, Any]) -> Use:
+    """Return the use that plain JSON values tell of: `core.model.records.UsageRecord`."""
+    facts = list(_use(record))
+    facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]
+    facts[10] = tuple([Segment._make(_segment(one)) for one in facts[10]])
+    return Use._make(facts)
 
 
-def use_from_json(data: Mapping[str, Any]) -> Use:
-    """Return the use that `use_to_json` wrote."""
-    segments = tuple(Segment(**segment) for segment in data["segments"])
-    return Use(**{**data, "resource": Resource(data["resource"]), "per": Per(data["per"]), "segments": segments})
+_use, _segment = itemgetter(*Use._fields), itemgetter(*Segment._fields)
+_RESOURCES, _PERS = {one.value: one for one in Resource}, {one.value: one for one in Per}
