@@ -18,7 +18,7 @@ from cloudgpu.core.catalog.pricelist import PriceList
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Stock, Want
+from cloudgpu.core.model.offers import Availability, Requirements
 from cloudgpu.core.policies.guards import Guards
 from cloudgpu.providers.patience import patience_s
 
@@ -95,8 +95,8 @@ class Provider(Protocol):
         """
         ...
 
-    def available(self, want: Want) -> Stock:
-        """Return what could satisfy `want`, unpriced, in no order; no items when nothing can.
+    def available(self, requirements: Requirements) -> Availability:
+        """Return what could satisfy the requirements, unpriced, in no order; no items when nothing can.
 
         A part (a region) that did not answer is named; when none did, its error is raised.
         """

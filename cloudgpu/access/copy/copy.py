@@ -18,7 +18,7 @@ from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, l
 from cloudgpu.access.copy.paths import Places, read_places
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
-from cloudgpu.access.ssh.keepalive import KeepAlive
+from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 
@@ -68,7 +68,7 @@ def copy(
 
     places = read_places(sources, destination)
     sessions = _Sessions(connection)
-    with KeepAlive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
+    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
         try:
             done = _copy(sessions, places, progress or (lambda _done, _total: None))
             if done.failed and not connection.stands():

@@ -69,7 +69,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands, as far as is known here: a frozen machine is noticed by `KeepAlive`."""
+        """Whether the connection stands, as far as is known here: a frozen machine is noticed by `Keepalive`."""
         return self.transport.is_active()
 
     def stands(self) -> bool:

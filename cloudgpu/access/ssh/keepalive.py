@@ -18,7 +18,7 @@ DEADLINE_S = 3.0  # how long it may take to give one
 QUESTION = "keepalive@openssh.com"
 
 
-class KeepAlive:
+class Keepalive:
     """Asks for a sign of life after `quiet` seconds of silence; closes the connection when none comes in `deadline`.
 
     Every packet is a sign of life, so a slow line that is full of data is not taken for a frozen machine.

@@ -42,7 +42,7 @@ class LoginRefused(Unreachable):
     """The machine is the right one and does not let us in. Never retried: nothing would change."""
 
 
-class Barred(LoginRefused):
+class AccessBlocked(LoginRefused):
     """Something on the way does not let us through; the machine itself may be well."""
 
 

@@ -37,16 +37,16 @@ from paramiko.transport import Transport
 BROKEN = (SSHException, EOFError, OSError)
 
 
-class Lane(Channel):
+class SshChannel(Channel):
     """A channel for one thread that sends, some that receive, and any that close."""
 
     _order: threading.Lock  # held from "is it open?" until the message is on its way
 
     @classmethod
-    def of(cls, channel: Channel) -> Lane:
+    def of(cls, channel: Channel) -> SshChannel:
         """Make a channel that was just opened, and that nobody uses yet, one of this kind."""
         channel.__class__ = cls  # paramiko makes its channels itself
-        lane = cast("Lane", channel)
+        lane = cast("SshChannel", channel)
         lane._order = threading.Lock()
         return lane
 
@@ -190,7 +190,7 @@ def _request(channel: Channel, message: Message) -> None:
 
 
 def _close(channel: Channel, message: Message) -> None:
-    if isinstance(channel, Lane):
+    if isinstance(channel, SshChannel):
         channel.hear_close()
     else:  # not yet handed to anybody
         _PLAIN[MSG_CHANNEL_CLOSE](channel, message)
@@ -222,4 +222,4 @@ class Wire(Transport):
 
     def open_channel(self, *arguments: Any, **more: Any) -> Channel:
         """Open a channel, as paramiko does, that keeps the order of its messages."""
-        return Lane.of(super().open_channel(*arguments, **more))
+        return SshChannel.of(super().open_channel(*arguments, **more))

@@ -16,7 +16,7 @@ from cloudgpu.control.session.identity import Whose
 from cloudgpu.core.events.price_lines import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
-from cloudgpu.core.model.resources import Leftovers
+from cloudgpu.core.model.resources import ResourceListing
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
@@ -38,7 +38,7 @@ class Answer:
     listing: Listing
     whose: Whose
     asked_at: datetime
-    things: Leftovers | None = None
+    things: ResourceListing | None = None
     priced: Priced = pricing.NOTHING_ASKED
     silent: bool = False
 
@@ -134,8 +134,8 @@ def _listing(account: str, found: Listing | Silent) -> Listing:
     return Listing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _things(account: str, found: Leftovers | Silent) -> Leftovers:
-    return Leftovers((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+def _things(account: str, found: ResourceListing | Silent) -> ResourceListing:
+    return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
 def _named_and_priced(session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk) -> Priced:

@@ -21,7 +21,7 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import StopsMany
+from cloudgpu.providers.abilities import BulkStop
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
 
@@ -121,7 +121,7 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
         provider = session.provider(account)
     except CloudgpuError as fault:
         return dict.fromkeys(ids, fault)
-    if isinstance(provider, StopsMany):
+    if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(AT_ONCE) as pool:
         return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Quota
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import (
@@ -41,7 +41,7 @@ class HasRegionsContract(ContractBase):
     def test_what_is_available_lies_in_a_region(self, provider: Provider) -> None:
         """Offers and regions use the same names."""
         names = {region.name for region in cast("HasRegions", provider).regions()}
-        assert {item.region for item in provider.available(Want()).items} <= names
+        assert {item.region for item in provider.available(Requirements()).items} <= names
 
 
 class LimitsBase(ContractBase):
@@ -49,7 +49,7 @@ class LimitsBase(ContractBase):
 
     def limits(self, provider: Provider) -> list[Quota]:
         """Return the limits of the first region where something is available."""
-        region = min(item.region for item in provider.available(Want()).items)
+        region = min(item.region for item in provider.available(Requirements()).items)
         found = list(cast("HasQuota", provider).quotas(region))
         assert {(quota.provider, quota.account, quota.region) for quota in found} == {
             (provider.kind, provider.account, region)

@@ -13,10 +13,10 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_LEDGER, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Want
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import HasLeftovers, HasOrphans
+from cloudgpu.providers.abilities import HasOrphans, HasResources
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
@@ -35,7 +35,7 @@ class HasOrphansContract(ContractBase):
             self.settle_gone(provider, instance.id)
         self.wait_until(lambda: self.removed(provider))
 
-    def told(self, provider: Provider, region: str | None = None) -> list[Leftover]:
+    def told(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
         """Return all of a complete answer."""
         found = cast("HasOrphans", provider).orphans(region)
         assert found.unanswered == ()
@@ -48,7 +48,7 @@ class HasOrphansContract(ContractBase):
                 cast("HasOrphans", provider).remove_orphan(thing)
         return self.told(provider) == []
 
-    def ended(self, provider: Provider, attempt: Attempt) -> list[Leftover]:
+    def ended(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Launch a machine, end it, and return what that has left."""
         made = self.running(provider, attempt)
         provider.terminate(made.id)
@@ -74,7 +74,7 @@ class HasOrphansContract(ContractBase):
         """Nothing is listed twice, and nothing billed twice."""
         self.running(leaver, make_attempt())
         ours = [thing.id for thing in self.told(leaver)]
-        others = cast("HasLeftovers", leaver).leftovers().items if isinstance(leaver, HasLeftovers) else ()
+        others = cast("HasResources", leaver).resources().items if isinstance(leaver, HasResources) else ()
         assert len(set(ours)) == len(ours)
         assert not set(ours) & {thing.id for thing in others}
 
@@ -105,5 +105,5 @@ class HasOrphansContract(ContractBase):
         left = {thing.id for thing in self.ended(leaver, attempt)}
         region = attempt.offer.available.region
         assert {thing.id for thing in self.told(leaver, region)} == left
-        others = {item.region for item in leaver.available(Want()).items} - {region}
+        others = {item.region for item in leaver.available(Requirements()).items} - {region}
         assert all(self.told(leaver, other) == [] for other in sorted(others)[:1])

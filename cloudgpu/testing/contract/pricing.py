@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase
@@ -22,7 +22,7 @@ class HasMeteredPriceContract(ContractBase):
 
     def test_more_watts_cost_more_and_the_price_says_that_they_were_measured(self, provider: Provider) -> None:
         """None, where the settings say what a machine draws, or no tariff, whatever was measured."""
-        item = provider.available(Want()).items[0]
+        item = provider.available(Requirements()).items[0]
         meter = cast("HasMeteredPrice", provider)
         less, more = (meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300))
         assert (less is None) == (more is None)
@@ -42,7 +42,7 @@ class HasPriceHistoryContract(ContractBase):
 
     def spot(self, provider: Provider) -> list[Available]:
         """Return what is offered on spot."""
-        return list(provider.available(Want(market=Market.SPOT)).items)
+        return list(provider.available(Requirements(market=Market.SPOT)).items)
 
     def asked(self, provider: Provider, items: Sequence[Available], since: datetime) -> list[list[Price]]:
         """Ask, and return what is answered as lists."""
@@ -80,6 +80,6 @@ class HasPriceHistoryContract(ContractBase):
 
     def test_nothing_is_told_of_what_is_no_spot_machine(self, provider: Provider, yesterday: datetime) -> None:
         """On demand has a list; and nothing asked is nothing answered."""
-        items = list(provider.available(Want(market=Market.ON_DEMAND)).items)[:3]
+        items = list(provider.available(Requirements(market=Market.ON_DEMAND)).items)[:3]
         assert self.asked(provider, items, yesterday) == [[] for _ in items]
         assert self.asked(provider, [], yesterday) == []

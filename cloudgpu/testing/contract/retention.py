@@ -12,10 +12,10 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, State
 from cloudgpu.core.model.launch import Attempt, Setup
-from cloudgpu.core.model.offers import Want
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
@@ -35,25 +35,25 @@ class KeepingBase(ContractBase):
             self.settle_gone(provider, str(machine))
         self.wait_until(lambda: all(thing.attached_to is None for thing in self.kept(provider)))
         for thing in self.kept(provider):
-            cast("HasLeftovers", provider).remove(thing)
+            cast("HasResources", provider).remove(thing)
         self.wait_until(lambda: self.kept(provider) == [])
 
-    def kept(self, provider: Provider, region: str | None = None) -> list[Leftover]:
-        """Return all leftovers of a complete answer."""
-        found = cast("HasLeftovers", provider).leftovers(region)
+    def kept(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
+        """Return all resources of a complete answer."""
+        found = cast("HasResources", provider).resources(region)
         assert found.unanswered == ()
         return list(found.items)
 
-    def kept_of(self, provider: Provider, attempt: Attempt) -> list[Leftover]:
+    def kept_of(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Return what bears the tags of this launch."""
         return [thing for thing in self.kept(provider) if thing.tags.get(TAG_ID) == attempt.machine]
 
-    def disk_in_use(self, provider: Provider, attempt: Attempt, id: str) -> Leftover:  # noqa: A002
+    def disk_in_use(self, provider: Provider, attempt: Attempt, id: str) -> ProviderResource:  # noqa: A002
         """Return the system disk of a running machine, once it is listed."""
         self.wait_until(lambda: [thing.attached_to for thing in self.kept_of(provider, attempt)] == [id])
         return self.kept_of(provider, attempt)[0]
 
-    def disk_left(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def disk_left(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch, end the machine keeping its disk, and return that disk once it is free."""
         made = self.running(provider, attempt)
         self.disk_in_use(provider, attempt, made.id)
@@ -64,9 +64,9 @@ class KeepingBase(ContractBase):
         )
         return self.kept_of(provider, attempt)[0]
 
-    def saved(self, provider: Provider, source: str, tags: Mapping[str, str], *, name: str = IMAGE) -> Leftover:
+    def saved(self, provider: Provider, source: str, tags: Mapping[str, str], *, name: str = IMAGE) -> ProviderResource:
         """Go on making an image until it is ready."""
-        seen: list[Leftover] = []
+        seen: list[ProviderResource] = []
 
         def there() -> bool:
             seen.append(cast("Imageable", provider).save_image(source, name, tags, restart=False))
@@ -75,12 +75,12 @@ class KeepingBase(ContractBase):
         self.wait_until(there)
         return seen[-1]
 
-    def images(self, provider: Provider) -> list[Leftover]:
+    def images(self, provider: Provider) -> list[ProviderResource]:
         """Return all images, and what is to become one."""
         return [thing for thing in self.kept(provider) if thing.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
 
 
-class HasLeftoversContract(KeepingBase):
+class HasResourcesContract(KeepingBase):
     """Whatever costs money beside the machines can be found and removed, and nothing that is in use."""
 
     def test_an_empty_account_keeps_nothing(self, provider: Provider) -> None:
@@ -105,7 +105,7 @@ class HasLeftoversContract(KeepingBase):
         made = self.running(keeper, attempt)
         disk = self.disk_in_use(keeper, attempt, made.id)
         assert [thing.id for thing in self.kept(keeper, made.region)] == [disk.id]
-        others = {item.region for item in keeper.available(Want()).items} - {made.region}
+        others = {item.region for item in keeper.available(Requirements()).items} - {made.region}
         assert all(self.kept(keeper, region) == [] for region in sorted(others)[:1])
 
     def test_what_a_machine_uses_is_not_removed(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
@@ -114,7 +114,7 @@ class HasLeftoversContract(KeepingBase):
         made = self.running(keeper, attempt)
         disk = self.disk_in_use(keeper, attempt, made.id)
         with pytest.raises(InvalidRequest):
-            cast("HasLeftovers", keeper).remove(disk)
+            cast("HasResources", keeper).remove(disk)
         assert keeper.get(made.id).state is State.RUNNING
         assert [thing.id for thing in self.kept_of(keeper, attempt)] == [disk.id]
 
@@ -131,7 +131,7 @@ class HasLeftoversContract(KeepingBase):
         """Removing was asked, the answer was lost, and it is asked again."""
         attempt = make_attempt()
         disk = self.disk_in_use(keeper, attempt, self.running(keeper, attempt).id)
-        cast("HasLeftovers", keeper).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
+        cast("HasResources", keeper).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
         assert [thing.id for thing in self.kept_of(keeper, attempt)] == [disk.id]
 
 
@@ -162,9 +162,9 @@ class ImageableContract(KeepingBase):
         """After that the launch costs nothing, and removing it again is no error."""
         attempt = make_attempt()
         disk = self.disk_left(keeper, attempt)
-        cast("HasLeftovers", keeper).remove(disk)
+        cast("HasResources", keeper).remove(disk)
         self.wait_until(lambda: self.kept_of(keeper, attempt) == [])
-        cast("HasLeftovers", keeper).remove(disk)
+        cast("HasResources", keeper).remove(disk)
 
     def test_a_disk_becomes_one_image_however_often_it_is_asked(
         self, keeper: Provider, make_attempt: MakeAttempt
@@ -185,7 +185,7 @@ class ImageableContract(KeepingBase):
         attempt = make_attempt()
         disk = self.disk_left(keeper, attempt)
         image = self.saved(keeper, disk.id, disk.tags)
-        cast("HasLeftovers", keeper).remove(disk)
+        cast("HasResources", keeper).remove(disk)
         self.wait_until(lambda: [one.kind for one in self.kept_of(keeper, attempt)] == [Kind.IMAGE])
         assert self.saved(keeper, disk.id, disk.tags).id == image.id
         assert [one.id for one in self.images(keeper)] == [image.id]
@@ -194,11 +194,11 @@ class ImageableContract(KeepingBase):
         """It is launched from it, and the image can go while it runs."""
         disk = self.disk_left(keeper, make_attempt())
         image = self.saved(keeper, disk.id, disk.tags)
-        cast("HasLeftovers", keeper).remove(disk)
-        here = next(item for item in keeper.available(Want(region=disk.region)).items if item.zone == disk.zone)
+        cast("HasResources", keeper).remove(disk)
+        here = next(item for item in keeper.available(Requirements(region=disk.region)).items if item.zone == disk.zone)
         again = make_attempt(number=2, item=here, setup=Setup(image=image.id))
         made = self.running(keeper, again)
-        cast("HasLeftovers", keeper).remove(image)
+        cast("HasResources", keeper).remove(image)
         self.wait_until(lambda: self.images(keeper) == [])
         assert keeper.get(made.id).state is State.RUNNING
 
@@ -222,7 +222,7 @@ class ImageableContract(KeepingBase):
         disk = self.disk_left(keeper, attempt)
         image = self.saved(keeper, disk.id, disk.tags)
         for thing in (disk, image, image):
-            cast("HasLeftovers", keeper).remove(thing)
+            cast("HasResources", keeper).remove(thing)
         self.wait_until(lambda: self.kept(keeper) == [])
 
     def test_what_is_unknown_cannot_be_saved(self, keeper: Provider, make_attempt: MakeAttempt) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, Setup, Volume
-from cloudgpu.core.model.offers import Want
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Resolves
 from cloudgpu.providers.base import Provider
@@ -36,12 +36,12 @@ class HasVolumesContract(KeepingBase):
         """Return the id of each volume and who uses it."""
         return [(thing.id, thing.attached_to) for thing in self.kept(provider) if thing.kind is Kind.VOLUME]
 
-    def attached(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def attached(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine, attach the volume to it and return that."""
         made = self.running(provider, attempt)
         return cast("HasVolumes", provider).attach(made.id, self.data, self.tags(attempt))
 
-    def left(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def left(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Return a volume whose machine is gone."""
         volume = self.attached(provider, attempt)
         provider.terminate(str(volume.attached_to))
@@ -119,8 +119,11 @@ class HasVolumesContract(KeepingBase):
             return
         volume = self.left(keeper, make_attempt())
         setup = Setup(volume=Volume("data"))
-        assert (keeper.bound(setup, Want()).region, keeper.bound(setup, Want()).zone) == (volume.region, volume.zone)
-        others = {item.zone for item in keeper.available(Want()).items} - {volume.zone}
+        assert (
+            keeper.placement_constraint(setup, Requirements()).region,
+            keeper.placement_constraint(setup, Requirements()).zone,
+        ) == (volume.region, volume.zone)
+        others = {item.zone for item in keeper.available(Requirements()).items} - {volume.zone}
         for zone in sorted(others)[:1]:
             with pytest.raises(InvalidRequest):
-                keeper.bound(setup, Want(zone=zone))
+                keeper.placement_constraint(setup, Requirements(zone=zone))

@@ -30,7 +30,7 @@ USES: Mapping[str, str] = {
     "stop": "stop machines",
     "start": "start machines",
     "tag": "extend leases",
-    "leftovers": "list disks and images",
+    "resources": "list disks and images",
     "remove": "remove disks and images",
     "save_image": "make images",
     "end_keeping_disk": "park machines",

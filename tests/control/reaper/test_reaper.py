@@ -325,7 +325,7 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
     assert warned(fleet.pass_(sweep=True)) == [("kept", Rule.IMAGES)]
     used(hours=25)
     assert ends(fleet.pass_(sweep=True)) == [("kept", Do.REMOVE, Rule.IMAGES, "image")]
-    assert [one.kind for one in fleet.cloud.leftovers().items] == ["disk"]
+    assert [one.kind for one in fleet.cloud.resources().items] == ["disk"]
 
 
 def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back_by_start(fleet):

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.agent import own_source
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.local.processes import marker, wait_for
 from cloudgpu.providers.local.provider import make
@@ -228,12 +228,12 @@ def test_a_broken_record_is_named_and_hides_no_other(cloud):
 
 def test_this_computer_is_offered_in_both_markets_and_nothing_it_does_not_have(cloud, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")  # no nvidia-smi
-    both = [item for market in Market for item in cloud.provider.available(Want(market=market)).items]
+    both = [item for market in Market for item in cloud.provider.available(Requirements(market=market)).items]
     assert [item.market for item in both] == [Market.ON_DEMAND, Market.SPOT]
     assert both[0].accelerators == ()
     assert both[0].vcpus >= 1
-    assert cloud.provider.available(Want(gpu="v100")).items == ()
-    assert cloud.provider.available(Want(region="us-east-1")).items == ()
+    assert cloud.provider.available(Requirements(gpu="v100")).items == ()
+    assert cloud.provider.available(Requirements(region="us-east-1")).items == ()
 
 
 def test_looking_makes_nothing(tmp_path):

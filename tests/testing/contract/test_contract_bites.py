@@ -9,11 +9,11 @@ import pytest
 from cloudgpu.providers import abilities as further
 from cloudgpu.providers import account_abilities, base
 from cloudgpu.testing import (
-    BareFakeProvider,
+    FullFakeProvider,
     ManualClock,
+    MinimalFakeProvider,
     PausableContract,
     ProviderContract,
-    WholeFakeProvider,
     new_host_key,
 )
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
@@ -26,16 +26,16 @@ HEAD = """
 import pytest
 from dataclasses import replace
 from cloudgpu.core.model.instances import Listing, State
-from cloudgpu.core.model.resources import Kind, Leftovers
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind, ResourceListing
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import *
 """
 
 SUITE = """
-class Cloud{number}(WholeFakeProvider):
+class Cloud{number}(FullFakeProvider):
     {fault}
 
 
@@ -139,7 +139,7 @@ FAULTS = {
         "test_a_factory_asks_nothing_over_the_network",
     ),
     "offers everything for a GPU nobody has": (
-        "def available(self, want): return super().available(replace(want, gpu=None))",
+        "def available(self, requirements): return super().available(replace(requirements, gpu=None))",
         "test_an_impossible_gpu_is_not_available",
     ),
     "gives prices in another order": (
@@ -171,11 +171,11 @@ FAULTS = {
         "test_looking_up_makes_nothing_and_says_the_same_twice",
     ),
     "takes a mistyped image for no wish": (
-        "def bound(self, setup, want): return Bound()",
+        "def placement_constraint(self, setup, requirements): return PlacementConstraint()",
         "test_an_image_that_is_not_there_is_refused",
     ),
     "forgets what the disks cost": (
-        "def resolve(self, request, item): return replace(super().resolve(request, item), beside=())",
+        "def resolve(self, request, item): return replace(super().resolve(request, item), attached=())",
         "test_what_costs_beside_the_machine_is_named_and_counted",
     ),
     "lets the caller's old address stay": (
@@ -204,18 +204,18 @@ FAULTS = {
         "test_a_terminated_machine_leaves_nothing",
     ),
     "removes the disk of a running machine": (
-        "def remove(self, leftover): self._store._cloud.things.pop(leftover.id, None)",
+        "def remove(self, resource): self._store._cloud.things.pop(resource.id, None)",
         "test_what_a_machine_uses_is_not_removed",
     ),
     "lists only what no machine uses": (
         (
-            "def leftovers(self, region=None):\n"
-            "        return Leftovers(tuple(i for i in super().leftovers(region).items if i.attached_to is None))"
+            "def resources(self, region=None):\n"
+            "        return ResourceListing(tuple(i for i in super().resources(region).items if i.attached_to is None))"
         ),
         "test_a_machines_disk_is_listed_as_in_use",
     ),
     "answers for every region when it is asked for one": (
-        "def leftovers(self, region=None): return super().leftovers()",
+        "def resources(self, region=None): return super().resources()",
         "test_a_region_shows_its_own_and_no_others",
     ),
     "loses the disk that was to be kept": (
@@ -246,11 +246,11 @@ FAULTS = {
     ),
     "leaves the snapshot of an image that was removed": (
         (
-            "def remove(self, leftover):\n"
-            "        super().remove(leftover)\n"
-            "        if leftover.kind is Kind.IMAGE: self.left = (replace(leftover, kind=Kind.SNAPSHOT),)\n"
-            "    def leftovers(self, region=None):\n"
-            "        return Leftovers(super().leftovers(region).items + getattr(self, 'left', ()))"
+            "def remove(self, resource):\n"
+            "        super().remove(resource)\n"
+            "        if resource.kind is Kind.IMAGE: self.left = (replace(resource, kind=Kind.SNAPSHOT),)\n"
+            "    def resources(self, region=None):\n"
+            "        return ResourceListing(super().resources(region).items + getattr(self, 'left', ()))"
         ),
         "test_an_image_that_was_removed_is_gone_with_all_of_it",
     ),
@@ -345,7 +345,7 @@ FAULTS = {
     "tries its account out": (
         (
             "def findings(self, region=None):\n"
-            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        attempt = make_attempt(pick(self.available(Requirements()).items), now=self.clock())\n"
             "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
             "        return super().findings(region)"
         ),
@@ -358,7 +358,7 @@ FAULTS = {
     "tries its permissions out": (
         (
             "def permissions(self, region=None):\n"
-            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        attempt = make_attempt(pick(self.available(Requirements()).items), now=self.clock())\n"
             "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
             "        return super().permissions(region)"
         ),
@@ -437,12 +437,12 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return WholeFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return FullFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture
 def bare(tmp_path):
-    return BareFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return MinimalFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 def test_an_ability_without_its_suite_is_found(able, bare) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
@@ -49,14 +49,14 @@ _QUESTIONS = (
 )
 
 
-def orphans(aws: Aws, region: str | None) -> Leftovers:
+def orphans(aws: Aws, region: str | None) -> ResourceListing:
     """Return these things with our tags, in use or not, by five calls per region, and who did not answer."""
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
-    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+    return ResourceListing(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
 
 
-def _of_region(aws: Aws, region: str) -> list[Leftover]:
+def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ec2 = aws.ec2(region)
 
     def ask(one: _Asked) -> list[Raw]:
@@ -76,19 +76,19 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
     ]
 
 
-def _address(aws: Aws, region: str, found: Raw) -> Leftover:
+def _address(aws: Aws, region: str, found: Raw) -> ProviderResource:
     used_by = found.get("InstanceId") or found.get("NetworkInterfaceId") or None
     more = {"stored_as": ADDRESS, "size_gb": 1, "name": found.get("PublicIp", ""), "attached_to": used_by}
     return _thing(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
 
 
-def _interface(aws: Aws, region: str, found: Raw) -> Leftover:
+def _interface(aws: Aws, region: str, found: Raw) -> ProviderResource:
     named = {**found, "Tags": found.get("TagSet", ())}  # EC2's word for an interface's tags
     more = {"zone": found.get("AvailabilityZone", ""), "attached_to": _user(found)}
     return _thing(aws, region, named, Kind.INTERFACE, found["NetworkInterfaceId"], **more)
 
 
-def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> Leftover:
+def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
     own = found["GroupId"]
     inside = [one for one in interfaces if any(group["GroupId"] == own for group in one.get("Groups", ()))]
@@ -96,12 +96,12 @@ def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> Left
     return _thing(aws, region, found, Kind.SECURITY_GROUP, own, name=found["GroupName"], attached_to=used_by)
 
 
-def _key_pair(aws: Aws, region: str, found: Raw) -> Leftover:
+def _key_pair(aws: Aws, region: str, found: Raw) -> ProviderResource:
     made = found.get("CreateTime")
     return _thing(aws, region, found, Kind.KEY_PAIR, found["KeyPairId"], name=found["KeyName"], made_at=made)
 
 
-def _request(aws: Aws, region: str, found: Raw) -> Leftover:
+def _request(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return a spot request; one whose machine was terminated still names that.
 
     An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
@@ -121,11 +121,11 @@ def _user(interface: Raw) -> str | None:
     return str(attached.get("InstanceId") or attached.get("AttachmentId") or "in use")
 
 
-def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> Leftover:
+def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> ProviderResource:
     ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
     used_by = facts.pop("attached_to", None)
     usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
-    return Leftover(
+    return ProviderResource(
         provider=KIND,
         account=aws.account,
         region=region,
@@ -137,7 +137,7 @@ def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any
     )
 
 
-def remove(aws: Aws, thing: Leftover) -> None:
+def remove(aws: Aws, thing: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
     The machine of a spot request goes on: only the request ends.
@@ -172,7 +172,7 @@ _PREFIXES = {
 }
 
 
-def _split(thing: Leftover) -> tuple[str, str]:
+def _split(thing: ProviderResource) -> tuple[str, str]:
     """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
     region, _, own = thing.id.partition("/")
     prefix = _PREFIXES.get(thing.kind)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import look
 from cloudgpu.providers.azure.compute import machine
@@ -27,14 +27,14 @@ Raw = Mapping[str, Any]
 _IMAGES, _SUBNETS = "Microsoft.Compute/images/read", "Microsoft.Network/virtualNetworks/read"
 
 
-def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
+def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return the region of an own image or a subnet, the zone of a volume of `setup`; none of them: nothing is asked.
 
-    One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than `want` or another of
-    them says.
+    One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
+    another of them says.
     """
-    wished = named_region(azure, want)
-    volume = _volume(azure, setup.volume, want, wished) if setup.volume is not None else None
+    wished = named_region(azure, requirements)
+    volume = _volume(azure, setup.volume, requirements, wished) if setup.volume is not None else None
     tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
     image, subnet = setup.image or "", setup.network.subnet or ""
     tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
@@ -44,10 +44,10 @@ def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
         if one.region != tied[0].region:
             raise _apart(tied[0], one)
     if not tied:
-        return Bound()
+        return PlacementConstraint()
     first = tied[0]
     zone = first.lies if volume is not None else None
-    return Bound(first.region, zone, why=f"the {first.what} {first.name} lies in {first.lies}")
+    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} lies in {first.lies}")
 
 
 def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | None:
@@ -149,12 +149,12 @@ def _data(found: Raw) -> Data:
     return Data(found["tags"][TAG_VOLUME], str(found["id"]), machine.zone_of(found), size, holder=storage.holder(found))
 
 
-def _volume(azure: Azure, wanted: Volume, want: Want, region: str | None) -> Data | None:
+def _volume(azure: Azure, wanted: Volume, requirements: Requirements, region: str | None) -> Data | None:
     """Return the volume of this name, wherever it lies; None where it is to be made."""
     there = _volumes(azure)
     found = [one for one in there if one.name == wanted.name]
     if found:
-        return meant(found, wanted, want, region, ids.region_of)
+        return meant(found, wanted, requirements, region, ids.region_of)
     if wanted.size_gb is None:
         known = {one.name for one in there}
         raise nowhere("volume", "--volume", wanted.name, known, (), "Give it a size to make it: --volume NAME:GB")

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask
@@ -35,7 +35,7 @@ _TRUSTED = "trustedlaunch"
 TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its disk is one of a machine with Trusted Launch
 
 
-def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
     Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that something else bears.
@@ -64,7 +64,7 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
 
 
-def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> Leftover:
+def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> ProviderResource:
     """Return the image as it is; once it is done, the snapshot that it was made of goes.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does

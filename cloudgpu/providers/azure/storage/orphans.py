@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
@@ -30,7 +30,7 @@ _NETWORK, _COMPUTE = "Microsoft.Network", "Microsoft.Compute"
 SETTLES_S, LOOKS = 2.0, 60
 
 
-def orphans(azure: Azure, region: str | None) -> Leftovers:
+def orphans(azure: Azure, region: str | None) -> ResourceListing:
     """Return these things of ours, in use or not, by five calls for the whole subscription and their pages.
 
     One more where the settings name a role of machines. Raises the error of whichever did not answer: a part would
@@ -51,7 +51,7 @@ def orphans(azure: Azure, region: str | None) -> Leftovers:
             *filter(None, map(told.given, given.result())),
         ]
     here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
-    return Leftovers(here, regions=None if region is None else frozenset({region}))
+    return ResourceListing(here, regions=None if region is None else frozenset({region}))
 
 
 def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
@@ -84,7 +84,7 @@ class _Told:
         """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
         return {**self._tags.get(storage.group_of(found), {}), **(found.get("tags") or {})}
 
-    def group(self, found: Raw) -> Leftover:
+    def group(self, found: Raw) -> ProviderResource:
         """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
         name, region = str(found["name"]).lower(), str(found["location"])
         disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
@@ -92,13 +92,13 @@ class _Told:
         thing = things.Thing(region, name, "resourceGroups", name)
         return self._thing(thing, Kind.GROUP, found.get("tags") or {}, attached_to=user)
 
-    def interface(self, found: Raw) -> Leftover:
+    def interface(self, found: Raw) -> ProviderResource:
         """Return an interface; it is used as long as it is a machine's."""
         return self._thing(
             self._named(found, "networkInterfaces"), Kind.INTERFACE, self.tags_of(found), attached_to=self._user(found)
         )
 
-    def address(self, found: Raw) -> Leftover:
+    def address(self, found: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
         user = self._holders.get(str(found["id"]).lower())
         return self._thing(
@@ -111,7 +111,7 @@ class _Told:
             stored_as=ADDRESS,
         )
 
-    def given(self, one: identity.Given) -> Leftover | None:
+    def given(self, one: identity.Given) -> ProviderResource | None:
         """Return a role that a machine's identity was given; None for what is no machine of ours."""
         of = ids.resource(one.scope)
         if of is None or not ids.GROUP.fullmatch(of.group):
@@ -131,10 +131,10 @@ class _Told:
         of = ids.resource(own)
         return None if of is None else self._machines.get(of.name.lower(), own)
 
-    def _thing(self, thing: things.Thing, kind: Kind, tags: Mapping[str, str], **facts: Any) -> Leftover:
+    def _thing(self, thing: things.Thing, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
         usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
         ours = {key: value for key, value in tags.items() if key.startswith(storage.TAG_PREFIX)}
-        return Leftover("azure", self._azure.account, thing.region, id=thing.id, kind=kind, tags=ours, **usual)
+        return ProviderResource("azure", self._azure.account, thing.region, id=thing.id, kind=kind, tags=ours, **usual)
 
 
 def _addresses_of(interface: Raw) -> list[str]:
@@ -144,7 +144,7 @@ def _addresses_of(interface: Raw) -> list[str]:
     return [str(one["id"]).lower() for one in held if one.get("id")]
 
 
-def remove(azure: Azure, thing: Leftover) -> None:
+def remove(azure: Azure, thing: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
     An address is let go of by the interface that holds it first: that one goes too, where it is no machine's.

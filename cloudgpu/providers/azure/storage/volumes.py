@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
@@ -33,7 +33,7 @@ _UNHEARD_OF = (404, 405, 501)
 _ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
-def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
     """Find or make the volume where the machine lies, and attach it; return it as it is then.
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
@@ -42,7 +42,7 @@ def split(id: str, *sorts: str) -> tuple[str, str, str] | None:  # noqa: A002
     return (found[1], found[2], found[3]) if found and found[2] in sorts else None
 
 
-def checked(thing: Leftover, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
+def checked(thing: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
     """Return scope, sort and name of a thing; raise InvalidRequest where its id is none of its kind's."""
     found = split(thing.id, *sorts.get(thing.kind, ()))
     if found is None:
