@@ -34,8 +34,6 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from cloudgpu.core.advice.desktop import Desktop
 
-Row = Mapping[str, Any]
-
 
 GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflops watts trains_vs_h100".split()
 
@@ -316,21 +314,21 @@ def gpu_named(name: str) -> GpuSpec | None:
         return None
 
 
-def gpu_of(row: Row) -> Accelerator | None:
+def gpu_of(machine: Mapping[str, Any]) -> Accelerator | None:
     """Return the GPUs of a machine, None for none, or where nobody knows; `knows_gpus` tells which."""
-    if row["accelerators"]:
-        return Accelerator(**row["accelerators"][0])
-    if row["accelerators"] is not None:
+    if machine["accelerators"]:
+        return Accelerator(**machine["accelerators"][0])
+    if machine["accelerators"] is not None:
         return None
     try:
-        return instance_type(row["provider"], row["instance_type"] or "").gpu
+        return instance_type(machine["provider"], machine["instance_type"] or "").gpu
     except InvalidRequest:
         return None
 
 
-def knows_gpus(row: Row) -> bool:
+def knows_gpus(machine: Mapping[str, Any]) -> bool:
     """Say whether it is known what GPUs a machine has."""
-    return row["accelerators"] is not None or gpu_of(row) is not None
+    return machine["accelerators"] is not None or gpu_of(machine) is not None
 
 
 def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], Faster]:

@@ -31,7 +31,7 @@ class ProviderSettings:
 
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
-    `ledger_now` says whether it has one meanwhile. `tell` says a sentence to whoever waits: what a call could not do
+    `ledger_now` says whether it has one meanwhile. `notify` says a sentence to whoever waits: what a call could not do
     beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
     `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
     """
@@ -43,7 +43,7 @@ class ProviderSettings:
     pause: Callable[[float], None] = time.sleep
     ledger: str = ""
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
-    tell: Callable[[str], object] = str  # nobody: no more than the text itself
+    notify: Callable[[str], object] = str  # nobody: no more than the text itself
     patience: float = field(default_factory=patience_s)
     called: Mapping[str, str] = field(default_factory=dict)
 

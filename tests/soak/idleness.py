@@ -176,7 +176,7 @@ class World:
             if box.lives(self.now) and self.now - last < TEN and self.runs(box):
                 with suppress(CloudgpuError):
                     word = last + timedelta(seconds=box.skew)
-                    self.clouds[box.account].heard_from(box.provider_id, word)
+                    self.clouds[box.account].report_activity(box.provider_id, word)
 
     def probe(self, _session, rows, **_options):
         """Answer as the agents of these machines would."""

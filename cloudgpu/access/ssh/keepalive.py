@@ -60,8 +60,8 @@ class Keepalive:
     def _watch(self) -> None:
         asked: float | None = None
         step = min(self._quiet, self._deadline) / 4
-        while self._connection.alive and not self._ended.wait(step):
-            now, heard = time.monotonic(), self._connection.transport.heard
+        while self._connection.is_open and not self._ended.wait(step):
+            now, heard = time.monotonic(), self._connection.transport.last_received
             if asked is not None and heard >= asked:
                 asked = None
             if asked is None and now - heard >= self._quiet:

@@ -19,7 +19,7 @@ from cloudgpu.core.model.instances import Listing
 from cloudgpu.core.model.resources import ResourceListing
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.patience import patience_s
-from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -67,7 +67,7 @@ def asked(
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *things, *prices]
-    answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
+    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
@@ -90,7 +90,7 @@ def asked(
 
 def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = heard(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
+    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
 from cloudgpu.parallel import beat
-from cloudgpu.providers.aws.errors import Asked, translated
+from cloudgpu.providers.aws.errors import CallContext, translated
 from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.patience import Patience
@@ -39,7 +39,7 @@ class Aws:
         self.account = settings.account
         self.options: AwsOptions = aws_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
-        self.pause, self.tell = settings.pause, settings.tell
+        self.pause, self.notify = settings.pause, settings.notify
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
@@ -189,8 +189,10 @@ class Aws:
         except CloudgpuError:
             raise
         except Exception as error:
-            asked = Asked(action, region, self.account, self.clock(), self.options.profile, value, self._signed_in)
-            found = translated(error, asked)
+            context = CallContext(
+                action, region, self.account, self.clock(), self.options.profile, value, self._signed_in
+            )
+            found = translated(error, context)
             if found is None:
                 raise
             raise found from error
@@ -247,6 +249,6 @@ def _loader(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
-def pages(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str, Any]]:
+def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the pages of a paginated call."""
-    yield from client.get_paginator(operation).paginate(**asked)
+    yield from client.get_paginator(operation).paginate(**context)

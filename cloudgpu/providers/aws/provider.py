@@ -169,11 +169,11 @@ class AwsProvider:
 
         return orphans.orphans(self._aws, region)
 
-    def remove_orphan(self, thing: ProviderResource) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Ask to delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.aws.storage import orphans
 
-        orphans.remove(self._aws, thing)
+        orphans.remove(self._aws, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
-from cloudgpu.providers.azure.errors import Asked, translated
+from cloudgpu.providers.azure.errors import CallContext, translated
 from cloudgpu.providers.azure.ids import AzureOptions, azure_options
 from cloudgpu.providers.azure.transport import transport
 from cloudgpu.providers.patience import Patience
@@ -55,7 +55,7 @@ class Azure:
         self.clock: Callable[[], datetime] = settings.clock
         self.pause = settings.pause
         self.patience = Patience(settings.patience)
-        self.tell = settings.tell
+        self.notify = settings.notify
         self.home = settings.home
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
@@ -70,7 +70,7 @@ class Azure:
     def _waits(self, seconds: float) -> None:
         """Wait before the SDK sends a call again, or looks at an operation again."""
         if seconds >= SOON_S:
-            self.tell(f"Azure is asked again in {seconds:g} seconds, as it says.")
+            self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
         self.pause(seconds)
 
     @property
@@ -174,8 +174,8 @@ class Azure:
         except CloudgpuError:
             raise
         except Exception as error:
-            asked = Asked(action, region, self.account, self.clock(), value, field)
-            found = translated(error, asked)
+            context = CallContext(action, region, self.account, self.clock(), value, field)
+            found = translated(error, context)
             if found is None:
                 raise
             raise found from error

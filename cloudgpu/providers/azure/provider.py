@@ -172,11 +172,11 @@ class AzureProvider:
 
         return orphans.orphans(self._azure, region)
 
-    def remove_orphan(self, thing: ProviderResource) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.azure.storage import orphans
 
-        orphans.remove(self._azure, thing)
+        orphans.remove(self._azure, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""

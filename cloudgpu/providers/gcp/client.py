@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Provide
 from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
-from cloudgpu.providers.gcp.errors import Asked, translated
+from cloudgpu.providers.gcp.errors import CallContext, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.shared.calls import SOON_S, count
@@ -45,7 +45,7 @@ class Gcp:
         self.account = settings.account
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
         self.clock: Callable[[], datetime] = settings.clock
-        self.pause, self.tell = settings.pause, settings.tell
+        self.pause, self.notify = settings.pause, settings.notify
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
@@ -148,7 +148,7 @@ class Gcp:
                     raise
                 seconds = _wait(fault, send)
                 if seconds >= SOON_S:
-                    self.tell(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
+                    self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
                 beat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
@@ -214,14 +214,14 @@ class Gcp:
         except CloudgpuError:
             raise
         except Exception as error:
-            found = translated(error, self.asked(action, where, value))
+            found = translated(error, self.context(action, where, value))
             if found is None:
                 raise
             raise found from error
 
-    def asked(self, action: str, where: str = "", value: str | None = None) -> Asked:
+    def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return what is asked as errors speak of it."""
-        return Asked(action, where, self.account, self._named_project(), self.who, self.clock(), value)
+        return CallContext(action, where, self.account, self._named_project(), self.who, self.clock(), value)
 
     def _named_project(self) -> str:
         return project_of(self.options) or (self._found[1] if self._found else None) or ""
@@ -253,8 +253,8 @@ def _is_read(action: str) -> bool:
 
 def _wait(fault: CloudgpuError, send: int) -> float:
     """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
-    asked = fault.retry_after if isinstance(fault, RateLimited) else None
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if asked is None else asked)
+    context = fault.retry_after if isinstance(fault, RateLimited) else None
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if context is None else context)
 
 
 def _installed() -> None:

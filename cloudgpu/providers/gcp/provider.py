@@ -249,11 +249,11 @@ class GcpProvider:
 
         return orphans.orphans(self._gcp, region)
 
-    def remove_orphan(self, thing: ProviderResource) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.gcp.storage import orphans
 
-        orphans.remove(self._gcp, thing)
+        orphans.remove(self._gcp, orphan)
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:  # noqa: ARG002
         """Take the next step to the image `name` of a machine or a disk; a machine goes on running meanwhile."""

@@ -35,7 +35,7 @@ from cloudgpu.providers import electricity
 from cloudgpu.providers.abilities import Remains
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import heard
+from cloudgpu.providers.shared.calls import gather
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.client import LoginUnsure
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
@@ -397,7 +397,7 @@ def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: flo
         except CloudgpuError as fault:
             return fault
 
-    answers = heard(hosts, guarded, AT_ONCE, patience=seconds)
+    answers = gather(hosts, guarded, AT_ONCE, patience=seconds)
     return [_named(host, answer) for host, answer in zip(hosts, answers, strict=True)]
 
 

@@ -83,7 +83,7 @@ class HasQuotaContract(LimitsBase):
 class RaisesQuotaContract(LimitsBase):
     """A higher limit is asked for; asking launches and lowers nothing."""
 
-    def test_a_higher_limit_can_be_asked_for(self, provider: Provider) -> None:
+    def test_a_higher_limit_can_be_requested(self, provider: Provider) -> None:
         """The request has an id, and the limit of now is no lower for it."""
         quota = self.limits(provider)[0]
         asked = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
@@ -101,7 +101,7 @@ class RaisesQuotaContract(LimitsBase):
 class HasLoginContract(ContractBase):
     """A credential has words, and an end where it has one; asking changes nothing."""
 
-    def test_a_credential_is_told_by_words_and_by_its_end(self, provider: Provider) -> None:
+    def test_a_credential_is_described_with_its_expiry(self, provider: Provider) -> None:
         """What lasts by itself has no end; an end is an aware time."""
         found = cast("HasLogin", provider).login()
         assert found.what.strip()

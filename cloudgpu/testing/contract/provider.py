@@ -99,7 +99,7 @@ class ProviderContract(ContractBase):
         """An empty listing is complete."""
         assert self.listed(provider) == []
 
-    def test_a_launched_machine_is_what_was_asked(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The first answer and every later look tell the same machine."""
         attempt = make_attempt()
         item = attempt.offer.available

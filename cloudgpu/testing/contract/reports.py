@@ -42,7 +42,7 @@ class ReportsActivityContract(ContractBase):
         assert isinstance(found[unknown], InstanceNotFound)
         assert found[made.id] is None
 
-    def test_nobody_is_asked_for_nothing(self, provider: Provider) -> None:
+    def test_no_ids_need_no_call(self, provider: Provider) -> None:
         """No machine is not all machines."""
         assert dict(cast("ReportsActivity", provider).activity([])) == {}
 

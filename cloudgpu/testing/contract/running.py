@@ -247,7 +247,7 @@ class WritesAtHomeContract(ContractBase):
         assert "lamp" in " ".join(more)
         assert set(plain) < set(more)
 
-    def test_nothing_remains_of_a_machine_that_nobody_worked_on(
+    def test_no_files_remain_of_a_machine_that_was_not_used(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """What the launch brought goes with it."""

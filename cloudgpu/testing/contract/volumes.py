@@ -17,24 +17,26 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import MakeAttempt
-from cloudgpu.testing.contract.retention import KeepingBase
+from cloudgpu.testing.contract.retention import RetentionBase
 
 VOLUME_GB = 12
 
 
-class HasVolumesContract(KeepingBase):
+class HasVolumesContract(RetentionBase):
     """A volume has one name, is made once, outlives its machines, and is used by one of them at a time."""
 
     data = Volume("data", VOLUME_GB)
 
     def tags(self, attempt: Attempt) -> Mapping[str, str]:
         """Return the tags of a volume: those of a person's work, and of no machine."""
-        kept = {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_PROJECT)}
-        return {**kept, TAG_VOLUME: self.data.name}
+        tags = {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_PROJECT)}
+        return {**tags, TAG_VOLUME: self.data.name}
 
     def volumes(self, provider: Provider) -> list[tuple[str, str | None]]:
         """Return the id of each volume and who uses it."""
-        return [(thing.id, thing.attached_to) for thing in self.kept(provider) if thing.kind is Kind.VOLUME]
+        return [
+            (resource.id, resource.attached_to) for resource in self.stored(provider) if resource.kind is Kind.VOLUME
+        ]
 
     def attached(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine, attach the volume to it and return that."""

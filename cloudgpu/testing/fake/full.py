@@ -34,7 +34,7 @@ class FullFakeProvider(ReachableFakeProvider):
         return replace(found, call={**found.call, "host_key": "reads"})
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
-        """Return when each was last in use by its own word (`heard_from`), a call for each."""
+        """Return when each was last in use by its own word (`report_activity`), a call for each."""
         found: dict[str, datetime | CloudgpuError | None] = {}
         for each in ids:
             try:

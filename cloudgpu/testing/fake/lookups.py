@@ -65,7 +65,7 @@ def check_call(cloud: Cloud, attempt: Attempt, now: datetime) -> None:
     wanted = attempt.call.get("image")
     if wanted is None:
         return
-    image = cloud.things.get(wanted)
+    image = cloud.resources.get(wanted)
     if image is None or image.region != attempt.offer.available.region or now < image.ready_at:
         raise refused("--image", str(wanted), f"there is no image {wanted} that could be launched here")
 
@@ -85,7 +85,7 @@ def _attached(setup: Setup) -> list[AttachedResource]:
 def _image(cloud: Cloud, word: str) -> FakeResource:
     found = find_image(cloud, word)
     if found is None:
-        likely = near(word, [thing.full_name for thing in cloud.things.values()])
+        likely = near(word, [resource.full_name for resource in cloud.resources.values()])
         raise refused("--image", word, f"there is no image {word}", f"did you mean {likely}?" if likely else None)
     return found
 
@@ -108,9 +108,9 @@ def _check_place(option: str, name: str, lies: str, asked: str | None) -> None:
 _KEPT = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)  # what `resources` lists
 
 
-def is_one(thing: FakeResource) -> bool:
+def is_one(resource: FakeResource) -> bool:
     """Say whether this is told as an orphan, and not as a disk or an image."""
-    return thing.kind not in _KEPT
+    return resource.kind not in _KEPT
 
 
 def leave(
@@ -125,6 +125,6 @@ def leave(
 def need_key_pair(cloud: Cloud, machine: FakeMachine, tags: Mapping[str, str], now: datetime) -> None:
     """Make the key pair of a launch's ledger in its region, where it is not."""
     ledger = tags.get(TAG_LEDGER, "")
-    kinds = ((one.kind, one.region, one.tags.get(TAG_LEDGER)) for one in cloud.things.values())
+    kinds = ((one.kind, one.region, one.tags.get(TAG_LEDGER)) for one in cloud.resources.values())
     if (Kind.KEY_PAIR, machine.region, ledger) not in kinds:
         leave(cloud, Kind.KEY_PAIR, machine.region, {TAG_LEDGER: ledger, TAG_OWNER: tags.get(TAG_OWNER, "")}, now)

@@ -175,7 +175,7 @@ class FakeProvider(MinimalFakeProvider):
     def resources(self, region: str | None = None) -> ResourceListing:
         """Return all disks, volumes, snapshots and images of the regions that answer."""
         with self._call("resources") as cloud:
-            return self._kept(cloud, region, lambda thing: not orphans.is_one(thing))
+            return self._kept(cloud, region, lambda resource: not orphans.is_one(resource))
 
     def remove(self, resource: ProviderResource) -> None:
         """Delete a thing that no machine uses."""
@@ -188,11 +188,11 @@ class FakeProvider(MinimalFakeProvider):
         with self._call("orphans") as cloud:
             return self._kept(cloud, region, orphans.is_one)
 
-    def remove_orphan(self, thing: ProviderResource) -> None:
+    def remove_orphan(self, resource: ProviderResource) -> None:
         """Delete one of these that nothing uses."""
         with self._call("remove_orphan") as cloud:
             self._let_go(cloud)
-            disks.remove(cloud, thing)
+            disks.remove(cloud, resource)
 
     def leave(self, kind: Kind, region: str, tags: Mapping[str, str], *, attached_to: str | None = None) -> str:
         """Let something of this kind be there, as a launch would have left it; return its id."""
@@ -355,9 +355,9 @@ class FakeProvider(MinimalFakeProvider):
         self._let_go(cloud)
         asked = {region} if region else set(REGIONS)
         answer = asked - self._hidden(cloud)
-        seen = (thing for thing in cloud.things.values() if thing.region in answer and of(thing))
+        seen = (resource for resource in cloud.resources.values() if resource.region in answer and of(resource))
         silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
-        return ResourceListing(tuple(shown(thing, self.account, self.clock()) for thing in seen), tuple(silent))
+        return ResourceListing(tuple(shown(resource, self.account, self.clock()) for resource in seen), tuple(silent))
 
     def _let_go(self, cloud: Cloud) -> None:
         disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
@@ -389,7 +389,7 @@ class FakeProvider(MinimalFakeProvider):
         return machine
 
     def _price(self, cloud: Cloud, item: Available) -> Price | None:
-        if spot.is_told(cloud, item):
+        if spot.has_price(cloud, item):
             return spot.history(cloud, item, self.options.prices or {}, self.clock())[-1]
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:
@@ -403,22 +403,22 @@ class ReachableFakeProvider(FakeProvider):
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return who may connect, by label."""
         with self._call("allowed") as cloud:
-            return dict(cloud.doors.get(self._living(cloud, id).id, {}))
+            return dict(cloud.firewalls.get(self._living(cloud, id).id, {}))
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label, or nobody any more."""
         with self._call("allow") as cloud:
-            door = cloud.doors.get(self._living(cloud, id).id)
-            if door is None:
+            firewall = cloud.firewalls.get(self._living(cloud, id).id)
+            if firewall is None:
                 message = f"somebody else's security group decides who may connect to {id}"
                 raise refused("--security-group", id, message, "ask whoever keeps that group")
-            door.pop(label, None)
+            firewall.pop(label, None)
             if cidr is not None:
-                door[label] = cidr
+                firewall[label] = cidr
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         machine, network = super()._make(cloud, attempt), attempt.request.setup.network
         if network.security_group is None:
             labels = ["caller", *(f"caller-{number}" for number in range(2, len(network.ssh_from) + 1))]
-            cloud.doors[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
+            cloud.firewalls[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
         return machine

@@ -41,30 +41,30 @@ class FakeResource:
     stays: bool = True
 
 
-def shown(thing: FakeResource, account: str, now: datetime) -> ProviderResource:
+def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
     """Return the thing as the provider tells it at `now`."""
-    named = thing.tags.get(TAG_VOLUME if thing.kind is Kind.VOLUME else TAG_IMAGE, "")
+    named = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
     return ProviderResource(
         provider="fake",
         account=account,
-        region=thing.region,
-        zone=thing.zone,
-        id=thing.id,
-        kind=thing.kind,
-        name=named if thing.kind in (Kind.VOLUME, Kind.IMAGE) else "",
-        size_gb=thing.size_gb,
-        stored_as=_STORED_AS.get(thing.kind, ""),
-        tags=dict(thing.tags),
-        made_at=thing.made_at,
-        ready=now >= thing.ready_at,
-        attached_to=thing.attached_to,
+        region=resource.region,
+        zone=resource.zone,
+        id=resource.id,
+        kind=resource.kind,
+        name=named if resource.kind in (Kind.VOLUME, Kind.IMAGE) else "",
+        size_gb=resource.size_gb,
+        stored_as=_STORED_AS.get(resource.kind, ""),
+        tags=dict(resource.tags),
+        made_at=resource.made_at,
+        ready=now >= resource.ready_at,
+        attached_to=resource.attached_to,
     )
 
 
-def resource_to_json(thing: FakeResource) -> dict[str, Any]:
+def resource_to_json(resource: FakeResource) -> dict[str, Any]:
     """Return the thing as plain JSON values."""
-    times = {"made_at": iso(thing.made_at), "ready_at": iso(thing.ready_at)}
-    return {**asdict(thing), "kind": str(thing.kind), **times}
+    times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
+    return {**asdict(resource), "kind": str(resource.kind), **times}
 
 
 def resource_from_json(data: Mapping[str, Any]) -> FakeResource:

@@ -179,19 +179,19 @@ def test_a_lost_connection_is_said_as_such(server, connection):
 
 
 def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connection):
-    with Keepalive(connection, quiet=0.2, deadline=0.5) as alive:
+    with Keepalive(connection, quiet=0.2, deadline=0.5) as is_open:
         assert connection.capture("echo", timeout=10).status == 0
         server.freeze()
-        wait_for(lambda: not connection.alive)
-    assert isinstance(alive.fault, Frozen)
+        wait_for(lambda: not connection.is_open)
+    assert isinstance(is_open.fault, Frozen)
     server.thaw()
 
 
 def test_a_quiet_machine_that_lives_is_left_alone(server, connection):
-    with Keepalive(connection, quiet=0.1, deadline=1) as alive:
+    with Keepalive(connection, quiet=0.1, deadline=1) as is_open:
         assert connection.capture("sleep 0.7", timeout=10).status == 0
-    assert alive.fault is None
-    assert connection.alive
+    assert is_open.fault is None
+    assert connection.is_open
 
 
 def test_nothing_is_left_of_a_closed_connection(server):

@@ -418,7 +418,7 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
     bob = bob_with_both(two, AuthFailed("The login has expired."))
     with two.ada.provider("lab")._store.open() as cloud:
         del cloud.machines[row["provider_id"]]
-        cloud.things.clear()
+        cloud.resources.clear()
     assert look_at_all(bob).unanswered == []
     assert two.row()["ended"] is not None, "a machine that is missing was judged"
     assert end_all_of(bob, two.row("owl"), why="typed").row["ended"] is not None

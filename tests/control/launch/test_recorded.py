@@ -169,7 +169,7 @@ def forget(lab, row):
     """The cloud has no such machine any more, and says nothing about it."""
     with lab.cloud._store.open() as cloud:
         del cloud.machines[row["provider_id"]]
-        cloud.things.clear()
+        cloud.resources.clear()
 
 
 def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_have_been_longer(lab):
@@ -357,7 +357,7 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
     assert things(lab)[0]["ended"] is None
     lab.later(hours=1)
     with lab.cloud._store.open() as cloud:
-        cloud.things.clear()
+        cloud.resources.clear()
     look_at_all(lab.session)
     (thing,) = things(lab)
     (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing["id"]]

@@ -273,7 +273,7 @@ def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
     row = lab.up().row
     for minutes in (1, 20):
         lab.later(minutes=minutes)
-        lab.cloud.heard_from(row["provider_id"], lab.clock())
+        lab.cloud.report_activity(row["provider_id"], lab.clock())
         look_at_all(lab.session)
     assert from_iso(lab.rows()[0]["last_active"]) == lab.clock()
 

@@ -373,7 +373,7 @@ def attach(lab, thing, machine):
     from dataclasses import replace
 
     with lab.cloud._store.open() as cloud:
-        cloud.things[thing] = replace(cloud.things[thing], attached_to=machine)
+        cloud.resources[thing] = replace(cloud.resources[thing], attached_to=machine)
 
 
 def test_what_others_have_removed_meanwhile_is_gone(lab):

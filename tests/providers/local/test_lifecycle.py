@@ -114,7 +114,7 @@ def test_a_process_that_ignores_sigterm_or_cleans_its_environment_is_ended_too(c
 
 def test_a_frozen_machine_process_is_ended_too(cloud):
     machine = cloud.running()
-    number = int(cloud.layout(machine.id).alive.read_text())
+    number = int(cloud.layout(machine.id).lifetime_lock.read_text())
     os.kill(number, signal.SIGSTOP)
     cloud.provider.stop(machine.id)
     assert cloud.provider.get(machine.id).state is State.STOPPED
@@ -124,7 +124,7 @@ def test_a_frozen_machine_process_is_ended_too(cloud):
 def test_a_process_of_another_machine_or_of_nobody_is_left_alone(cloud):
     one, two = cloud.running("one"), cloud.running("two")
     cloud.provider.terminate(one.id)
-    assert os.kill(int(cloud.layout(two.id).alive.read_text()), 0) is None
+    assert os.kill(int(cloud.layout(two.id).lifetime_lock.read_text()), 0) is None
     assert cloud.provider.get(two.id).since == two.since
 
 

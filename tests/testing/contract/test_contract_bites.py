@@ -58,7 +58,7 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
         pytest.fail("never")
 
     def works(self, provider, id, at):
-        provider.heard_from(id, at)
+        provider.report_activity(id, at)
 
     def boots(self, provider, id):
         provider.say_host_key(id, "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
@@ -181,7 +181,7 @@ FAULTS = {
     "lets the caller's old address stay": (
         (
             "def allow(self, id, label, cidr):\n"
-            "        door = self._store._cloud.doors[self.get(id).id]\n"
+            "        door = self._store._cloud.firewalls[self.get(id).id]\n"
             "        door['old'] = door.get(label, ''); super().allow(id, label, cidr)"
         ),
         "test_a_caller_who_has_moved_is_let_in_from_there_only",
@@ -189,14 +189,14 @@ FAULTS = {
     "closes an address with the first label that goes": (
         (
             "def allow(self, id, label, cidr):\n"
-            "        door = self._store._cloud.doors[self.get(id).id]; old = door.get(label)\n"
+            "        door = self._store._cloud.firewalls[self.get(id).id]; old = door.get(label)\n"
             "        super().allow(id, label, cidr)\n"
             "        if cidr is None: [door.pop(k) for k in [k for k, v in door.items() if v == old]]"
         ),
         "test_two_labels_at_one_address_do_not_lose_it_together",
     ),
     "opens the door of a machine that is not there": (
-        "def allowed(self, id): return self._store._cloud.doors.get(id, {})",
+        "def allowed(self, id): return self._store._cloud.firewalls.get(id, {})",
         "test_what_is_unknown_lets_nobody_in",
     ),
     "leaves the disk of what was terminated": (
@@ -204,7 +204,7 @@ FAULTS = {
         "test_a_terminated_machine_leaves_nothing",
     ),
     "removes the disk of a running machine": (
-        "def remove(self, resource): self._store._cloud.things.pop(resource.id, None)",
+        "def remove(self, resource): self._store._cloud.resources.pop(resource.id, None)",
         "test_what_a_machine_uses_is_not_removed",
     ),
     "lists only what no machine uses": (
@@ -224,21 +224,21 @@ FAULTS = {
     ),
     "fails to end what has ended": (
         "def end_keeping_disk(self, id): self._living(self._store._cloud, id); super().end_keeping_disk(id)",
-        "test_ending_with_the_disk_kept_is_fine_again",
+        "test_ending_with_the_disk_retained_is_fine_again",
     ),
     "makes a second image when it is asked again": (
         (
             "def save_image(self, source, name, tags, *, restart=True):\n"
-            "        there = [t for t in self._store._cloud.things.values() if t.full_name == name]\n"
+            "        there = [t for t in self._store._cloud.resources.values() if t.full_name == name]\n"
             "        ready = [t for t in there if t.kind is Kind.IMAGE]\n"
             "        return super().save_image(source, name + 'i' * len(ready), tags, restart=restart)"
         ),
-        "test_a_disk_becomes_one_image_however_often_it_is_asked",
+        "test_a_disk_becomes_one_image_however_often_it_is_requested",
     ),
     "looks for the disk before it looks for the image": (
         (
             "def save_image(self, source, name, tags, *, restart=True):\n"
-            "        if source not in {**self._store._cloud.things, **self._store._cloud.machines}:\n"
+            "        if source not in {**self._store._cloud.resources, **self._store._cloud.machines}:\n"
             "            raise InstanceNotFound(source)\n"
             "        return super().save_image(source, name, tags, restart=restart)"
         ),
@@ -270,8 +270,8 @@ FAULTS = {
     "makes a volume for every machine": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        for t in list(self._store._cloud.things.values()):\n"
-            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, tags={})\n"
+            "        for t in list(self._store._cloud.resources.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.resources[t.id] = replace(t, tags={})\n"
             "        return super().attach(id, replace(volume, size_gb=volume.size_gb or 1), tags)"
         ),
         "test_a_volume_outlives_its_machine_and_is_found_again",
@@ -279,8 +279,8 @@ FAULTS = {
     "gives a volume to two machines": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        for t in list(self._store._cloud.things.values()):\n"
-            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, attached_to=None)\n"
+            "        for t in list(self._store._cloud.resources.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.resources[t.id] = replace(t, attached_to=None)\n"
             "        return super().attach(id, volume, tags)"
         ),
         "test_a_volume_that_is_used_is_not_given_to_another",
@@ -288,7 +288,7 @@ FAULTS = {
     "deletes the volume with its machine": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        made = super().attach(id, volume, tags); things = self._store._cloud.things\n"
+            "        made = super().attach(id, volume, tags); things = self._store._cloud.resources\n"
             "        things[made.id] = replace(things[made.id], stays=False)\n"
             "        return made"
         ),
@@ -300,7 +300,7 @@ FAULTS = {
     ),
     "grants no wish and says nothing": (
         "def request_quota(self, region, code, limit): return ''",
-        "test_a_higher_limit_can_be_asked_for",
+        "test_a_higher_limit_can_be_requested",
     ),
     "asks for a quota that is none": (
         "def request_quota(self, region, code, limit): return 'asked'",
@@ -324,7 +324,7 @@ FAULTS = {
     ),
     "asks everybody when nobody is meant": (
         "def activity(self, ids): return super().activity(ids) or {'': None}",
-        "test_nobody_is_asked_for_nothing",
+        "test_no_ids_need_no_call",
     ),
     "shows one machine's host key for all": (
         "def host_keys(self, id): self.get(id); return [k for m in self._store._cloud.host_keys.values() for k in m]",

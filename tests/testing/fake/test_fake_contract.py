@@ -139,7 +139,7 @@ class TestFakeInAFile(
         return make_full
 
     def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
-        provider.heard_from(id, at)
+        provider.report_activity(id, at)
 
     def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
         provider.say_host_key(id, new_host_key()[0])

@@ -317,7 +317,7 @@ def test_a_running_machine_has_the_address_it_was_given(build, clock):
 
 def test_a_machine_reports_when_it_was_last_active(cloud, clock):
     made = launch(cloud)
-    cloud.heard_from(made.id, clock())
+    cloud.report_activity(made.id, clock())
     assert cloud.get(made.id).last_active == clock()
 
 

@@ -12,7 +12,7 @@ from cloudgpu.providers.aws import ids, owner
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import instances
-from cloudgpu.providers.shared.calls import halved, heard
+from cloudgpu.providers.shared.calls import gather, halved
 
 MOST = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
 VALUES = 200  # of a filter: the most that EC2 takes
@@ -52,7 +52,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     """
     known, faults = _by_region(many)
     found: Found = dict(faults)
-    told = heard(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
+    told = gather(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
     for (region, own), of_region in zip(known.items(), told, strict=True):
         if isinstance(of_region, Silent):
             found.update(dict.fromkeys((ids.joined(region, one) for one in own), of_region))

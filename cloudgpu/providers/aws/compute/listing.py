@@ -74,7 +74,7 @@ def _there(aws: Aws, region: str) -> list[Instance]:
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
     """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
-    return spot_end.told(aws, region, [(one, _instance(aws, region, one)) for one in found])
+    return spot_end.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
 def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:

@@ -165,6 +165,6 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
 
 def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
     with aws.said("DescribeSubnets", region, value=id_):
-        asked = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-        found = aws.ec2(region).describe_subnets(Filters=asked)["Subnets"]
+        parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+        found = aws.ec2(region).describe_subnets(Filters=parameters)["Subnets"]
     return str(found[0]["AvailabilityZone"]) if found else None

@@ -53,13 +53,13 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
     if no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
-    asked = _schedule(aws, region, own, at, does or _usual(aws, id))
-    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **asked)
+    parameters = _schedule(aws, region, own, at, does or _usual(aws, id))
+    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
         _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
-        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **asked)
+        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **parameters)
     if made == THERE:
-        _do(aws, region, "UpdateSchedule", **asked)
+        _do(aws, region, "UpdateSchedule", **parameters)
 
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
@@ -177,15 +177,15 @@ def _prefix(aws: Aws) -> str:
     return aws.ledger or "any"
 
 
-def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **asked: Any) -> Any:
+def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
     """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
     client = _client(aws, region)
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
-    with aws.said(f"scheduler:{action}", region, value=asked["Name"]):
+    with aws.said(f"scheduler:{action}", region, value=parameters["Name"]):
         try:
-            return getattr(client, xform_name(action))(**asked)
+            return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
             code = str(error.response["Error"]["Code"])
             if code not in unless:

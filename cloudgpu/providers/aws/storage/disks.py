@@ -28,7 +28,9 @@ def resources(aws: Aws, region: str | None) -> ResourceListing:
     """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer."""
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
-    return ResourceListing(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+    return ResourceListing(
+        tuple(resource for found in answers.values() for resource in found), silent, frozenset(regions)
+    )
 
 
 def _of_region(aws: Aws, region: str) -> list[ProviderResource]:

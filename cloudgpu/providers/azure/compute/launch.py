@@ -70,7 +70,7 @@ class _Launch:
         self._call: Call = request.call_of(attempt)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
-        self._waiting = Waiting(azure.tell, azure.clock, what, deadline, after=0)
+        self._waiting = Waiting(azure.notify, azure.clock, what, deadline, after=0)
         boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 
@@ -269,7 +269,7 @@ class _Launch:
 
     def _tell(self, what: str, fault: CloudgpuError) -> None:
         name = self._attempt.request.name
-        self._azure.tell(f"{name} {what}. {fault.message}")
+        self._azure.notify(f"{name} {what}. {fault.message}")
 
     def _give_role(self, found: Raw) -> None:
         principal = str((found.get("identity") or {}).get("principalId") or "")

@@ -17,7 +17,7 @@ from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery, volumes
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
     """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
     if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
         return
-    own = things.split(named)
+    own = refs.split(named)
     if own is not None:
         yield own.region
         return
@@ -104,7 +104,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
     where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
-    of, mine = ids.resource(named), things.split(named)
+    of, mine = ids.resource(named), refs.split(named)
     if of is not None and of.kind != "microsoft.compute/images":
         return None
     group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group

@@ -20,7 +20,7 @@ from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -137,15 +137,15 @@ def is_in_gallery(found: Raw) -> bool:
 
 def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
     region = str(found["location"])
-    thing = things.of(region, str(found["id"]))
+    ref = refs.of(region, str(found["id"]))
     if is_in_gallery(found):
-        thing = things.Thing(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
+        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
     usual = {"zone": "", "attached_to": None, **facts}
     return ProviderResource(
         provider="azure",
         account=azure.account,
         region=region,
-        id=str(found["id"]) if thing is None else thing.id,
+        id=str(found["id"]) if ref is None else ref.id,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
         made_at=_made_at(found),
         ready=state(found) in (_MADE, ""),
@@ -193,43 +193,43 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
     The group of a launch goes with its last disk. Raises InvalidRequest while a machine uses it. Two calls; up to two
     more for the last disk of a launch.
     """
-    thing = things.named(resource.id, resource.kind)
-    if thing.kind == gallery.KIND:
-        gallery.delete(azure, thing.name)
+    ref = refs.named(resource.id, resource.kind)
+    if ref.kind == gallery.KIND:
+        gallery.delete(azure, ref.name)
         return
-    if thing.kind == "disks":
-        _refuse_used(azure, thing, resource.id)
-    delete(azure, thing)
-    if thing.kind == "images":
-        delete(azure, things.Thing(thing.region, thing.group, "snapshots", thing.name))
-    if thing.kind == "disks" and ids.GROUP.fullmatch(thing.group):
-        groups.drop_empty(azure, thing.region, thing.group, but=thing.name)
+    if ref.kind == "disks":
+        _refuse_used(azure, ref, resource.id)
+    delete(azure, ref)
+    if ref.kind == "images":
+        delete(azure, refs.ResourceRef(ref.region, ref.group, "snapshots", ref.name))
+    if ref.kind == "disks" and ids.GROUP.fullmatch(ref.group):
+        groups.drop_empty(azure, ref.region, ref.group, but=ref.name)
 
 
-def delete(azure: Azure, thing: things.Thing) -> None:
+def delete(azure: Azure, ref: refs.ResourceRef) -> None:
     """Ask to delete a disk, a snapshot or an image; one that is gone is no error. One call, not waited for."""
-    operations = getattr(azure.compute, thing.kind)
+    operations = getattr(azure.compute, ref.kind)
 
-    def asked() -> Any:
-        return operations.begin_delete(thing.group, thing.name, polling=False)
+    def call() -> Any:
+        return operations.begin_delete(ref.group, ref.name, polling=False)
 
-    look(azure, f"{_ACTION}/{thing.kind}/delete", asked, region=thing.region, value=thing.id)
+    look(azure, f"{_ACTION}/{ref.kind}/delete", call, region=ref.region, value=ref.id)
 
 
-def _refuse_used(azure: Azure, thing: things.Thing, id: str) -> None:  # noqa: A002
-    found = read(azure, thing)
+def _refuse_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
+    found = read(azure, ref)
     user = None if found is None else holder(found)
     if user is not None:
         message = f"{id} is in use by {user}."
         raise InvalidRequest(message, field="id", value=id, next="End that machine first.")
 
 
-def read(azure: Azure, thing: things.Thing) -> Raw | None:
+def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
     """Return what Azure says of a disk, a snapshot or an image; None where it has none. One call."""
-    operations = getattr(azure.compute, thing.kind)
+    operations = getattr(azure.compute, ref.kind)
 
-    def asked() -> Raw:
-        found: Raw = operations.get(thing.group, thing.name).as_dict()
+    def call() -> Raw:
+        found: Raw = operations.get(ref.group, ref.name).as_dict()
         return found
 
-    return look(azure, f"{_ACTION}/{thing.kind}/read", asked, region=thing.region, value=thing.id)
+    return look(azure, f"{_ACTION}/{ref.kind}/read", call, region=ref.region, value=ref.id)

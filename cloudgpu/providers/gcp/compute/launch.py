@@ -101,7 +101,7 @@ class _Sender:
         self._unsure = False  # a send was not answered: it may have made the machine
         self._silent = 0  # sends that were taken and not answered in time
         what = f"Google Cloud has not accepted {ACTION} in {call.zone}"
-        self._waiting = Waiting(gcp.tell, gcp.clock, what, deadline, after=0)
+        self._waiting = Waiting(gcp.notify, gcp.clock, what, deadline, after=0)
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
@@ -148,7 +148,7 @@ class _Sender:
             )
         except CloudgpuError as fault:  # nobody told how it ended: is there a machine?
             return self._made_before(fault)
-        refused = errors.ended(done, self._gcp.asked(ACTION, zone, zone))
+        refused = errors.ended(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
         return self._looked()

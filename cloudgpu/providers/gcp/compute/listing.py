@@ -59,7 +59,7 @@ def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...
 def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
     """Return machines as Google describes them as ours, with why they ended."""
     machines = list(found)
-    why = ended.told(gcp, machines)
+    why = ended.causes(gcp, machines)
     port = gcp.options.ssh_port
     return [
         translate.instance(

@@ -64,9 +64,11 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
     if len(faults) > 1:
         raise faults[0]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    told = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
-    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
-    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    answered = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
+    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    items = tuple(
+        resource for found_there, _ in answered for resource in found_there if region in (None, resource.region)
+    )
     if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
         owner.emptied(gcp)  # no machine either: each has a disk
     silent += owner.elsewhere(gcp) if region is None else ()

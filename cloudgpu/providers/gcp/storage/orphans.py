@@ -55,10 +55,10 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
     faults = [one for one in answers if isinstance(one, CloudgpuError)]
     if len(faults) == len(answers):
         raise faults[0]
-    told = [one for one in answers if not isinstance(one, CloudgpuError)]
+    answered = [one for one in answers if not isinstance(one, CloudgpuError)]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
-    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    items = tuple(orphan for found_there, _ in answered for orphan in found_there if region in (None, orphan.region))
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
@@ -127,21 +127,21 @@ def _user(users: Sequence[str]) -> str | None:
     return machine_of(users) or next((ids.last(one) for one in users), None)
 
 
-def remove(gcp: Gcp, thing: ProviderResource) -> None:
+def remove(gcp: Gcp, orphan: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while something uses it."""
-    scope, sort, name = checked(thing, _SORTS, "cloudgpu orphans")
+    scope, sort, name = checked(orphan, _SORTS, "cloudgpu orphans")
     if sort == FIREWALLS:
-        _remove_rule(gcp, thing, name)
+        _remove_rule(gcp, orphan, name)
         return
     service = ADDRESSES if place(scope) else "globalAddresses"
-    asked = {**place(scope), "address": name}
-    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=thing.id, **asked))
+    parameters = {**place(scope), "address": name}
+    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 
-def _remove_rule(gcp: Gcp, thing: ProviderResource, name: str) -> None:
+def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
     """Take a rule away whose machine is gone: Google would take it from a machine that runs, too."""
-    used = next((one for one in orphans(gcp, None).items if one.id == thing.id and one.attached_to), None)
+    used = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
     if used is not None:
         message = f"The firewall rule {name} lets somebody in to the machine {used.attached_to}, which is there."
-        raise InvalidRequest(message, field="id", value=thing.id, next="End that machine first: cloudgpu down")
+        raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")
     access.remove(gcp, "", name)

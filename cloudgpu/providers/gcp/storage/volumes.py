@@ -106,8 +106,14 @@ def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A00
     """Attach it under the name by which the machine looks for it; it stays when the machine goes."""
     zone, name = ids.machine(id)
     source = f"projects/{gcp.project}/zones/{zone}/disks/{found['name']}"
-    asked = {"source": source, "deviceName": DEVICE, "mode": "READ_WRITE", "type": "PERSISTENT", "autoDelete": False}
-    where = {"zone": zone, "instance": name, "attachedDiskResource": asked}
+    parameters = {
+        "source": source,
+        "deviceName": DEVICE,
+        "mode": "READ_WRITE",
+        "type": "PERSISTENT",
+        "autoDelete": False,
+    }
+    where = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
     changed(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
 
 
