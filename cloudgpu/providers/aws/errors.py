@@ -16,13 +16,11 @@ from cloudgpu.errors import (
     InvalidRequest,
     NoCapacity,
     ProviderUnavailable,
-    RateLimited,
 )
-from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
+from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, short, silent
 
-LONGEST = 300  # characters of AWS's own sentence that a person has to read
-_UNKNOWN = Meaning(ProviderUnavailable)
 _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
 THROTTLED, BROKEN = 429, 500  # and all statuses from that on
 # botocore's words where the service that gives a container its credentials is throttled, down or not reached
@@ -100,7 +98,7 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, ClientError):
         return _end_refused(error.response, call) or _refused(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
-        return _silent(call, f"answered {call.action} with something that is no answer of AWS's")
+        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
     return _unanswered(error, call) if isinstance(error, BotoCoreError) else None
 
 
@@ -110,11 +108,11 @@ def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, call)
     if names & BAD_SETTINGS:
-        message = f"The AWS settings of account {call.account} cannot be used: {_short(str(error))}."
+        message = f"The AWS settings of account {call.account} cannot be used: {_own(str(error))}."
         return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
     if names & OUR_DEFECTS:
         return None
-    return _silent(call, f"did not answer {call.action}: {_short(str(error))}")
+    return silent(f"AWS {call.region} did not answer {call.action}: {_own(str(error))}", call.value)
 
 
 def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
@@ -127,17 +125,16 @@ def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     if code in CREDENTIAL:
         return _bad_credentials(code, call)
     if code in DENIED:
-        return _denied(said, call)
-    meaning = MEANINGS.get(code, _UNKNOWN)
-    if meaning is _UNKNOWN and not code.replace(".", "").isalnum():
-        return _silent(call, f"answered {call.action} with something that is no answer of AWS's")
+        named = _ACTION.search(said)
+        whose = f"The AWS credentials of account {call.account} ({call.who})"
+        return denied(whose, named[1] if named else call.permission, f" in {call.region}")
+    meaning = MEANINGS.get(code, UNKNOWN)
+    if meaning is UNKNOWN and not code.replace(".", "").isalnum():
+        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
         said = said.partition(". ")[0]
-    sentence = f"AWS {call.region} refused {call.action}: {_short(said)} ({code})."
-    more = {"field": meaning.field, "value": call.value, "next": meaning.way.replace("REGION", call.region) or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(sentence, retry_after=_seconds(headers.get("retry-after")), **more)
-    return meaning.kind(sentence, **more)
+    sentence = f"AWS {call.region} refused {call.action}: {_own(said)} ({code})."
+    return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
 def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
@@ -179,18 +176,10 @@ def _renewal(call: CallContext) -> str:
     return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY anew (AWS_SESSION_TOKEN too), or run: aws configure"
 
 
-def _denied(said: str, call: CallContext) -> AuthFailed:
-    named = _ACTION.search(said)
-    action = named[1] if named else call.permission
-    sentence = f"The AWS credentials of account {call.account} ({call.who}) may not do {action} in {call.region}."
-    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(sentence, field="permission", value=action, next=way)
-
-
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     busy = _BUSY.search(str(error))
     if busy:
-        return _unsigned(call, f"could not be fetched ({_short(busy[0])})")
+        return _unsigned(call, f"could not be fetched ({short(busy[0])})")
     if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= BROKEN):
         return _unsigned(call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}")
     profile = call.profile or os.environ.get("AWS_PROFILE")
@@ -211,7 +200,7 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
         sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
         way = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
         return AuthFailed(sentence, field="credentials", value=profile, next=way)
-    sentence = f"The AWS credentials of account {call.account} cannot be read: {_short(str(error))}."
+    sentence = f"The AWS credentials of account {call.account} cannot be read: {_own(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 
 
@@ -221,15 +210,6 @@ def _unsigned(call: CallContext, what: str) -> ProviderUnavailable:
     return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdigit() else None
-
-
-def _silent(call: CallContext, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"AWS {call.region} {what}.", field="provider", value=call.value)
-
-
-def _short(text: str) -> str:
-    """Return a sentence of AWS's on one line, cut, without the encoded message and without its full stop."""
-    plain = " ".join(text.partition("Encoded authorization failure message")[0].split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
+def _own(text: str) -> str:
+    """Return a sentence of AWS's cut short, without the encoded message."""
+    return short(text.partition("Encoded authorization failure message")[0])

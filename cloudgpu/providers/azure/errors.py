@@ -20,7 +20,6 @@ from cloudgpu.errors import (
     InvalidRequest,
     NoCapacity,
     ProviderUnavailable,
-    RateLimited,
 )
 from cloudgpu.providers.azure.credentials import who
 from cloudgpu.providers.azure.error_codes import (
@@ -30,13 +29,11 @@ from cloudgpu.providers.azure.error_codes import (
     MEANINGS,
     NOT_ALLOWED,
     NOT_FOUND,
-    Meaning,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, short, silent
 
-LONGEST = 300  # characters of Azure's own sentence that a person has to read
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
-_UNKNOWN = Meaning(ProviderUnavailable)
 _BY_STATUS = {
     UNAUTHENTICATED: Meaning(AuthFailed, "credentials"),
     FORBIDDEN: Meaning(AuthFailed, "credentials"),
@@ -94,13 +91,13 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, SerializationError):
         return None
     if isinstance(error, (DecodeError, DeserializationError)):  # a proxy's page, say; it is not shown
-        return _silent(call, f"answered {call.action} with something that is no answer of Azure's")
+        return silent(f"{call.where} answered {call.action} with something that is no answer of Azure's", call.value)
     if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
         return _no_credentials(error, call)
     if isinstance(error, HttpResponseError):
         return _refused(error, call)
     if isinstance(error, AzureError):
-        return _silent(call, f"did not answer {call.action}: {_short(str(error))}")
+        return silent(f"{call.where} did not answer {call.action}: {short(str(error))}", call.value)
     return None
 
 
@@ -161,20 +158,20 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
             return wrong_clock("Azure", call.region, headers, call.now)
         return _bad_credentials(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
-        return _denied(sentence, call)
-    if not code and meaning is _UNKNOWN:
-        return _silent(call, f"answered {call.action} with the status {status} and no code")
+        named, place = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
+        whose = f"The Azure credentials of account {call.account} ({who()})"
+        return denied(whose, named[1] if named else call.action, place, grant="a role that allows")
+    if not code and meaning is UNKNOWN:
+        return silent(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
         sentence = sentence.partition(". ")[0]
     if code in NOT_FOUND and call.field:
         meaning = Meaning(InvalidRequest, call.field, meaning.way)
     if meaning.field == LOCK and call.action.endswith(_ENDS):
         meaning = Meaning(EndRefused, LOCK, meaning.way)
-    full = f"{call.where} refused {call.action}: {_short(sentence)} ({code or status})."
-    more = {"field": meaning.field, "value": call.value, "next": meaning.way.replace("REGION", call.region) or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(full, retry_after=_seconds(error), **more)
-    return meaning.kind(full, **more)
+    full = f"{call.where} refused {call.action}: {short(sentence)} ({code or status})."
+    headers = getattr(error.response, "headers", None) or {}
+    return refusal(meaning, full, value=call.value, region=call.region, headers=headers)
 
 
 def _meaning(code: str, sentence: str, status: int) -> Meaning:
@@ -182,7 +179,7 @@ def _meaning(code: str, sentence: str, status: int) -> Meaning:
         return MEANINGS["QuotaExceeded"]
     if code == NOT_ALLOWED and (status == THROTTLED or _OF_RATE.search(sentence)):
         return _BY_STATUS[THROTTLED]
-    return MEANINGS.get(code) or _BY_STATUS.get(status, _UNKNOWN)
+    return MEANINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
 
 
 def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
@@ -195,22 +192,13 @@ def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
     return AuthFailed(sentence, field="credentials", value=who(), next=way)
 
 
-def _denied(sentence: str, call: CallContext) -> AuthFailed:
-    named = _ACTION.search(sentence)
-    action = named[1] if named else call.action
-    place = f" in {call.region}" if call.region else ""
-    says = f"The Azure credentials of account {call.account} ({who()}) may not do {action}{place}."
-    way = f"Ask for a role that allows {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(says, field="permission", value=action, next=way)
-
-
 def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
     """Return the error for a token that nobody gave: Entra's code says why, where it was asked and answered."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
     entra = _ENTRA.search(str(error))
     if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
-        why = f"Entra ID did not answer the login of account {call.account}: {_short(str(error.__cause__))}."
+        why = f"Entra ID did not answer the login of account {call.account}: {short(str(error.__cause__))}."
         return ProviderUnavailable(why, field="provider", value=call.value)
     if entra and entra[0] in _PASSING:
         why = f"Entra ID is busy, and did not take the login of account {call.account} ({entra[0]})."
@@ -224,19 +212,3 @@ def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
         says = f"There are no Azure credentials for account {call.account} ({who()})."
         way = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
     return AuthFailed(says, field="credentials", value=who(), next=way)
-
-
-def _seconds(error: Any) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    text = str(headers.get("Retry-After") or headers.get("retry-after") or "")
-    return float(text) if text.isdigit() else None
-
-
-def _silent(call: CallContext, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"{call.where} {what}.", field="provider", value=call.value)
-
-
-def _short(text: str) -> str:
-    """Return a sentence of Azure's on one line, cut, and without its full stop."""
-    plain = " ".join(text.split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")

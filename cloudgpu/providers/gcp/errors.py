@@ -14,8 +14,6 @@ from cloudgpu.errors import (
     EndRefused,
     InstanceNotFound,
     InvalidRequest,
-    ProviderUnavailable,
-    RateLimited,
     Silent,
 )
 from cloudgpu.providers.gcp.error_codes import (
@@ -27,11 +25,10 @@ from cloudgpu.providers.gcp.error_codes import (
     MEANINGS,
     NO_MACHINE,
     NOT_FOUND,
-    Meaning,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, short, silent
 
-LONGEST = 300  # characters of Google's own sentence that a person has to read
 DELETE = "compute.instances.delete"
 UNAUTHENTICATED, NOT_THERE, TOO_MANY = 401, 404, 429
 _BAD = 400  # the first status that is an error
@@ -47,7 +44,6 @@ _NAMED = re.compile(r"'([^']+)'")
 # and a gateway in between sends a page. google.auth calls none of these retryable.
 _DOWN = re.compile(r"""["']code["']: ?(?:429|5\d\d)\b|Status: ?(?:429|5\d\d)\b|^\W*<(?:!doctype|html)""", re.IGNORECASE)
 _REFUSED_THERE = re.compile(r"Status: ?4(?!29)\d\d\b")
-_UNKNOWN = Meaning(ProviderUnavailable)
 _WRAPPED = 8  # errors in each other, at most
 # What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
 NO_CREDENTIALS = frozenset(
@@ -87,11 +83,11 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if "GoogleAPICallError" in names:
         return _refused(error, call)
     if names & NO_ANSWER:
-        return _silent(call, f"answered {call.action} with something that is no answer of Google's")
+        return silent(f"{call.there} answered {call.action} with something that is no answer of Google's", call.value)
     if _is_late(error):
         return Silent(f"{call.there} did not answer {call.action} in time.", field="provider", value=call.value)
     if names & SILENT:
-        return _silent(call, f"did not answer {call.action} ({type(error).__name__})")
+        return silent(f"{call.there} did not answer {call.action} ({type(error).__name__})", call.value)
     if names & NO_CREDENTIALS:
         return _no_credentials(error, names, call)
     return None
@@ -137,7 +133,9 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     status = int(error.code or 0)
     if status == NOT_THERE and not _is_json(error.response):
-        return _silent(call, f"answered {call.action} with the status {status}, and not as Google does")
+        return silent(
+            f"{call.there} answered {call.action} with the status {status}, and not as Google does", call.value
+        )
     code = next(_codes(error), "")
     said = _CALL.sub("", str(error.message or ""))
     if call.action == DELETE and _PROTECTED.search(said):
@@ -145,7 +143,7 @@ def _refused(error: Any, call: CallContext) -> CloudgpuError:
     headers = getattr(error.response, "headers", None) or {}
     if status == UNAUTHENTICATED and is_skewed(headers, call.now):
         return wrong_clock("Google Cloud", call.where, headers, call.now)
-    return _meant(code, status, said, call, _seconds(headers.get("Retry-After")))
+    return _meant(code, status, said, call, headers)
 
 
 def _is_json(response: Any) -> bool:
@@ -165,11 +163,9 @@ def _codes(error: Any) -> Iterator[str]:
     yield from (one for one in reasons if one)
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.replace(".", "", 1).isdigit() else None
-
-
-def _meant(code: str, status: int, said: str, call: CallContext, wait: float | None = None) -> CloudgpuError:
+def _meant(
+    code: str, status: int, said: str, call: CallContext, headers: Mapping[str, str] | None = None
+) -> CloudgpuError:
     if code not in MEANINGS:
         code = BY_STATUS.get(status, code)
     if code in CREDENTIAL:
@@ -179,16 +175,15 @@ def _meant(code: str, status: int, said: str, call: CallContext, wait: float | N
     if code in BILLING:
         return _unpaid(code, call)
     if code in DENIED:
-        return _denied(said, call)
-    meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, _UNKNOWN)
+        named = _PERMISSION.search(said)
+        whose = f"The Google credentials of account {call.account} ({call.who})"
+        where = f" in the project {call.project}" if call.project else ""
+        return denied(whose, named[1] if named else permission(call.action), where)
+    meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, UNKNOWN)
     if code in NOT_FOUND:
         meaning = _missing(meaning, said, call)
     sentence = f"{call.there} refused {call.action}: {short(said)} ({code or status or 'no code'})."
-    way = meaning.way.replace("REGION", _region(call.where))
-    more = {"field": meaning.field, "value": call.value, "next": way or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(sentence, retry_after=wait, **more)
-    return meaning.kind(sentence, **more)
+    return refusal(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
 def _missing(meaning: Meaning, said: str, call: CallContext) -> Meaning:
@@ -232,15 +227,6 @@ def renewal(who: str) -> str:
     return "Run: gcloud auth application-default login"
 
 
-def _denied(said: str, call: CallContext) -> AuthFailed:
-    named = _PERMISSION.search(said)
-    action = named[1] if named else permission(call.action)
-    sentence = f"The Google credentials of account {call.account} ({call.who}) may not do {action}"
-    sentence += f" in the project {call.project}." if call.project else "."
-    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(sentence, field="permission", value=action, next=way)
-
-
 def permission(action: str) -> str:
     """Return the permission that an action needs, as IAM spells it, where both have one name; else the action."""
     service, _, verb = action.rpartition(".")
@@ -272,7 +258,7 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
     if _NOT_NOW.search(str(error)):
         return wrong_clock("Google Cloud", call.where, {}, call.now)
     if getattr(error, "retryable", False) or _is_down(error):
-        return _silent(call, f"did not renew the credentials for {call.action}")
+        return silent(f"{call.there} did not renew the credentials for {call.action}", call.value)
     sentence = f"The Google login of account {call.account} ({call.who}) has expired or cannot be used."
     return AuthFailed(sentence, field="credentials", value=call.who, next=renewal(call.who))
 
@@ -281,16 +267,6 @@ def _is_down(error: Exception) -> bool:
     """Say whether credentials could not be renewed because a service was down, throttled or not reached."""
     said, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
     return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
-
-
-def _silent(call: CallContext, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"{call.there} {what}.", field="provider", value=call.value)
-
-
-def short(text: str) -> str:
-    """Return a sentence of Google's on one line, cut, without its full stop."""
-    plain = " ".join(text.split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
 
 
 def is_gone(fault: CloudgpuError) -> bool:
