@@ -11,9 +11,9 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
@@ -21,11 +21,8 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
 from cloudgpu.providers.gcp.errors import CallContext, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.account import CloudAccount, translating
 from cloudgpu.providers.shared.calls import SOON_S, count
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
@@ -38,27 +35,17 @@ _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-
 _READS = ("get", "list", "aggregatedList", "listUsable", "test")
 
 
-class Gcp:
+class Gcp(CloudAccount):
     """One account: its project, its clients, its clock. Makes no network call until it is asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account = settings.account
+        super().__init__(settings)
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
-        self.clock: Callable[[], datetime] = settings.clock
-        self.pause, self.notify = settings.pause, settings.notify
-        self.home = settings.home
-        self.patience = Patience(settings.patience)
-        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self.launched_in = self.pins("project")
         self._lock = threading.Lock()
         self._lanes = threading.BoundedSemaphore(CONNECTIONS)
         self._clients: dict[str, Any] = {}
         self._found: tuple[Any, str | None] | None = None  # credentials, and the project that they name
-
-    @property
-    def ledger(self) -> str:
-        """The id of whose timers and volumes these are; empty before the ledger's first line."""
-        self._ledger = self._ledger or self._ledger_now()
-        return self._ledger
 
     @property
     def endpoint(self) -> str | None:
@@ -206,18 +193,9 @@ class Gcp:
             seen.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
-    @contextmanager
-    def said(self, action: str, where: str = "", *, value: str | None = None) -> Iterator[None]:
+    def said(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
-        try:
-            yield
-        except CloudgpuError:
-            raise
-        except Exception as error:
-            found = translated(error, self.context(action, where, value))
-            if found is None:
-                raise
-            raise found from error
+        return translating(lambda error: translated(error, self.context(action, where, value)))
 
     def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return what is asked as errors speak of it."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws import ids, owner
+from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import instances
@@ -92,7 +92,7 @@ def _gone(aws: Aws, region: str, own: Sequence[str]) -> Found:
 
 def _missing(aws: Aws, region: str, own: str) -> CloudgpuError:
     try:
-        owner.check(aws, own)  # credentials of another account prove nothing about an end
+        aws.launched_in.check(own, aws.number)  # credentials of another account prove nothing about an end
     except CloudgpuError as fault:
         return fault
     return InstanceNotFound(f"AWS {region} has no machine {own}.", field="instance", value=ids.joined(region, own))

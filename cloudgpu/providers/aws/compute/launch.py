@@ -19,7 +19,6 @@ from cloudgpu.errors import (
     Silent,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws import owner
 from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
@@ -100,7 +99,7 @@ class _Sender:
             answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**parameters)
         found: dict[str, Any] = answer["Instances"][0]
         with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
-            owner.remember(self._aws, found["InstanceId"], answer["OwnerId"])
+            self._aws.launched_in.remember(found["InstanceId"], answer["OwnerId"])
         return found
 
     def _wait(self, seconds: float, fault: CloudgpuError) -> None:

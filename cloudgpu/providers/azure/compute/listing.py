@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
-from cloudgpu.errors import InstanceNotFound
+from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import owner, translate
+from cloudgpu.providers.azure.compute import translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 
@@ -64,8 +64,8 @@ def _going(azure: Azure, region: str, group: str) -> Instance:
     found = look(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
     if found is not None and _state(found) == "deleting":
         return translate.of_group(found, account=azure.account)
-    owner.check(azure, group)
-    owner.forget(azure, group)
+    azure.launched_in.check(group, lambda: azure.subscription)
+    azure.launched_in.forget(group)
     message = f"Azure {region} has no machine {group}."
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
 
@@ -120,7 +120,7 @@ def listed(azure: Azure) -> Listing:
     more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
     found, silent = both(azure)
-    silent += owner.elsewhere(azure)
+    silent += _elsewhere(azure)
     return Listing(tuple(evicted.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(silent))
 
 
@@ -175,3 +175,14 @@ def _moved(found: Raw) -> Unanswered:
         f"the machine {found.get('name')} bears our tags and lies in the group {where}, where cloudgpu did not make it"
     )
     return Unanswered(f"{found.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
+
+
+def _elsewhere(azure: Azure) -> list[Unanswered]:
+    """Return the machines that were launched in another subscription than the account's of now: nobody asks there."""
+    found = []
+    for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):
+        try:
+            azure.launched_in.check(group, lambda: azure.subscription)
+        except AuthFailed as fault:
+            found.append(Unanswered(group, f"{fault.message} {fault.next}"))
+    return found

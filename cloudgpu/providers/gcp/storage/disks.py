@@ -12,7 +12,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
-from cloudgpu.providers.gcp.compute import owner
+from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
     aggregated,
@@ -70,8 +70,8 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
         resource for found_there, _ in answered for resource in found_there if region in (None, resource.region)
     )
     if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
-        owner.emptied(gcp)  # no machine either: each has a disk
-    silent += owner.elsewhere(gcp) if region is None else ()
+        listing.emptied(gcp)  # no machine either: each has a disk
+    silent += listing.elsewhere(gcp) if region is None else ()
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
