@@ -37,7 +37,7 @@ def faults_of_facts(facts: Facts) -> Iterator[str]:
             yield from (f"{name}: {fault}" for fault in _row_faults(table, row))
 
 
-def _row_faults(table: str, row: rules.Row) -> Iterator[str]:
+def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
     if not rules.wanted(row):
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):

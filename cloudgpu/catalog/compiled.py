@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.catalog import rules
-from cloudgpu.catalog.rules import Row
+from cloudgpu.catalog.rules import CsvRow
 
-Facts = dict[str, list[Row]]
+Facts = dict[str, list[CsvRow]]
 Made = dict[str, Any]
 
 
@@ -60,7 +60,7 @@ def _gpus(facts: Facts, types: dict[str, dict[str, Made]]) -> dict[str, Made]:
     return made
 
 
-def _gpu(row: Row) -> Made:
+def _gpu(row: CsvRow) -> Made:
     figures = {
         "memory_gib": row["mem_gib"],
         "year": row["year"],
@@ -81,7 +81,7 @@ def _gpu(row: Row) -> Made:
     return made | {key: text for key, text in texts.items() if text} | _card(row)
 
 
-def _card(row: Row) -> Made:
+def _card(row: CsvRow) -> Made:
     """Return what a card costs, where that is known; prices stay text, so that they stay exact."""
     prices = {name: row[f"{column}_usd"] for name, column in _CARD.items() if row[f"{column}_usd"]}
     note = {"note": row["price_note"]} if row["price_note"] else {}
@@ -100,7 +100,7 @@ def _types(facts: Facts, provider: str) -> dict[str, Made]:
     return made
 
 
-def _shape(row: Row, host: Row | None = None) -> Made:
+def _shape(row: CsvRow, host: CsvRow | None = None) -> Made:
     count = float(row["accel_count"])
     share = rules.MI25_SHARES.get(row["instance_type"], min(count, 1.0))
     memory = float(row["accel_mem_gib_each"])
@@ -126,18 +126,18 @@ def _exact(share: float) -> float:
     return share if share in (1, 0.5, 0.25, 0.125) else round(1 / round(1 / share), 6)
 
 
-def _ssd_gb(row: Row) -> float | None:
+def _ssd_gb(row: CsvRow) -> float | None:
     size = rules.number(row["local_ssd_gib"])
     if size is None or row["local_ssd_unit"] == "GB":
         return size
     return round(size * 1.073741824, 1)
 
 
-def _part(gpu: Row) -> str:
+def _part(gpu: CsvRow) -> str:
     return rules.ATTACHED[gpu["accelerator"]].removeprefix("nvidia-tesla-")
 
 
-def _attached(facts: Facts) -> Iterator[tuple[Row, Row]]:
+def _attached(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
     """Yield Google's GPUs with each n1 host that carries them: the two are priced and launched together."""
     rows = [row for row in facts["gpu_instances"] if row["cloud"] == "gcp"]
     hosts = [row for row in rows if row["instance_type"].startswith("n1-")]
@@ -145,7 +145,7 @@ def _attached(facts: Facts) -> Iterator[tuple[Row, Row]]:
         yield from ((gpu, host) for host in sorted(hosts, key=lambda row: row["instance_type"]) if _carries(host, gpu))
 
 
-def _carries(host: Row, gpu: Row) -> bool:
+def _carries(host: CsvRow, gpu: CsvRow) -> bool:
     cpus, memory, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
     limit = rules.host_limit(gpu["notes"])
     most_cpus, most_memory = limit or (rules.MOST_CPUS_PER_GPU * count, memory)
@@ -184,14 +184,14 @@ def _prices(facts: Facts, provider: str, types: dict[str, Made], sources: _Table
     return {name: entries for name, entries in sorted(made.items()) if entries}
 
 
-def _entries(row: Row, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
+def _entries(row: CsvRow, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
     """Yield [region, market, USD per hour, date as given, basis, source, check] for each market that has a price."""
     for market, price, dated, basis in _markets(row):
         source = sources.number(_source_of(rules.plain(row["source"]), market, basis))
         yield [region, market, price, dated, rules.price_basis(basis), source, _check(row, market, basis, checks)]
 
 
-def _markets(row: Row) -> Iterator[tuple[str, str, str, str]]:
+def _markets(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
     if row["price_on_demand_usd_hr"]:
         yield "on_demand", row["price_on_demand_usd_hr"], row["as_of_on_demand"], row["confidence"]
     if row["price_spot_usd_hr"]:
@@ -205,12 +205,12 @@ def _source_of(source: str, market: str, basis: str) -> str:
     return of_spot if market == "spot" and of_spot else own
 
 
-def _check(row: Row, market: str, basis: str, checks: _Table) -> int:
+def _check(row: CsvRow, market: str, basis: str, checks: _Table) -> int:
     return checks.number(row["confidence"] if market == "on_demand" else basis)
 
 
 def _attached_entries(
-    shape: Made, rows: dict[tuple[str, str], Row], sources: _Table, checks: _Table
+    shape: Made, rows: dict[tuple[str, str], CsvRow], sources: _Table, checks: _Table
 ) -> Iterator[list[Any]]:
     """Yield the prices of a host and its GPUs together, dated by the older of the two, wherever both are sold."""
     host, part = shape["host"]["instance_type"], f"accelerator:{rules.ATTACHED[shape['gpu']]}"

@@ -53,7 +53,7 @@ def read_facts(directory: Path) -> Facts:
     return {name: read_table(directory / f"{name}.csv") for name in (*FACTS, *OWN)}
 
 
-def read_table(file: Path) -> list[rules.Row]:
+def read_table(file: Path) -> list[rules.CsvRow]:
     """Return the rows of one CSV file."""
     with file.open(encoding="utf-8", newline="") as text:
         return list(csv.DictReader(text))
@@ -67,7 +67,7 @@ def take(source: Path, target: Path) -> None:
         (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
 
 
-def _as_csv(rows: list[rules.Row]) -> str:
+def _as_csv(rows: list[rules.CsvRow]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

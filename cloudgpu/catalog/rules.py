@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.core.catalog.catalog import EVERYTHING
 
-Row = dict[str, str]
+CsvRow = dict[str, str]
 
 PROVIDERS = ("aws", "gcp", "azure")
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
@@ -65,7 +65,7 @@ _BY_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
 _IN_FAMILY = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
 
 
-def wanted(row: Row) -> bool:
+def wanted(row: CsvRow) -> bool:
     """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
     return row.get("cloud", "aws") in PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
 
@@ -81,7 +81,7 @@ def day(text: str) -> str | None:
     return None if found is None else f"{found[1]}-{found[2] or '01'}-{found[3] or '01'}"
 
 
-def legacy(row: Row) -> str:
+def legacy(row: CsvRow) -> str:
     """Return why a type can probably not be launched any more, from its notes; empty when nothing says so."""
     notes = row["notes"]
     for pattern, reason in _LEGACY:
@@ -101,7 +101,7 @@ _LEGACY = (  # the first that fits
 )
 
 
-def recalled(row: Row) -> list[str]:
+def recalled(row: CsvRow) -> list[str]:
     """Return which of a type's facts rest on memory."""
     notes, source = row["notes"], row["source"]
     named = {
@@ -113,7 +113,7 @@ def recalled(row: Row) -> list[str]:
     return [name for name, is_so in named.items() if is_so]
 
 
-def spot_only(row: Row) -> bool:
+def spot_only(row: CsvRow) -> bool:
     """Say whether a type has a list price but is not sold on demand."""
     return "Spot/Flex-start only" in row["notes"]
 
@@ -154,7 +154,7 @@ def families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
     return () if found is None else (found[1], found[1] + found[2])
 
 
-def counting(row: Row) -> list[dict[str, Any]]:
+def counting(row: CsvRow) -> list[dict[str, Any]]:
     """Return the quotas that a row of the facts is about: code, name, market, and the families that each counts."""
     code, market = row["code_or_metric"], row["market"].replace("-", "_")
     if code in QUOTA_FAMILIES:

@@ -14,8 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from cloudgpu.core.model.instances import Instance, Process
 from cloudgpu.core.model.launch import LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Want
-from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.model.offers import Available, Price, Requirements
+from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import Provider
@@ -35,7 +35,7 @@ class Pausable(Protocol):
 
 
 @runtime_checkable
-class StopsMany(Protocol):
+class BulkStop(Protocol):
     """Many machines can be asked about, and stopped, in few calls. One that cannot be keeps no other one running."""
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
@@ -107,7 +107,7 @@ class HasTimer(Protocol):
         ...
 
 
-class Firing(StrEnum):
+class TimerAction(StrEnum):
     """What a timer does with its machine."""
 
     STOP = "stop"
@@ -130,7 +130,7 @@ class SetsTimer(HasTimer, Protocol):
         """
         ...
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Let the timer fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
 
         Return whether anything was changed: one that fires then already, or is fixed, stays as it is.
@@ -154,7 +154,7 @@ class SetsTimer(HasTimer, Protocol):
 
 
 @runtime_checkable
-class TellsActivity(Protocol):
+class ReportsActivity(Protocol):
     """What a machine says of its use is not in a listing: it is asked for, machine by machine."""
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
@@ -167,7 +167,7 @@ class TellsActivity(Protocol):
 
 
 @runtime_checkable
-class TellsProcesses(Protocol):
+class ReportsProcesses(Protocol):
     """The computer goes on when its machine ends: what still runs of the machine, and ends with it, can be told."""
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
@@ -216,7 +216,7 @@ class LeavesFiles(Protocol):
     """A machine that is the user's own: an end takes away what cloudgpu put there, and the rest stays."""
 
     @property
-    def end_means(self) -> str:
+    def end_effect(self) -> str:
         """What `terminate` takes away and what it leaves, in whole sentences, for whoever is asked first."""
         ...
 
@@ -247,24 +247,25 @@ class WritesAtHome(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Something that a launch costs beside the machine: `quantity` of `stored_as` in the catalogue's storage prices.
+class AttachedResource:
+    """A disk, image or address billed with a machine: `quantity` of `stored_as` in the catalogue's storage prices.
 
-    `running` says whether it costs while the machine runs, `kept` whether it does while that is stopped or parked.
-    `what` is for people. `named`: a volume that the user keeps by name; it costs whether there is a machine or not.
+    `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while the machine is
+    stopped or parked. `what` is for people. `named`: a volume that the user keeps by name; it is billed with or without
+    a machine.
     """
 
     what: str
     stored_as: str
     quantity: float  # GB, or how many addresses
-    kept: bool
-    running: bool = True
+    while_stopped: bool
+    while_running: bool = True
     named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Where the parts of a setup tie a launch to, and the sentence that says why. None: not tied."""
+class PlacementConstraint:
+    """The region and zone that the parts of a setup pin a launch to, and why, as a sentence. None: not pinned."""
 
     region: str | None = None
     zone: str | None = None
@@ -282,7 +283,7 @@ class Resolved:
     """
 
     call: Mapping[str, Any]
-    beside: tuple[Beside, ...] = ()
+    attached: tuple[AttachedResource, ...] = ()
     guards: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # kinds of template parts that this image cannot run
@@ -295,10 +296,10 @@ class Resolved:
 class Resolves(Protocol):
     """A launch needs things looked up first: an image, a network, a quota. Looking up changes nothing."""
 
-    def bound(self, setup: Setup, want: Want) -> Bound:
-        """Return where an own image, a volume or a subnet of `setup` ties the launch to.
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
+        """Return the region and zone that an image, a volume or a subnet of `setup` pins the launch to. Reads only.
 
-        Raises InvalidRequest for one that does not exist, or where `want` names another place.
+        Raises InvalidRequest for one that does not exist, or where the requirements name another place.
         """
         ...
 
@@ -330,14 +331,14 @@ class Reachable(Protocol):
 
 
 @runtime_checkable
-class HasLeftovers(Protocol):
+class HasResources(Protocol):
     """Disks, snapshots and images that go on costing money when the machine is gone."""
 
-    def leftovers(self, region: str | None = None) -> Leftovers:
+    def resources(self, region: str | None = None) -> ResourceListing:
         """Return all of ours, of any ledger, those that a machine uses included."""
         ...
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, resource: ProviderResource) -> None:
         """Ask to delete it, an image with its snapshots. Idempotent. Raises InvalidRequest while it is in use."""
         ...
 
@@ -346,17 +347,17 @@ class HasLeftovers(Protocol):
 class HasOrphans(Protocol):
     """Launches leave more than disks: addresses, interfaces, security groups, key pairs, requests for spot machines.
 
-    Most of these cost nothing. None of them is in `HasLeftovers.leftovers`: nothing is listed twice.
+    Most of these cost nothing. None of them is in `HasResources.resources`: nothing is listed twice.
     """
 
-    def orphans(self, region: str | None = None) -> Leftovers:
+    def orphans(self, region: str | None = None) -> ResourceListing:
         """Return all of ours, of any ledger, those in use included; each bears the tag of its ledger.
 
         A part (a region) that did not answer is named; when none did, its error is raised.
         """
         ...
 
-    def remove_orphan(self, thing: Leftover) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Ask to delete one of these. Idempotent; a machine goes on. Raises InvalidRequest while something uses it."""
         ...
 
@@ -365,7 +366,7 @@ class HasOrphans(Protocol):
 class Imageable(Protocol):
     """A machine or its disk can be kept as an image, from which it can be launched again."""
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Go on making the image `name` of a machine or a disk (the provider's id), and return what there is of it.
 
         Called again until it is `ready`; never makes a second one, also when `source` has gone meanwhile. `name` is the
@@ -387,7 +388,7 @@ class Imageable(Protocol):
 class HasVolumes(Protocol):
     """Data disks that outlive machines."""
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists and is attached to this running machine. Idempotent.
 
         Raises InvalidRequest for one that is used by another machine, lies in another zone, or is not there while
@@ -398,7 +399,7 @@ class HasVolumes(Protocol):
 
 def keeps_images(provider: Provider) -> bool:
     """Say whether this provider can keep the disk of a machine that ends as an image, and say what there is."""
-    return isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)
+    return isinstance(provider, Imageable) and isinstance(provider, HasResources)
 
 
 def as_able(provider: Provider, item: Available) -> Available:

@@ -18,7 +18,7 @@ from cloudgpu.core.catalog.pricelist import PriceList
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Stock, Want
+from cloudgpu.core.model.offers import Availability, Requirements
 from cloudgpu.core.policies.guards import Guards
 from cloudgpu.providers.patience import patience_s
 
@@ -31,7 +31,7 @@ class ProviderSettings:
 
     `home` belongs to this provider and account alone. `clock` returns aware UTC. `pause` waits so many seconds.
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
-    `ledger_now` says whether it has one meanwhile. `tell` says a sentence to whoever waits: what a call could not do
+    `ledger_now` says whether it has one meanwhile. `notify` says a sentence to whoever waits: what a call could not do
     beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
     `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
     """
@@ -43,7 +43,7 @@ class ProviderSettings:
     pause: Callable[[float], None] = time.sleep
     ledger: str = ""
     ledger_now: Callable[[], str] = str  # nothing: the usual value of a text
-    tell: Callable[[str], object] = str  # nobody: no more than the text itself
+    notify: Callable[[str], object] = str  # nobody: no more than the text itself
     patience: float = field(default_factory=patience_s)
     called: Mapping[str, str] = field(default_factory=dict)
 
@@ -95,8 +95,8 @@ class Provider(Protocol):
         """
         ...
 
-    def available(self, want: Want) -> Stock:
-        """Return what could satisfy `want`, unpriced, in no order; no items when nothing can.
+    def available(self, requirements: Requirements) -> Availability:
+        """Return what could satisfy the requirements, unpriced, in no order; no items when nothing can.
 
         A part (a region) that did not answer is named; when none did, its error is raised.
         """

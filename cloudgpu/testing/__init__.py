@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.testing.fake.full import WholeFakeProvider, make, make_reachable, make_whole
-from cloudgpu.testing.fake.minimal import BareFakeProvider
+from cloudgpu.testing.fake.full import FullFakeProvider, make, make_full, make_reachable
+from cloudgpu.testing.fake.minimal import MinimalFakeProvider
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.helpers import FAKE, ManualClock, make_attempt, make_offer, new_host_key, pick, write_plugin
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ABILITY_SUITES",
     "FAKE",
-    "BareFakeProvider",
+    "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
     "ExaminesContract",
     "FakeProvider",
+    "FullFakeProvider",
     "HasBudgetAlertContract",
-    "HasLeftoversContract",
     "HasLoginContract",
     "HasMachineRoleContract",
     "HasMeteredPriceContract",
@@ -36,6 +36,7 @@ __all__ = [
     "HasPricesContract",
     "HasQuotaContract",
     "HasRegionsContract",
+    "HasResourcesContract",
     "HasTimerContract",
     "HasTimerRoleContract",
     "HasVolumesContract",
@@ -43,25 +44,24 @@ __all__ = [
     "KnowsHostKeysContract",
     "LeavesFilesContract",
     "ManualClock",
+    "MinimalFakeProvider",
     "PausableContract",
     "ProviderContract",
     "RaisesQuotaContract",
     "ReachableContract",
     "ReachableFakeProvider",
     "ReadsHostKeysContract",
+    "ReportsActivityContract",
+    "ReportsProcessesContract",
     "ResolvesContract",
     "SetsTimerContract",
-    "StopsManyContract",
     "TaggableContract",
-    "TellsActivityContract",
-    "TellsProcessesContract",
-    "WholeFakeProvider",
     "WritesAtHomeContract",
     "make",
     "make_attempt",
+    "make_full",
     "make_offer",
     "make_reachable",
-    "make_whole",
     "new_host_key",
     "pick",
     "write_plugin",

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part, Setup
-from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id, tag_value
 from cloudgpu.core.values.naming import token as token_of
@@ -85,7 +85,7 @@ def make_attempt(
         name=name,
         provider=available.provider,
         account=available.account,
-        want=Want(instance_type=available.instance_type, zone=available.zone, market=available.market),
+        want=Requirements(instance_type=available.instance_type, zone=available.zone, market=available.market),
         template="jupyter",
         owner="tester",
         project="default",

@@ -96,7 +96,7 @@ def typed(home, capsys, monkeypatch):
 def there(home):
     """What the cloud has: nothing of it may change."""
     cloud = json.loads((home / "lab.json").read_text())
-    return {key: value for key, value in cloud.items() if key in ("machines", "things")}
+    return {key: value for key, value in cloud.items() if key in ("machines", "resources")}
 
 
 @pytest.mark.parametrize("command", ASKING)

@@ -12,7 +12,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient
 from tests.receivers.mail import MailReceiver
@@ -78,7 +78,7 @@ class Lab:
         return session
 
     def prepare(self, *, gpu="v100", **more):
-        want = Want(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
+        want = Requirements(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
         return prepare(self.session, Wish(want, **more))
 
     def up(self, **more):

@@ -17,7 +17,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.base import ProviderSettings
@@ -135,7 +135,7 @@ class World:
     def launch(self, name, account, *, policy="default", by="gpu", spot=False, **more):
         """Launch a machine and return its box."""
         market = Market.SPOT if spot else Market.ON_DEMAND
-        want = Want(gpu="v100", market=market)
+        want = Requirements(gpu="v100", market=market)
         wish = Wish(want, spot=spot, account=account, name=name, template="bare", policy=policy, **more)
         row = launch(self.session, prepare(self.session, wish), wait=False).row
         box = Box(row.id, name, account, row.provider_id, by, self.now)
@@ -176,7 +176,7 @@ class World:
             if box.lives(self.now) and self.now - last < TEN and self.runs(box):
                 with suppress(CloudgpuError):
                     word = last + timedelta(seconds=box.skew)
-                    self.clouds[box.account].heard_from(box.provider_id, word)
+                    self.clouds[box.account].report_activity(box.provider_id, word)
 
     def probe(self, _session, rows, **_options):
         """Answer as the agents of these machines would."""

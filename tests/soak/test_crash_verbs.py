@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.access.jupyter.client import program as jupyter_program
 from cloudgpu.providers.local.build import MODULE, _environ
-from cloudgpu.providers.local.layout import Layout, lock_alive
+from cloudgpu.providers.local.layout import Layout, hold_lifetime_lock
 from cloudgpu.providers.local.processes import MARKER
 from tests.soak.crash import (
     FORKS,
@@ -80,7 +80,7 @@ def accepted_but_not_begun(life):
 
 def begin(layout, log, at):
     """Start the machine's process as the provider does, under strace."""
-    descriptor = lock_alive(layout)
+    descriptor = hold_lifetime_lock(layout)
     environ = _environ(layout)
     mark = environ.pop(MARKER)  # strace itself is no process of the machine
     words = [sys.executable, "-P", "-m", MODULE, str(layout.root), "--alive", str(descriptor)]

@@ -25,7 +25,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.charges import EXACT
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import BudgetRefused, CloudgpuError
 from tests.soak.striking import struck
@@ -117,7 +117,7 @@ def lived(year, start):
     chance, shop = year.chance, year.chance.choice(SHOPS)
     sim, spot = year.sims[shop.kind], year.chance.random() < 0.5
     name = f"m-{start}"
-    want = Want(instance_type=chance.choice(list(shop.types)), market=Market.SPOT if spot else Market.ON_DEMAND)
+    want = Requirements(instance_type=chance.choice(list(shop.types)), market=Market.SPOT if spot else Market.ON_DEMAND)
     lease = timedelta(seconds=chance.randrange(600, 3 * 86400))
     wish = Wish(
         want,

@@ -19,13 +19,13 @@ from fractions import Fraction
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Stock
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Basis, Market, Price
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.base import TokenRule
 
 MINUTE, HOUR = 60, 3600
@@ -183,9 +183,9 @@ class Sim:
 
     # --- the protocols --------------------------------------------------------------------------------------------
 
-    def available(self, want) -> Stock:
+    def available(self, want) -> Availability:
         found = [self._item(name, market) for name in self.shop.types for market in Market]
-        return Stock(tuple(item for item in found if fits(item, want)))
+        return Availability(tuple(item for item in found if fits(item, want)))
 
     def launch(self, attempt, *, deadline) -> Instance:
         self.settle()
@@ -252,29 +252,29 @@ class Sim:
         return from_epoch(self._living(id).tags[TAG_RENEW_UNTIL])
 
     def bound(self, setup, want):
-        from cloudgpu.providers.abilities import Bound
+        from cloudgpu.providers.abilities import PlacementConstraint
 
-        return Bound()
+        return PlacementConstraint()
 
     def resolve(self, request, item) -> Resolved:
         stored, size, _, whole = self.shop.disk
-        beside = [Beside(f"disk of {size} GB", stored, 1 if whole else size, kept=True)]
+        beside = [AttachedResource(f"disk of {size} GB", stored, 1 if whole else size, while_stopped=True)]
         if self.shop.address:
-            beside.append(Beside("public address", self.shop.address[0], 1, kept=False))
-        return Resolved({}, beside=tuple(beside))
+            beside.append(AttachedResource("public address", self.shop.address[0], 1, while_stopped=False))
+        return Resolved({}, attached=tuple(beside))
 
-    def leftovers(self, region=None) -> Leftovers:
+    def resources(self, region=None) -> ResourceListing:
         self.settle()
-        return Leftovers(tuple(self._thing(thing) for thing in self.things.values()))
+        return ResourceListing(tuple(self._thing(thing) for thing in self.things.values()))
 
-    def remove(self, leftover) -> None:
-        if leftover.id in self.things:
+    def remove(self, resource) -> None:
+        if resource.id in self.things:
             self.strike()
-            self._close(f"thing {leftover.id}", self.clock())
-            del self.things[leftover.id]
+            self._close(f"thing {resource.id}", self.clock())
+            del self.things[resource.id]
             self.strike()
 
-    def save_image(self, source, name, tags, *, restart=True) -> Leftover:
+    def save_image(self, source, name, tags, *, restart=True) -> ProviderResource:
         for thing in self.things.values():
             if thing.kind is Kind.IMAGE and thing.id == name:
                 return self._thing(thing)
@@ -391,9 +391,9 @@ class Sim:
             reason=box.reason,
         )
 
-    def _thing(self, thing: Thing) -> Leftover:
+    def _thing(self, thing: Thing) -> ProviderResource:
         stored = self.shop.disk[0] if thing.kind is Kind.DISK else self.shop.image[0]
-        return Leftover(
+        return ProviderResource(
             self.kind,
             self.account,
             self.shop.region,

@@ -18,7 +18,7 @@ from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, l
 from cloudgpu.access.copy.paths import Places, read_places
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
-from cloudgpu.access.ssh.keepalive import KeepAlive
+from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 
@@ -68,7 +68,7 @@ def copy(
 
     places = read_places(sources, destination)
     sessions = _Sessions(connection)
-    with KeepAlive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
+    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
         try:
             done = _copy(sessions, places, progress or (lambda _done, _total: None))
             if done.failed and not connection.stands():
@@ -76,7 +76,7 @@ def copy(
         except (InvalidRequest, *BROKEN) as fault:
             if connection.stands():
                 raise
-            raise (alive.fault or connection.lost()) from fault
+            raise (is_open.fault or connection.lost()) from fault
         finally:
             sessions.close()
     if done.failed and not done.files:
@@ -189,7 +189,7 @@ class _Transfer:
         except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
             fault = self._explained(item, met)
             with self._lock:
-                if isinstance(fault, OnePath) and self._sessions.alive:
+                if isinstance(fault, OnePath) and self._sessions.is_open:
                     self._missed[item.target] = fault
                     return
                 self._fault = self._fault or fault
@@ -275,9 +275,9 @@ class _Sessions:
         self._opened: list[There] = []
 
     @property
-    def alive(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the connection stands, as far as is known."""
-        return self._connection.alive
+        return self._connection.is_open
 
     @contextlib.contextmanager
     def one(self) -> Iterator[There]:

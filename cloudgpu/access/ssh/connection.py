@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paramiko.channel import Channel
     from paramiko.sftp_client import SFTPClient
 
-    from cloudgpu.access.ssh.transport import Wire
+    from cloudgpu.access.ssh.transport import SshTransport
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 OPEN_CHANNEL_S = 20.0  # how long a server may take to open a channel
@@ -57,7 +57,7 @@ class Connection:
     """A verified and logged-in connection. Several threads may use it."""
 
     target: Target
-    transport: Wire = field(repr=False)
+    transport: SshTransport = field(repr=False)
 
     def __enter__(self) -> Self:
         return self
@@ -68,14 +68,14 @@ class Connection:
         self.close()
 
     @property
-    def alive(self) -> bool:
-        """Whether the connection stands, as far as is known here: a frozen machine is noticed by `KeepAlive`."""
+    def is_open(self) -> bool:
+        """Whether the connection stands, as far as is known here: a frozen machine is noticed by `Keepalive`."""
         return self.transport.is_active()
 
     def stands(self) -> bool:
         """Tell, after a failure, whether the connection is still good; a dying one needs a moment to say so."""
         self.transport.join(0.2)
-        return self.alive
+        return self.is_open
 
     def capture(
         self,

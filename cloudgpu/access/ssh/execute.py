@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.ssh.connection import Connection, connect
-from cloudgpu.access.ssh.keepalive import KeepAlive
+from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(
         raise InvalidRequest("There is no command to run.", field="CMD", value=None, next="Name one after --")
     if tty is None:
         tty = stdin is not None and stdin.isatty() and stdout.isatty()
-    with KeepAlive(connection, quiet=quiet, deadline=deadline) as alive:
+    with Keepalive(connection, quiet=quiet, deadline=deadline) as alive:
         status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
     if status is None:
         raise alive.fault or connection.lost()

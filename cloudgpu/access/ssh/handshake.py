@@ -17,12 +17,12 @@ from cloudgpu.access.ssh.transport import (
     PasswordRequiredException,
     PKey,
     SSHException,
-    Wire,
+    SshTransport,
 )
 from cloudgpu.errors import InvalidRequest, WrongHostKey
 
 
-def wire(target: Target, deadline: float) -> Wire:
+def wire(target: Target, deadline: float) -> SshTransport:
     """Return a verified and logged-in transport; `deadline` is in monotonic seconds.
 
     Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable, InvalidRequest (our own files).
@@ -30,11 +30,11 @@ def wire(target: Target, deadline: float) -> Wire:
     return wire_with(target, _known(target), _own_key(target), deadline)
 
 
-def wire_with(target: Target, known: str, key: PKey, deadline: float) -> Wire:
+def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns the host key `known`, logged in with `key`; raises as `wire`."""
     connected = dial(target, deadline)
     deadline += jump.WITHIN_S if target.jump else 0
-    made = Wire(connected, known.split(" ", 1)[0])
+    made = SshTransport(connected, known.split(" ", 1)[0])
     try:
         _shake_hands(target, made, deadline)
         _check_host_key(target, known, made)
@@ -73,7 +73,7 @@ def _own_key(target: Target) -> Ed25519Key:
         ) from fault
 
 
-def _shake_hands(target: Target, wire: Wire, deadline: float) -> None:
+def _shake_hands(target: Target, wire: SshTransport, deadline: float) -> None:
     """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
     left = max(0.1, deadline - time.monotonic())
     wire.banner_timeout = wire.handshake_timeout = left
@@ -93,13 +93,13 @@ def _shake_hands(target: Target, wire: Wire, deadline: float) -> None:
         raise no_answer(target, "it stopped answering during the key exchange")
 
 
-def _check_host_key(target: Target, known: str, wire: Wire) -> None:
+def _check_host_key(target: Target, known: str, wire: SshTransport) -> None:
     shown = wire.get_remote_server_key()
     if f"{shown.get_name()} {shown.get_base64()}" != known:
         raise _wrong_key(target, "another host key")
 
 
-def _log_in(target: Target, wire: Wire, key: PKey, deadline: float) -> None:
+def _log_in(target: Target, wire: SshTransport, key: PKey, deadline: float) -> None:
     answered = threading.Event()
     try:
         wire.auth_publickey(target.address.user, key, answered)

@@ -15,7 +15,7 @@ import threading
 from typing import IO, TYPE_CHECKING
 
 from cloudgpu.access.ssh.ssh_config import client
-from cloudgpu.access.ssh.target import Barred, LoginRefused, reason
+from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, reason
 from cloudgpu.errors import Unreachable, WrongHostKey
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Carried(socket.socket):
         """Return the fault of a failed start in ssh's words where it said something; to be asked after `close`."""
         if not isinstance(fault, Unreachable) or isinstance(fault, (WrongHostKey, LoginRefused)) or not self.said:
             return fault
-        kind = Barred if _LASTING.search(self.said) else Unreachable
+        kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
         way = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
             f"{target.name} cannot be reached at {target.place}: ssh says: {self.said}.",

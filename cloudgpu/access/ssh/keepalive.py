@@ -18,7 +18,7 @@ DEADLINE_S = 3.0  # how long it may take to give one
 QUESTION = "keepalive@openssh.com"
 
 
-class KeepAlive:
+class Keepalive:
     """Asks for a sign of life after `quiet` seconds of silence; closes the connection when none comes in `deadline`.
 
     Every packet is a sign of life, so a slow line that is full of data is not taken for a frozen machine.
@@ -60,8 +60,8 @@ class KeepAlive:
     def _watch(self) -> None:
         asked: float | None = None
         step = min(self._quiet, self._deadline) / 4
-        while self._connection.alive and not self._ended.wait(step):
-            now, heard = time.monotonic(), self._connection.transport.heard
+        while self._connection.is_open and not self._ended.wait(step):
+            now, heard = time.monotonic(), self._connection.transport.last_received
             if asked is not None and heard >= asked:
                 asked = None
             if asked is None and now - heard >= self._quiet:

@@ -22,7 +22,7 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.sftp_client import SFTPClient
 
-from cloudgpu.access.ssh.transport import BROKEN, Lane, hang_up
+from cloudgpu.access.ssh.transport import BROKEN, SshChannel, hang_up
 
 
 class _Names(Message):
@@ -94,7 +94,7 @@ def _interruptible(channel: Channel) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         with contextlib.suppress(*BROKEN):
-            cast("Lane", channel).send_signal("INT")
+            cast("SshChannel", channel).send_signal("INT")
             channel.status_event.wait(LAST_WORDS_S)
         raise
 

@@ -42,7 +42,7 @@ class LoginRefused(Unreachable):
     """The machine is the right one and does not let us in. Never retried: nothing would change."""
 
 
-class Barred(LoginRefused):
+class AccessBlocked(LoginRefused):
     """Something on the way does not let us through; the machine itself may be well."""
 
 
@@ -72,14 +72,14 @@ def shown_host_key(host: str, port: int, *, within_s: float = WITHIN_S) -> str:
     Whoever is in between could show a key of their own: a person has to compare its `fingerprint`.
     Raises Unreachable when no SSH server answers within `within_s` seconds.
     """
-    from cloudgpu.access.ssh.transport import BROKEN, SSHException, Wire
+    from cloudgpu.access.ssh.transport import BROKEN, SSHException, SshTransport
 
     deadline = time.monotonic() + within_s
     try:
         connected = socket.create_connection((host, port), within_s)
     except (OSError, UnicodeError) as fault:
         raise _no_answer(host, port, reason(fault)) from fault
-    wire = Wire(connected, KINDS[0])
+    wire = SshTransport(connected, KINDS[0])
     try:
         wire.get_security_options().key_types = KINDS
         left = max(0.1, deadline - time.monotonic())

@@ -37,18 +37,18 @@ from paramiko.transport import Transport
 BROKEN = (SSHException, EOFError, OSError)
 
 
-class Lane(Channel):
+class SshChannel(Channel):
     """A channel for one thread that sends, some that receive, and any that close."""
 
     _order: threading.Lock  # held from "is it open?" until the message is on its way
 
     @classmethod
-    def of(cls, channel: Channel) -> Lane:
+    def of(cls, channel: Channel) -> SshChannel:
         """Make a channel that was just opened, and that nobody uses yet, one of this kind."""
         channel.__class__ = cls  # paramiko makes its channels itself
-        lane = cast("Lane", channel)
-        lane._order = threading.Lock()
-        return lane
+        made = cast("SshChannel", channel)
+        made._order = threading.Lock()
+        return made
 
     def _send(self, data: bytes, message: Message) -> int:
         """Send what the window allows of `data`; paramiko's `send` and `sendall` end here."""
@@ -91,7 +91,7 @@ class Lane(Channel):
             if not self.closed:
                 super().resize_pty(width, height, width_pixels, height_pixels)
 
-    def hear_close(self) -> None:
+    def on_close(self) -> None:
         """Answer the other side's `close`. Called by the thread that reads the connection."""
         with self.lock:
             last = [message for message in self._inner._close_internal() if message is not None]
@@ -148,7 +148,7 @@ __all__ = [
     "PKey",
     "PasswordRequiredException",
     "SSHException",
-    "Wire",
+    "SshTransport",
     "hang_up",
 ]
 
@@ -168,11 +168,11 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class _Packetizer(Packetizer):
     """Notes when the last packet came in (monotonic seconds): any packet is a sign of life."""
 
-    heard = 0.0
+    last_received = 0.0
 
     def read_message(self) -> tuple[int, Message]:
         read = super().read_message()
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         return read
 
 
@@ -190,8 +190,8 @@ def _request(channel: Channel, message: Message) -> None:
 
 
 def _close(channel: Channel, message: Message) -> None:
-    if isinstance(channel, Lane):
-        channel.hear_close()
+    if isinstance(channel, SshChannel):
+        channel.on_close()
     else:  # not yet handed to anybody
         _PLAIN[MSG_CHANNEL_CLOSE](channel, message)
 
@@ -202,7 +202,7 @@ def hang_up(channel: Channel) -> None:
         channel.close()
 
 
-class Wire(Transport):
+class SshTransport(Transport):
     """One SSH connection to a server that shows one known key."""
 
     _channel_handler_table = {**_PLAIN, MSG_CHANNEL_REQUEST: _request, MSG_CHANNEL_CLOSE: _close}  # noqa: RUF012  (paramiko's name and kind)
@@ -216,10 +216,10 @@ class Wire(Transport):
         options.key_types = SIGNATURES.get(key_type, (key_type,))
 
     @property
-    def heard(self) -> float:
+    def last_received(self) -> float:
         """When the other side was last heard, in monotonic seconds."""
-        return cast("_Packetizer", self.packetizer).heard
+        return cast("_Packetizer", self.packetizer).last_received
 
     def open_channel(self, *arguments: Any, **more: Any) -> Channel:
         """Open a channel, as paramiko does, that keeps the order of its messages."""
-        return Lane.of(super().open_channel(*arguments, **more))
+        return SshChannel.of(super().open_channel(*arguments, **more))

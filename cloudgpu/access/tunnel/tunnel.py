@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, passing
-from cloudgpu.access.ssh.keepalive import DEADLINE_S, QUIET_S, KeepAlive
+from cloudgpu.access.ssh.keepalive import DEADLINE_S, QUIET_S, Keepalive
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
 from cloudgpu.errors import CloudgpuError
@@ -160,7 +160,7 @@ class Tunnel:
 
     def _watch(self, connection: Connection) -> CloudgpuError:
         """Return why the connection is over, once it is."""
-        with KeepAlive(connection, quiet=self._quiet, deadline=self._deadline) as alive:
+        with Keepalive(connection, quiet=self._quiet, deadline=self._deadline) as alive:
             connection.transport.join()
         connection.close()
         alive.join(5)

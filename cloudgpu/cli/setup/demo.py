@@ -137,10 +137,10 @@ def _launch(session: Session, story: _Story) -> Machine:
     from cloudgpu.control.launch.budget_preview import planned
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
-    from cloudgpu.core.model.offers import Want
+    from cloudgpu.core.model.offers import Requirements
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
-    prepared = prepare(session, Wish(Want(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))
+    prepared = prepare(session, Wish(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))
     story.say(plan(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row

@@ -43,7 +43,7 @@ def wait_until_ready(session: Session, row: Machine) -> Machine:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the new row.
 
     One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
-    while starting or did not answer in time, WrongHostKey at once, Barred where it runs and is not open to this
+    while starting or did not answer in time, WrongHostKey at once, AccessBlocked where it runs and is not open to this
     client's address.
     """
     deadline = session.clock() + READY_WITHIN

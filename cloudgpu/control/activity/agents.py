@@ -24,7 +24,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.ledger.samples.store import Shelf, sweep_daily
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import TellsActivity
+from cloudgpu.providers.abilities import ReportsActivity
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
@@ -39,7 +39,7 @@ def heard_of(session: Session, rows: Sequence[Machine], *, keep: bool = True) ->
     """
     accounts, _ = by_account(session, rows)  # the look has named the others
     askers = [(session.provider(name), some) for name, some in accounts.items()]
-    groups = [(asker, some) for asker, some in askers if isinstance(asker, TellsActivity)]
+    groups = [(asker, some) for asker, some in askers if isinstance(asker, ReportsActivity)]
     if not groups:
         return {}
     with Pool(len(groups)) as pool:
@@ -50,12 +50,12 @@ def heard_of(session: Session, rows: Sequence[Machine], *, keep: bool = True) ->
     return words
 
 
-def _words(asker: TellsActivity, rows: Sequence[Machine]) -> dict[str, Word]:
+def _words(asker: ReportsActivity, rows: Sequence[Machine]) -> dict[str, Word]:
     answers = _answers(asker, [one for row in rows if (one := row.provider_id)])
     return {row.id: answers.get(row.provider_id or "") for row in rows}
 
 
-def _answers(asker: TellsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
+def _answers(asker: ReportsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
     try:
         return asker.activity(ids)
     except CloudgpuError as fault:

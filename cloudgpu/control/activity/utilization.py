@@ -18,7 +18,7 @@ from cloudgpu.core.model.usage import Resource, Use
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import Shelf
-from cloudgpu.providers.abilities import TellsActivity
+from cloudgpu.providers.abilities import ReportsActivity
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -137,7 +137,7 @@ class _Hears:
     def _in_a_look(self, account: str) -> bool:
         if account not in self.known:
             try:
-                self.known[account] = not isinstance(self.session.provider(account), TellsActivity)
+                self.known[account] = not isinstance(self.session.provider(account), ReportsActivity)
             except CloudgpuError:  # it is configured no more
                 self.known[account] = False
         return self.known[account]

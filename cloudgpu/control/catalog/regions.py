@@ -22,7 +22,7 @@ from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import Market, Offer, Want
+from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
@@ -129,7 +129,7 @@ def regions_value(
     if model is not None:
         meant_by(model, gpus())  # raises for one that nobody has
     places: list[Region] = list(one.regions())
-    want = Want(gpu=model, gpu_count=count or 1, market=question.market)
+    want = Requirements(gpu=model, gpu_count=count or 1, market=question.market)
     cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
     times = pings(places) if question.pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
@@ -144,7 +144,7 @@ def regions_value(
     }
 
 
-def _cheapest(session: Session, provider: Provider, want: Want) -> tuple[dict[str, Offer], list[Unanswered]]:
+def _cheapest(session: Session, provider: Provider, want: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
     stock = provider.available(want)
     items = [item for item in stock.items if fits(item, want)]

@@ -15,7 +15,7 @@ from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.setup import setup_of
 from cloudgpu.control.inputs.values import gpu_wish, price_wish
 from cloudgpu.core.model.launch import Setup
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -30,7 +30,7 @@ _USUAL = Setup()
 class Wish:
     """What the user typed, checked word by word, before anything is asked of a provider."""
 
-    want: Want
+    want: Requirements
     setup: Setup = _USUAL
     spot: bool | None = None  # None: the market of the settings
     account: str | None = None
@@ -180,10 +180,10 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
     )
 
 
-def _want(asked: Asked) -> Want:
+def _want(asked: Asked) -> Requirements:
     model, count = gpu_wish(asked.get("gpu"))
     max_price = asked.get("max_price")
-    return Want(
+    return Requirements(
         gpu=model,
         gpu_count=count or 1,
         instance_type=asked.get("instance_type"),

@@ -18,10 +18,10 @@ from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.core.model.machine import PriceSubject
 from cloudgpu.core.model.offers import Market, Price, price_to_json
-from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import Beside, HasLeftovers, Pausable, Resolved, guarding, keeps_images
+from cloudgpu.providers.abilities import AttachedResource, HasResources, Pausable, Resolved, guarding, keeps_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan_cost import Extra
 
 
-def taken_up(session: Session, instance: Instance, found: Leftovers | None, now: datetime) -> list[Draft]:
+def taken_up(session: Session, instance: Instance, found: ResourceListing | None, now: datetime) -> list[Draft]:
     """Return the lines that take up a machine from its launch on: its price, and what is paid beside it.
 
     `found` is what the account was seen to have of disks, None where that was not asked: then it is asked here. A spot
@@ -78,28 +78,31 @@ def _history(session: Session, instance: Instance) -> Sequence[Price]:
         return ()
 
 
-def _beside(session: Session, instance: Instance, found: Leftovers | None) -> tuple[list[Extra], str]:
+def _beside(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[Extra], str]:
     """Return what is paid beside a machine by what its provider tells, and what cannot be known."""
     items, unknown = _disks(session, instance, found)
     host = instance.address.host if instance.address else ""
     kind = address_kind(instance.provider, instance.market)
     if kind and _is_public(host):
-        items.append(Beside("public IPv4 address", kind, 1, kept=False))
+        items.append(AttachedResource("public IPv4 address", kind, 1, while_stopped=False))
     elif kind and not host:
         unknown += "; whether it had a public address is not known"
     return [extra(instance.provider, instance.region, item) for item in items], unknown
 
 
-def _disks(session: Session, instance: Instance, found: Leftovers | None) -> tuple[list[Beside], str]:
+def _disks(session: Session, instance: Instance, found: ResourceListing | None) -> tuple[list[AttachedResource], str]:
     provider = session.provider(instance.account)
-    if not isinstance(provider, HasLeftovers):
+    if not isinstance(provider, HasResources):
         return [], ""
     with suppress(CloudgpuError):
-        found = provider.leftovers(instance.region) if found is None else found
+        found = provider.resources(instance.region) if found is None else found
     if found is None or is_silent(found, instance.region, instance.account):
         return [], "; what its disks cost is not known"
     ours = [one for one in found.items if one.attached_to == instance.id and one.kind is Kind.DISK]
-    return [Beside(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, kept=True) for one in ours], ""
+    return [
+        AttachedResource(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, while_stopped=True)
+        for one in ours
+    ], ""
 
 
 def _is_public(host: str) -> bool:

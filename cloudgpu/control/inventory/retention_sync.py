@@ -14,32 +14,32 @@ from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable
-from cloudgpu.providers.abilities import HasLeftovers
+from cloudgpu.providers.abilities import HasResources
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import Whose
     from cloudgpu.control.session.session import Session
 
 
-def leftovers_of(session: Session, account: str) -> Leftovers:
+def leftovers_of(session: Session, account: str) -> ResourceListing:
     """Return what the account has; what did not answer is named, and never an error."""
     try:
         provider = session.provider(account)
-        return provider.leftovers() if isinstance(provider, HasLeftovers) else Leftovers(())
+        return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
     except CloudgpuError as fault:
         gap = gap_of(account, fault)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
-    return Leftovers((), (gap,))
+    return ResourceListing((), (gap,))
 
 
-def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: datetime) -> list[str]:
+def write_leftovers(session: Session, whose: Whose, found: ResourceListing, asked_at: datetime) -> list[str]:
     """Write what stays of the machines of the account that answered, and do what can be done now.
 
     Return a sentence for each thing done.
@@ -65,11 +65,11 @@ def write_leftovers(session: Session, whose: Whose, found: Leftovers, asked_at: 
     return said
 
 
-def _matters(row: Machine, things: list[Leftover]) -> bool:
+def _matters(row: Machine, things: list[ProviderResource]) -> bool:
     return bool(things or row.retained or (row.parked and row.terminated_at))
 
 
-def _settle(session: Session, row: Machine, things: list[Leftover], asked_at: datetime) -> list[str]:
+def _settle(session: Session, row: Machine, things: list[ProviderResource], asked_at: datetime) -> list[str]:
     row = session.ledger.machine(row.id) or row
     last = session.ledger.last(row.id)
     if row.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
@@ -92,7 +92,7 @@ def _settle(session: Session, row: Machine, things: list[Leftover], asked_at: da
     return said
 
 
-def _latest(things: list[Leftover]) -> list[Leftover]:
+def _latest(things: list[ProviderResource]) -> list[ProviderResource]:
     """Return one thing per id, the latest word on it."""
     return list({thing.id: thing for thing in things}.values())
 
@@ -103,7 +103,7 @@ def _said(row: Machine, step: keeping.Step) -> str:
     return f"{row.name}: {doing} {what}"
 
 
-def _adopt(session: Session, whose: Whose, items: tuple[Leftover, ...], asked_at: datetime) -> list[str]:
+def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
     """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
     known = {row.id for row in session.ledger.machines()}
     said = []

@@ -31,7 +31,7 @@ from cloudgpu.core.events.projection import as_told
 from cloudgpu.core.model.identity import Asked, Unanswered, is_there, words_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import from_iso
@@ -54,7 +54,7 @@ class Look:
     unanswered: list[Unanswered] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
-    things: list[Leftover] = field(default_factory=list)
+    things: list[ProviderResource] = field(default_factory=list)
     asked: tuple[Asked, ...] = ()
     closed: list[Unanswered] = field(default_factory=list)
     silent: set[tuple[str, str]] = field(default_factory=set)

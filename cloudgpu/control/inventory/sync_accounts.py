@@ -16,10 +16,10 @@ from cloudgpu.control.session.identity import Whose
 from cloudgpu.core.events.price_lines import Priced
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import Listing
-from cloudgpu.core.model.resources import Leftovers
+from cloudgpu.core.model.resources import ResourceListing
 from cloudgpu.errors import CloudgpuError, Silent
 from cloudgpu.providers.patience import patience_s
-from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -38,7 +38,7 @@ class Answer:
     listing: Listing
     whose: Whose
     asked_at: datetime
-    things: Leftovers | None = None
+    things: ResourceListing | None = None
     priced: Priced = pricing.NOTHING_ASKED
     silent: bool = False
 
@@ -67,7 +67,7 @@ def asked(
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *things, *prices]
-    answers = iter(heard(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
+    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
@@ -90,7 +90,7 @@ def asked(
 
 def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = heard(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
+    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 
@@ -134,8 +134,8 @@ def _listing(account: str, found: Listing | Silent) -> Listing:
     return Listing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
-def _things(account: str, found: Leftovers | Silent) -> Leftovers:
-    return Leftovers((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+def _things(account: str, found: ResourceListing | Silent) -> ResourceListing:
+    return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
 
 
 def _named_and_priced(session: Session, whose: Whose, regions: Collection[str], to_price: pricing.ToAsk) -> Priced:

@@ -21,9 +21,9 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import StopsMany
+from cloudgpu.providers.abilities import BulkStop
 from cloudgpu.providers.base import Provider
-from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, heard
+from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,9 @@ def _is_doubtful(session: Session, row: Machine) -> bool:
 def _asked(session: Session, rows: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, rows)
     ids = {one: [fact(row.provider_id) for row in some] for one, some in groups.items()}
-    found = heard(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
+    found = (
+        gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=OF_ACCOUNTS_S) if ids else []
+    )
     answers = {
         account: dict.fromkeys(ids[account], said) if isinstance(said, Silent) else said
         for account, said in zip(ids, found, strict=True)
@@ -121,7 +123,7 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
         provider = session.provider(account)
     except CloudgpuError as fault:
         return dict.fromkeys(ids, fault)
-    if isinstance(provider, StopsMany):
+    if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(AT_ONCE) as pool:
         return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))

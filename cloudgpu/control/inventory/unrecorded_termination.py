@@ -23,7 +23,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
-from cloudgpu.providers.abilities import HasLeftovers
+from cloudgpu.providers.abilities import HasResources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def _gone(provider: Provider, instance: str) -> bool:
 
 def _nothing_kept(session: Session, provider: Provider, row: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
-    if not isinstance(provider, HasLeftovers):
+    if not isinstance(provider, HasResources):
         return True
     things = things_of(session, row, leftovers_at(session, row))
     for thing in things:

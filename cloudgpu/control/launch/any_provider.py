@@ -11,7 +11,7 @@ from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.catalog.matching import in_order
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -130,7 +130,10 @@ def _with_the_volume(session: Session, candidates: Candidates) -> Candidates:
 
 
 def _has_volume(provider: Provider, volume: Volume) -> bool:
-    return isinstance(provider, Resolves) and provider.bound(Setup(volume=volume), Want()).region is not None
+    return (
+        isinstance(provider, Resolves)
+        and provider.placement_constraint(Setup(volume=volume), Requirements()).region is not None
+    )
 
 
 def volume_accounts(session: Session, name: str) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.ssh.target import Barred
+from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import look_first
 from cloudgpu.control.inventory.listing import machine
@@ -202,7 +202,7 @@ def _until_ready(session: Session, row: Machine, *, found: bool, wait: bool) -> 
         raise fault if found else ended_unrecorded(session, row, fault) from fault
     except CloudgpuError as fault:
         # One that nobody lets us through to may be well: whoever is let in can use it.
-        if isinstance(fault, Unreachable) and not isinstance(fault, Barred):
+        if isinstance(fault, Unreachable) and not isinstance(fault, AccessBlocked):
             if not found:
                 remove_unfit(session, row, fault)
             raise

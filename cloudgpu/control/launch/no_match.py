@@ -16,13 +16,13 @@ from cloudgpu.control.launch.unlisted import everything, misspelt
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, meant_by
 from cloudgpu.core.catalog.gpus import nearest
 from cloudgpu.core.catalog.matching import fits, same_gpu
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
 
 
-def retired(provider: Provider, want: Want) -> NoCapacity | None:
+def retired(provider: Provider, want: Requirements) -> NoCapacity | None:
     """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
 
     Asks the provider once what it launches there.
@@ -45,7 +45,7 @@ def retired(provider: Provider, want: Want) -> NoCapacity | None:
     )
 
 
-def _types(provider: Provider, want: Want) -> list[InstanceType]:
+def _types(provider: Provider, want: Requirements) -> list[InstanceType]:
     """Return the types of the catalogue that were wanted; none for a wish without a GPU."""
     types = catalog.types(provider.kind)
     if want.instance_type is not None:
@@ -56,7 +56,7 @@ def _types(provider: Provider, want: Want) -> list[InstanceType]:
     return [one for one in fitting if one.gpu.share == 1]
 
 
-def _listed(provider: Provider, want: Want) -> list[CatalogOffer]:
+def _listed(provider: Provider, want: Requirements) -> list[CatalogOffer]:
     """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
     names = {one.name for one in _types(provider, want)}
     for market in (want.market, Market.ON_DEMAND):
@@ -67,7 +67,7 @@ def _listed(provider: Provider, want: Want) -> list[CatalogOffer]:
     return []
 
 
-def _way_out(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> str:
+def _way_out(provider: Provider, want: Requirements, lost: Sequence[GpuSpec]) -> str:
     found = _nearest(provider, want, lost)
     if found is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
@@ -78,9 +78,9 @@ def _way_out(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> str:
     )
 
 
-def _nearest(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
+def _nearest(provider: Provider, want: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
-    anything = Want(region=want.region, zone=want.zone, market=want.market)
+    anything = Requirements(region=want.region, zone=want.zone, market=want.market)
     launched = {(item.instance_type, item.region) for item in provider.available(anything).items}
     shapes = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, want)}
     offers = (
@@ -92,7 +92,7 @@ def _nearest(provider: Provider, want: Want, lost: Sequence[GpuSpec]) -> Catalog
     return nearest(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
 
 
-def _command(provider: Provider, want: Want, found: CatalogOffer) -> str:
+def _command(provider: Provider, want: Requirements, found: CatalogOffer) -> str:
     gpu = found.type.gpu
     words = ["cloudgpu", "up", "--provider", provider.kind]
     words += ["--account", provider.account] if provider.account != provider.kind else []
@@ -102,12 +102,12 @@ def _command(provider: Provider, want: Want, found: CatalogOffer) -> str:
     return shlex.join(words)
 
 
-def counted(want: Want) -> str:
+def counted(want: Requirements) -> str:
     """Return the GPU that was asked for, with its number, as it is typed."""
     return f"{want.gpu}:{want.gpu_count}" if want.gpu_count > 1 else str(want.gpu)
 
 
-def what(want: Want) -> str:
+def what(want: Requirements) -> str:
     """Return what was asked for, as it stands in a sentence."""
     if want.instance_type:
         return want.instance_type
@@ -118,7 +118,7 @@ NAMED = 4  # places that a sentence names before it says how many more
 
 
 def nothing_fits(
-    provider: Provider, want: Want, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
+    provider: Provider, want: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
     """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a wish that can mean nothing.
 
@@ -136,7 +136,7 @@ def nothing_fits(
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 
 
-def _unpriced(provider: Provider, want: Want) -> CloudgpuError:
+def _unpriced(provider: Provider, want: Requirements) -> CloudgpuError:
     """Return the fault of what is there and has no price.
 
     A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
@@ -152,7 +152,7 @@ def _unpriced(provider: Provider, want: Want) -> CloudgpuError:
     )
 
 
-def _other_market(provider: Provider, want: Want) -> InvalidRequest | None:
+def _other_market(provider: Provider, want: Requirements) -> InvalidRequest | None:
     """Return the fault of a market on which what is wanted is not sold, where it is on the other. Asks once."""
     if want.or_on_demand:
         return None
@@ -163,7 +163,7 @@ def _other_market(provider: Provider, want: Want) -> InvalidRequest | None:
     return _only_on(provider, want, other)
 
 
-def _only_on(provider: Provider, want: Want, other: Market, says: str = "") -> InvalidRequest:
+def _only_on(provider: Provider, want: Requirements, other: Market, says: str = "") -> InvalidRequest:
     """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
     place = want.zone or want.region or f"the regions of account {provider.account}"
     how, way = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
@@ -176,7 +176,7 @@ def _only_on(provider: Provider, want: Want, other: Market, says: str = "") -> I
     )
 
 
-def _of_market(want: Want) -> str:
+def _of_market(want: Requirements) -> str:
     return " as a spot machine" if want.market is Market.SPOT else ""
 
 
@@ -186,7 +186,7 @@ def _to_a_price(provider: Provider) -> str:
     return "Set the price in config.toml, or choose something else."
 
 
-def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:
+def _too_dear(want: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
     item, price = cheapest.available, cheapest.price.per_hour
     return NoCapacity(
@@ -198,7 +198,7 @@ def _too_dear(want: Want, priced: Sequence[Offer]) -> NoCapacity:
     )
 
 
-def _nothing(provider: Provider, want: Want, has: Sequence[Available]) -> NoCapacity:
+def _nothing(provider: Provider, want: Requirements, has: Sequence[Available]) -> NoCapacity:
     wishes = _wishes(want)
     if not wishes:
         message, way = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
@@ -212,21 +212,21 @@ def _nothing(provider: Provider, want: Want, has: Sequence[Available]) -> NoCapa
     )
 
 
-def _other_count(want: Want, has: Sequence[Available]) -> str:
+def _other_count(want: Requirements, has: Sequence[Available]) -> str:
     """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
     alike = (gpu for item in has for gpu in item.accelerators if want.gpu and same_gpu(gpu.name, want.gpu))
     counts = sorted({gpu.count for gpu in alike} - {want.gpu_count}, key=lambda count: abs(count - want.gpu_count))
     return f"Use --gpu {want.gpu}:{counts[0]}. " if counts else ""
 
 
-def _instead(want: Want, has: Sequence[Available]) -> str:
+def _instead(want: Requirements, has: Sequence[Available]) -> str:
     """Return which GPUs there are, where one was asked for and the provider has said what it has."""
     if want.gpu is None or not has:
         return ""
     return f"; it has {_several(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
 
 
-def _wishes(want: Want) -> list[tuple[str, str]]:
+def _wishes(want: Requirements) -> list[tuple[str, str]]:
     named = {
         "--gpu": want.gpu and counted(want),
         "--instance-type": want.instance_type,
@@ -236,7 +236,7 @@ def _wishes(want: Want) -> list[tuple[str, str]]:
     return [(key, value) for key, value in named.items() if value]
 
 
-def _contradiction(provider: Provider, want: Want, items: Sequence[Available]) -> CloudgpuError | None:
+def _contradiction(provider: Provider, want: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
     """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
     if want.gpu is None:
         return None
@@ -265,7 +265,7 @@ def _contradiction(provider: Provider, want: Want, items: Sequence[Available]) -
     return None
 
 
-def _wrong_type(provider: Provider, want: Want, items: Sequence[Available]) -> InvalidRequest | None:
+def _wrong_type(provider: Provider, want: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a type that has other GPUs than were asked for beside it."""
     listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == want.instance_type]
     asked = [item.accelerators for item in items if item.instance_type == want.instance_type]
@@ -284,7 +284,7 @@ def _gpus(found: Sequence[Accelerator]) -> str:
     return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in found) or "no GPU"
 
 
-def _not_sold(provider: Provider, want: Want) -> NoCapacity:
+def _not_sold(provider: Provider, want: Requirements) -> NoCapacity:
     others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, want.gpu or "")})
     do = f"; {_several(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
     return NoCapacity(
@@ -295,7 +295,7 @@ def _not_sold(provider: Provider, want: Want) -> NoCapacity:
     )
 
 
-def _elsewhere(provider: Provider, want: Want) -> NoCapacity | None:
+def _elsewhere(provider: Provider, want: Requirements) -> NoCapacity | None:
     """Return where else it can be launched, where the place is what is in the way. Asks the provider once."""
     if want.region is None and want.zone is None:
         return None

@@ -13,7 +13,15 @@ from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Stock, Want, price_from_json
+from cloudgpu.core.model.offers import (
+    Accelerator,
+    Availability,
+    Available,
+    Market,
+    Offer,
+    Requirements,
+    price_from_json,
+)
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -130,7 +138,7 @@ def tied(provider: Provider, request: LaunchRequest) -> LaunchRequest:
     """
     if not isinstance(provider, Resolves):
         return request
-    bound = provider.bound(request.setup, request.want)
+    bound = provider.placement_constraint(request.setup, request.want)
     region, zone = bound.region or request.want.region, bound.zone or request.want.zone
     return replace(request, want=replace(request.want, region=region, zone=zone))
 
@@ -200,7 +208,7 @@ def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolve
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
 
 
-def offers_or_known(session: Session, provider: Provider, want: Want, there: Machine | None) -> list[Offer]:
+def offers_or_known(session: Session, provider: Provider, want: Requirements, there: Machine | None) -> list[Offer]:
     """Return what is offered; a machine that is there already, or may be, needs no offer to be returned or settled."""
     try:
         return _offers(session, provider, want)
@@ -211,7 +219,7 @@ def offers_or_known(session: Session, provider: Provider, want: Want, there: Mac
 
 
 def offers_in(
-    session: Session, provider: Provider, request: LaunchRequest, wished: Want, there: Machine | None
+    session: Session, provider: Provider, request: LaunchRequest, wished: Requirements, there: Machine | None
 ) -> list[Offer]:
     """Return what is offered to a request that was tied; where nothing is, the way out names what tied it."""
     try:
@@ -244,7 +252,7 @@ def _offer_of(row: Machine) -> Offer:
     return Offer(item, price_from_json(fact(row.price).record()))
 
 
-def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
+def _offers(session: Session, provider: Provider, want: Requirements) -> list[Offer]:
     stock = provider.available(want)
     for gap in stock.unanswered:
         session.tell(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
@@ -258,7 +266,7 @@ def _offers(session: Session, provider: Provider, want: Want) -> list[Offer]:
     raise _silent(stock) or nothing_fits(provider, want, stock.items, priced, unpriced=bool(unpriced))
 
 
-def _silent(stock: Stock) -> CloudgpuError | None:
+def _silent(stock: Availability) -> CloudgpuError | None:
     """Return the fault of a search of which a part did not answer: nothing was found, and something may be there."""
     if not stock.unanswered:
         return None

@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
-from cloudgpu.core.model.offers import Market, Want, price_to_json
+from cloudgpu.core.model.offers import Market, Requirements, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Origin, Spans
 from cloudgpu.core.resources import retention as keeping
@@ -284,13 +284,13 @@ def _request(session: Session, row: Machine, lease: Lease, *, wider: bool) -> La
     )
 
 
-def _want(row: Machine, *, wider: bool) -> Want:
+def _want(row: Machine, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
     place, market = row.region, Market(row.market)
     gpus = row.accelerators or ()
     if wider and gpus:
-        return Want(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
-    return Want(instance_type=row.instance_type, region=place, market=market)
+        return Requirements(gpu=gpus[0].name, gpu_count=gpus[0].number, region=place, market=market)
+    return Requirements(instance_type=row.instance_type, region=place, market=market)
 
 
 def _spans(session: Session, lease: Lease) -> Spans:

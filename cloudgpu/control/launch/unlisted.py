@@ -8,7 +8,7 @@ from cloudgpu import catalog
 from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.machine import HERE
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.base import Provider
@@ -16,16 +16,16 @@ from cloudgpu.providers.base import Provider
 NAMED = 4  # things that a sentence names before it ends
 
 
-def everything(provider: Provider, want: Want) -> Sequence[Available]:
+def everything(provider: Provider, want: Requirements) -> Sequence[Available]:
     """Return all that a provider has on the wanted market. Asks it once; nothing where a part does not answer."""
     try:
-        stock = provider.available(Want(market=want.market, or_on_demand=want.or_on_demand))
+        stock = provider.available(Requirements(market=want.market, or_on_demand=want.or_on_demand))
     except CloudgpuError:
         return ()
     return () if stock.unanswered else stock.items
 
 
-def misspelt(provider: Provider, want: Want, has: Sequence[Available]) -> InvalidRequest | None:
+def misspelt(provider: Provider, want: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a word that names nothing, None where it names something that is not to be had there now.
 
     A machine of one's own is never sold out, so what is not in `has` does not exist. Another provider may leave out
@@ -45,7 +45,7 @@ def misspelt(provider: Provider, want: Want, has: Sequence[Available]) -> Invali
     return _no_gpu(provider, want, has)
 
 
-def _no_gpu(provider: Provider, want: Want, has: Sequence[Available]) -> InvalidRequest | None:
+def _no_gpu(provider: Provider, want: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a GPU that neither the provider nor the catalogue knows."""
     own = {gpu.name.lower() for item in has for gpu in item.accelerators}
     if want.gpu is None or any(same_gpu(name, want.gpu) for name in own):

@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import HasVolumes
 if TYPE_CHECKING:
     from cloudgpu.control.launch.candidates import Candidates
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.offers import Want
+    from cloudgpu.core.model.offers import Requirements
 
 
 def check_volume(session: Session, candidates: Candidates) -> None:
@@ -32,7 +32,7 @@ def check_volume(session: Session, candidates: Candidates) -> None:
         check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
 
 
-def _may_lie(row: Machine, want: Want) -> bool:
+def _may_lie(row: Machine, want: Requirements) -> bool:
     same = [(want.region, row.region), (want.zone, row.zone)]
     return all(wished == known for wished, known in same if wished and known)
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from cloudgpu.core.model.resources import Leftover
+    from cloudgpu.core.model.resources import ProviderResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Ended:
     """How an end went: the machine's row, what the user keeps by name and it had to do with, files that stay."""
 
     row: Machine
-    on_purpose: tuple[Leftover, ...] = ()
+    on_purpose: tuple[ProviderResource, ...] = ()
     remains: Remains | None = None
 
 

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import LeavesFiles, TellsProcesses
+from cloudgpu.providers.abilities import LeavesFiles, ReportsProcesses
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -41,7 +41,7 @@ def _left(session: Session, row: Machine) -> str:
         with suppress(CloudgpuError):
             provider: Provider = session.provider(name)
             if provider.kind == row.provider:
-                return provider.end_means if isinstance(provider, LeavesFiles) else ""
+                return provider.end_effect if isinstance(provider, LeavesFiles) else ""
     return ""
 
 
@@ -82,7 +82,7 @@ def _is_to_ask(session: Session, row: Machine) -> bool:
     if row.terminated_at or row.provider_id is None or row.state != State.RUNNING:
         return False
     try:
-        return isinstance(session.provider(row.account), TellsProcesses)  # asks nobody
+        return isinstance(session.provider(row.account), ReportsProcesses)  # asks nobody
     except CloudgpuError:
         return False
 
@@ -91,7 +91,7 @@ def _said(session: Session, row: Machine) -> BusyMachine:
     found: BusyMachine = {"name": row.name, "id": row.id, "processes": None, "error": None}
     try:
         provider = session.provider_of(row)
-        said = provider.processes(fact(row.provider_id)) if isinstance(provider, TellsProcesses) else ()
+        said = provider.processes(fact(row.provider_id)) if isinstance(provider, ReportsProcesses) else ()
     except CloudgpuError as fault:
         return found | {"error": fault.message}
     if said is None:

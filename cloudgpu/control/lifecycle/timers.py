@@ -19,7 +19,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Firing, SetsTimer
+from cloudgpu.providers.abilities import SetsTimer, TimerAction
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -281,16 +281,16 @@ def _is_due(row: Machine, now: datetime) -> bool:
 def _may_fire(row: Machine, now: datetime) -> bool:
     """Say whether the last timer that was set might still do something."""
     at = row.timer
-    return at is not None and (from_iso(at) + PRECISE > now or _does(row) is Firing.STOP_AGAIN)
+    return at is not None and (from_iso(at) + PRECISE > now or _does(row) is TimerAction.STOP_AGAIN)
 
 
-def _does(row: Machine) -> Firing | None:
+def _does(row: Machine) -> TimerAction | None:
     """Return what a timer does with this machine; None where its launch is not known."""
     if row.stoppable is None:
         return None
     if not row.stoppable:
-        return Firing.TERMINATE
-    return Firing.STOP_AGAIN if row.setup and row.setup.persistent else Firing.STOP
+        return TimerAction.TERMINATE
+    return TimerAction.STOP_AGAIN if row.setup and row.setup.persistent else TimerAction.STOP
 
 
 def _set(session: Session, provider: SetsTimer, row: Machine, why: str) -> Machine:

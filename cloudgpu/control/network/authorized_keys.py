@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key
 from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
-from cloudgpu.access.ssh.target import Barred, LoginRefused
+from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.model.facts import SharedKey
 from cloudgpu.core.model.identity import words_of
@@ -97,7 +97,7 @@ def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable
     if is_launched_here(session, row):
         return fault
     if isinstance(fault, LoginRefused):
-        return fault if isinstance(fault, Barred) else not_let_in(session, row)
+        return fault if isinstance(fault, AccessBlocked) else not_let_in(session, row)
     if isinstance(fault, WrongHostKey):
         if let_in(session, row):
             fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"

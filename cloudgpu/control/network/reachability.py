@@ -22,7 +22,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from cloudgpu.access.ssh.target import Barred
+    from cloudgpu.access.ssh.target import AccessBlocked
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Network
     from cloudgpu.providers.abilities import Reachable
@@ -90,7 +90,7 @@ def doorkeeper(session: Session, row: Machine) -> Reachable | None:
     return provider if isinstance(provider, Reachable) and row.provider_id else None
 
 
-def closed(session: Session, row: Machine) -> Barred | None:
+def closed(session: Session, row: Machine) -> AccessBlocked | None:
     """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
@@ -105,13 +105,13 @@ def closed(session: Session, row: Machine) -> Barred | None:
         return None  # the fault that was there first is the one to be told
 
 
-def _compared(row: Machine, open_to: Mapping[str, str], here: str) -> Barred | None:
-    from cloudgpu.access.ssh.target import Barred
+def _compared(row: Machine, open_to: Mapping[str, str], here: str) -> AccessBlocked | None:
+    from cloudgpu.access.ssh.target import AccessBlocked
 
     if any(covers(network, here) for network in open_to.values()):
         return None
     name, address = row.name, plain(here)
-    return Barred(
+    return AccessBlocked(
         f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
         field="name",
         value=address,
@@ -149,7 +149,7 @@ def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
     return reachable(session, [row for row in seen if is_told(row) and not is_behind(row)])
 
 
-def _check(name: str, here: str, fault: Barred | None) -> Check:
+def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:
     if fault is None:
         return Check(name, Verdict.OK, f"open to your address, {plain(here)}")
     return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)

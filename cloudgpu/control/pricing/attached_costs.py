@@ -16,10 +16,10 @@ from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.offers import Available, Market, Offer, Price
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Beside, HasPrices, Resolved
+from cloudgpu.providers.abilities import AttachedResource, HasPrices, Resolved
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
@@ -100,17 +100,17 @@ def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
     return Rate(Resource.TRAFFIC, listed.kind, bytes_out, Per.GB, listed.price, source, as_of, basis, why)
 
 
-def extra(provider: str, region: str, item: Beside) -> Extra:
+def extra(provider: str, region: str, item: AttachedResource) -> Extra:
     """Return what this costs per month there; a price that is not known is None, and never left out."""
     found = rate(provider, region, item.stored_as, item.quantity)
     dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
     return Extra(
         what=item.what,
         per_month=found.per_month,
-        kept=item.kept,
+        kept=item.while_stopped,
         source=f"{found.source}{dated}",
         upper_bound=bool(found.why_at_most),
-        running=item.running,
+        running=item.while_running,
         rate=found,
         named=item.named,
     )
@@ -123,8 +123,8 @@ def extras_of(offer: Offer, resolved: Resolved) -> tuple[Extra, ...]:
     """
     item = offer.available
     stays = item.stoppable or item.parkable
-    each = (replace(one, kept=one.kept and (stays or one.named)) for one in resolved.beside)
-    return tuple(extra(item.provider, item.region, one) for one in each if one.running or one.kept)
+    each = (replace(one, while_stopped=one.while_stopped and (stays or one.named)) for one in resolved.attached)
+    return tuple(extra(item.provider, item.region, one) for one in each if one.while_running or one.while_stopped)
 
 
 def address_kind(provider: str, market: Market) -> str | None:
@@ -135,10 +135,10 @@ def address_kind(provider: str, market: Market) -> str | None:
 def image_price(provider: str, region: str, size_gb: int) -> Extra:
     """Return what the image of a disk costs per month at most: as the snapshots of which it is made."""
     stored_as = _IMAGES.get(provider, "snapshot")
-    return extra(provider, region, Beside(f"image of {size_gb} GB", stored_as, size_gb, kept=True))
+    return extra(provider, region, AttachedResource(f"image of {size_gb} GB", stored_as, size_gb, while_stopped=True))
 
 
-def rate_of_thing(leftover: Leftover) -> Rate:
+def rate_of_thing(leftover: ProviderResource) -> Rate:
     """Return what a leftover costs: at most, for what is stored by changed blocks."""
     return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
 

@@ -22,7 +22,7 @@ from cloudgpu.core.model.machine import Machine, fact, unproved
 from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Pausable, StopsMany
+from cloudgpu.providers.abilities import BulkStop, Pausable
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.underway import changing
 
@@ -41,7 +41,7 @@ def goes_in_batches(session: Session, row: Machine) -> bool:
     if row.stoppable is False or (row.stoppable is None and row.market == "spot"):
         return False
     provider = session.provider_of(row)
-    return isinstance(provider, StopsMany) and isinstance(provider, Pausable)
+    return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
 def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: Callable[[], None]) -> Outcome:
@@ -131,14 +131,14 @@ def _refused(session: Session, rows: Iterable[Machine]) -> dict[str, CloudgpuErr
     if not groups:
         return faults
     of = {account: {fact(row.provider_id): row.id for row in some} for account, some in groups.items()}
-    providers = {account: cast("StopsMany", session.provider(account)) for account in of}
+    providers = {account: cast("BulkStop", session.provider(account)) for account in of}
     with Pool(len(of)) as pool:
         answers = pool.map(lambda account: _asked_of(providers[account], list(of[account])), of)
         pairs = list(zip(of, answers, strict=True))
     return faults | {of[account][one]: fault for account, answer in pairs for one, fault in answer.items()}
 
 
-def _asked_of(provider: StopsMany, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
+def _asked_of(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
     """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
     try:
         return provider.stop_many(ids)

@@ -17,7 +17,7 @@ from cloudgpu.core.model.instances import (
     State,
 )
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
@@ -28,7 +28,7 @@ import platform
 from cloudgpu.core.events.machine_lines import start_refused
 
 
-def kept_entry(thing: Leftover) -> Retained:
+def kept_entry(thing: ProviderResource) -> Retained:
     """Return a leftover as the ledger keeps it: `nanos_per_month` is at most what it costs, None where nobody knows."""
     from cloudgpu.control.pricing.attached_costs import rate_of_thing
 

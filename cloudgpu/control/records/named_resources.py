@@ -12,7 +12,7 @@ from cloudgpu.core.events.observed_lines import resource_observed, resource_vani
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 
 
-def is_ours(thing: Leftover, ledger: str) -> bool:
+def is_ours(thing: ProviderResource, ledger: str) -> bool:
     """Say whether this ledger bills it: it is kept by name, and a snapshot only where it is no part of an image."""
     return thing.tags.get(TAG_LEDGER) == ledger and is_on_purpose(thing)
 
@@ -38,7 +38,7 @@ def thing_rows(ledger: Ledger) -> list[Machine]:
     return [row for row in ledger.bills() if row.is_named_resource and row.terminated_at is None]
 
 
-def observed(thing: Leftover, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
+def observed(thing: ProviderResource, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
     line = resource_observed(thing, kept_entry(thing), identity, known, now)
     last = known.retained[0] if known is not None and known.retained else None
@@ -47,7 +47,7 @@ def observed(thing: Leftover, identity: AccountIdentity, known: Machine | None, 
     return [line]
 
 
-def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple[list[Draft], list[str]]:
+def news(ledger: Ledger, whose: Whose, found: ResourceListing, now: datetime) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
@@ -69,14 +69,14 @@ def news(ledger: Ledger, whose: Whose, found: Leftovers, now: datetime) -> tuple
     return drafts, unseen
 
 
-def is_silent(found: Leftovers, region: str, account: str) -> bool:
+def is_silent(found: ResourceListing, region: str, account: str) -> bool:
     """Say whether an answer of an account says nothing about a region: that did not answer, or was not asked."""
     if found.regions is not None and region not in found.regions:
         return True
     return is_hidden((gap.scope for gap in found.unanswered), account, region)
 
 
-def write(session: Session, things: Sequence[Leftover]) -> None:
+def write(session: Session, things: Sequence[ProviderResource]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
     known = {row.id: row for row in thing_rows(session.ledger)} if things else {}
@@ -87,7 +87,7 @@ def write(session: Session, things: Sequence[Leftover]) -> None:
         session.ledger.append(drafts)
 
 
-def write_removed(session: Session, thing: Leftover) -> None:
+def write_removed(session: Session, thing: ProviderResource) -> None:
     """Write that we have removed a thing, just now."""
     subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
     rows = [row for row in thing_rows(session.ledger) if row.id == subject]

@@ -16,7 +16,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, fact, stays
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do, Step
 from cloudgpu.core.values.times import from_iso
@@ -28,7 +28,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.abilities import HasLeftovers, Imageable, keeps_images
+from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,12 +46,12 @@ def keeps(session: Session, row: Machine) -> bool:
     return keeps_images(session.provider_of(row))
 
 
-def leftovers_at(session: Session, row: Machine) -> Leftovers:
+def leftovers_at(session: Session, row: Machine) -> ResourceListing:
     """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
     provider = session.provider_of(row)
-    if not isinstance(provider, HasLeftovers):
-        return Leftovers(())
-    found = provider.leftovers(row.region)
+    if not isinstance(provider, HasResources):
+        return ResourceListing(())
+    found = provider.resources(row.region)
     if found.unanswered:
         gap = found.unanswered[0]
         raise ProviderUnavailable(
@@ -63,7 +63,7 @@ def leftovers_at(session: Session, row: Machine) -> Leftovers:
     return found
 
 
-def things_of(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
+def things_of(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what of this belongs to the machine."""
     return keeping.of_machine(found.items, row.id, session.ledger.id)
 
@@ -73,7 +73,9 @@ def seen(session: Session, row: Machine) -> Machine:
     return record(session, row, things_of(session, row, leftovers_at(session, row)))
 
 
-def record(session: Session, row: Machine, things: Sequence[Leftover], *, asked_at: datetime | None = None) -> Machine:
+def record(
+    session: Session, row: Machine, things: Sequence[ProviderResource], *, asked_at: datetime | None = None
+) -> Machine:
     """Write what stays of the machine, where that is news; return its row.
 
     With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
@@ -91,12 +93,12 @@ def record(session: Session, row: Machine, things: Sequence[Leftover], *, asked_
     return session.ledger.append_to(row, [resources_retained(row, entries, now, alive)])
 
 
-def carry_out(session: Session, step: Step) -> Leftover | None:
+def carry_out(session: Session, step: Step) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
     provider, thing = session.provider(step.thing.account), step.thing
     if step.do is Do.SAVE and isinstance(provider, Imageable):
         return provider.save_image(thing.id, keeping.image_name(thing), thing.tags)
-    if isinstance(provider, HasLeftovers):
+    if isinstance(provider, HasResources):
         provider.remove(thing)
     return None
 
@@ -144,7 +146,7 @@ def _once(session: Session, row: Machine) -> Callable[[str], None]:
 
 
 def _round(
-    session: Session, row: Machine, things: Sequence[Leftover], tell: Callable[[str], None]
+    session: Session, row: Machine, things: Sequence[ProviderResource], tell: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
@@ -159,7 +161,7 @@ def _round(
     return done
 
 
-def cleared(session: Session, row: Machine) -> tuple[Machine, list[Leftover]]:
+def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResource]]:
     """Remove what stays of a machine whose end was asked, and prove it; return its row and what is kept on purpose.
 
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
@@ -203,7 +205,7 @@ def superseded(session: Session, row: Machine) -> Machine:
         return row
 
 
-def on_purpose(session: Session, row: Machine, found: Leftovers) -> list[Leftover]:
+def on_purpose(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
     wanted = row.setup.volume if row.setup else None
     volume = wanted.name if wanted else None

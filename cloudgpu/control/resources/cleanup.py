@@ -25,7 +25,7 @@ from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine, Owned
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import Cost, Do, Orphan, is_held, is_paused
 from cloudgpu.core.values.naming import digest, lock_name, tag_value
 from cloudgpu.errors import (
@@ -35,7 +35,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
-from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, Imageable, SetsTimer
+from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def name_of(one: Orphan) -> str:
     return f"{word if word[:1].isalpha() else 'disk'}-{digest(one.id)[:8]}"
 
 
-def saved(session: Session, one: Orphan) -> Leftover:
+def saved(session: Session, one: Orphan) -> ProviderResource:
     """Go on making the image of a disk until it is ready; write it down and return it.
 
     Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
@@ -116,7 +116,7 @@ class Cleaned:
 
     orphan: Orphan
     gone: bool
-    image: Leftover | None = None
+    image: ProviderResource | None = None
     fault: CloudgpuError | None = None
 
 
@@ -226,7 +226,7 @@ def _ask(session: Session, one: Orphan) -> None:
         _remove(session, one)
 
 
-def _remove(session: Session, one: Orphan, thing: Leftover | None = None) -> None:
+def _remove(session: Session, one: Orphan, thing: ProviderResource | None = None) -> None:
     """Ask for the removal of a thing, or of a part of it that was left behind; again, where it is still in use."""
     for number in range(REFUSED_TIMES - 1):
         try:
@@ -236,19 +236,19 @@ def _remove(session: Session, one: Orphan, thing: Leftover | None = None) -> Non
     return _delete(session, one, thing or one.thing)
 
 
-def _delete(session: Session, one: Orphan, thing: Leftover | None) -> None:
+def _delete(session: Session, one: Orphan, thing: ProviderResource | None) -> None:
     provider = session.provider(one.account)
     if thing is None:
         return
     if thing.kind is Kind.TIMER and isinstance(provider, SetsTimer):
         provider.drop_timer(thing.id)
-    elif thing.kind in _DISKS and isinstance(provider, HasLeftovers):
+    elif thing.kind in _DISKS and isinstance(provider, HasResources):
         provider.remove(thing)
     elif isinstance(provider, HasOrphans):
         provider.remove_orphan(thing)
 
 
-def _prove(session: Session, one: Orphan) -> list[Leftover]:
+def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     """Look until it is gone, asking again on the way; return what else there is of its kind in its region.
 
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
@@ -271,7 +271,7 @@ def _prove(session: Session, one: Orphan) -> list[Leftover]:
         pause = min(5.0, pause * 1.5)
 
 
-def _is_rest(one: Orphan, thing: Leftover) -> bool:
+def _is_rest(one: Orphan, thing: ProviderResource) -> bool:
     """Say whether this is the thing itself, or a snapshot that its image left behind."""
     if thing.id == one.id:
         return True
@@ -289,7 +289,7 @@ def _unproved(one: Orphan, last: str) -> CloudgpuError:
     )
 
 
-def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftover | None = None) -> None:
+def _record(session: Session, one: Orphan, subject: str, why: str, image: ProviderResource | None = None) -> None:
     """Write that something left over was removed, and what was saved of it before."""
     now = session.clock()
     removed: OrphanRemoved = {
@@ -306,8 +306,8 @@ def _record(session: Session, one: Orphan, subject: str, why: str, image: Leftov
     session.ledger.append([orphan_removed(subject, removed, now)])
 
 
-def _note_what_stays(session: Session, one: Orphan, left: list[Leftover]) -> None:
+def _note_what_stays(session: Session, one: Orphan, left: list[ProviderResource]) -> None:
     """Write what is kept of the machine without it: its bill ends now."""
     row = session.ledger.machine(one.row.id) if one.row else None
     if row is not None and one.what in _DISKS:
-        kept.record(session, row, kept.things_of(session, row, Leftovers(tuple(left))))
+        kept.record(session, row, kept.things_of(session, row, ResourceListing(tuple(left))))

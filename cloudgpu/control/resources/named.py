@@ -15,14 +15,14 @@ from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ REMOVED_WITHIN = timedelta(minutes=5)
 LONGEST_PAUSE_S = 15.0
 
 
-def named(session: Session, kind: Kind) -> Leftovers:
+def named(session: Session, kind: Kind) -> ResourceListing:
     """Return this ledger's images or volumes on every account, and who did not answer."""
     accounts = used_accounts(session)
-    found: list[Leftover] = []
+    found: list[ProviderResource] = []
     silent: list[Unanswered] = []
     for account in accounts:
         _provider(session, account)  # here: two threads would make two
@@ -46,24 +46,24 @@ def named(session: Session, kind: Kind) -> Leftovers:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += told_apart(session, answer.unanswered)[0]
-    return Leftovers(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
+    return ResourceListing(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
 
-def images_value(found: Leftovers) -> ImagesDocument:
+def images_value(found: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
     return {"images": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
 
 
-def volumes_value(found: Leftovers) -> VolumesDocument:
+def volumes_value(found: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
     return {"volumes": [leftover_value(one) for one in found.items], "unanswered": _gaps(found)}
 
 
-def _gaps(found: Leftovers) -> list[Gap]:
+def _gaps(found: ResourceListing) -> list[Gap]:
     return [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
 
 
-def leftover_value(thing: Leftover) -> NamedResource:
+def leftover_value(thing: ProviderResource) -> NamedResource:
     """Return something that is kept by name, with its price a month: an image or a volume."""
     per_month = rate_of_thing(thing).per_month
     return {
@@ -82,7 +82,7 @@ def leftover_value(thing: Leftover) -> NamedResource:
     }
 
 
-def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Leftover:
+def the_one(session: Session, kind: Kind, name: str, region: str | None) -> ProviderResource:
     """Return the image or volume of this name.
 
     Raises InstanceNotFound where there is none, ProviderUnavailable where a part did not answer and it may be there,
@@ -120,7 +120,7 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
     )
 
 
-def remove(session: Session, thing: Leftover) -> None:
+def remove(session: Session, thing: ProviderResource) -> None:
     """Remove it and prove that it is gone.
 
     Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
@@ -134,16 +134,16 @@ def remove(session: Session, thing: Leftover) -> None:
         _remove(session, thing)
 
 
-def _remove(session: Session, thing: Leftover) -> None:
+def _remove(session: Session, thing: ProviderResource) -> None:
     provider, deadline, pause = _provider(session, thing.account), session.clock() + REMOVED_WITHIN, 0.2
     silence = Silence(session)
-    if not isinstance(provider, HasLeftovers):
+    if not isinstance(provider, HasResources):
         return
     last = "it is still there"
     while True:
         try:
             provider.remove(thing)
-            rest = _rest(provider.leftovers(thing.region), thing)
+            rest = _rest(provider.resources(thing.region), thing)
             if not rest:
                 write_removed(session, thing)
                 return
@@ -172,7 +172,7 @@ def remove_named(session: Session, row: Machine) -> Machine:
     return next((one for one in session.ledger.bills() if one.id == row.id), row)
 
 
-def save(session: Session, row: Machine, name: str | None, *, restart: bool = True) -> Leftover:
+def save(session: Session, row: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
     """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
 
     The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
@@ -182,19 +182,19 @@ def save(session: Session, row: Machine, name: str | None, *, restart: bool = Tr
     """
     check_may(session, row, "save an image of")
     provider = session.provider_of(row)
-    if not (isinstance(provider, Imageable) and isinstance(provider, HasLeftovers)):
+    if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
         raise _no_images(row)
     row = looked_at(session, row)
     if row.state not in (State.RUNNING, *PAUSED):
         raise _not_now(row)
     name = name or f"{row.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
-    _check_free(session, provider.leftovers(row.region), row, name)
+    _check_free(session, provider.resources(row.region), row, name)
     with changing(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _saved(session, provider, row, name, restart=restart)
 
 
-def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, restart: bool) -> Leftover:
+def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, restart: bool) -> ProviderResource:
     tags = {
         TAG_IMAGE: name,
         TAG_ID: row.id,
@@ -236,7 +236,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_free(session: Session, found: Leftovers, row: Machine, name: str) -> None:
+def _check_free(session: Session, found: ResourceListing, row: Machine, name: str) -> None:
     """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
     for one in found.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
@@ -250,22 +250,22 @@ def _check_free(session: Session, found: Leftovers, row: Machine, name: str) -> 
             )
 
 
-def _is_named(session: Session, thing: Leftover) -> bool:
+def _is_named(session: Session, thing: ProviderResource) -> bool:
     return bool(thing.name) and thing.tags.get(TAG_LEDGER) == session.ledger.id
 
 
-def _is_of(kind: Kind, thing: Leftover, found: Leftovers) -> bool:
+def _is_of(kind: Kind, thing: ProviderResource, found: ResourceListing) -> bool:
     """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
     if kind is not Kind.IMAGE or thing.kind is not Kind.SNAPSHOT:
         return thing.kind is kind
     return not any(one.kind is Kind.IMAGE and _is_same(one, thing) for one in found.items)
 
 
-def _is_same(one: Leftover, other: Leftover) -> bool:
+def _is_same(one: ProviderResource, other: ProviderResource) -> bool:
     return (one.region, one.name, one.tags.get(TAG_LEDGER)) == (other.region, other.name, other.tags.get(TAG_LEDGER))
 
 
-def complete(found: Leftovers) -> list[Leftover]:
+def complete(found: ResourceListing) -> list[ProviderResource]:
     """Return all that was answered; raise ProviderUnavailable where a part was not."""
     if found.unanswered:
         gap = found.unanswered[0]
@@ -273,7 +273,7 @@ def complete(found: Leftovers) -> list[Leftover]:
     return list(found.items)
 
 
-def _rest(found: Leftovers, thing: Leftover) -> list[Leftover]:
+def _rest(found: ResourceListing, thing: ProviderResource) -> list[ProviderResource]:
     """Return what is still there: the thing itself, or a snapshot that an image left behind."""
     items = complete(found)
     itself = [one for one in items if one.id == thing.id]
@@ -289,7 +289,7 @@ def _provider(session: Session, account: str) -> object:
         return None  # said by whoever asks it
 
 
-def _used(session: Session, thing: Leftover) -> InvalidRequest:
+def _used(session: Session, thing: ProviderResource) -> InvalidRequest:
     holder = next((row.name for row in session.ledger.machines() if row.provider_id == thing.attached_to), None)
     way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(

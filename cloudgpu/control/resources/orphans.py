@@ -16,14 +16,14 @@ from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import HasLeftovers, HasOrphans, SetsTimer
+from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _named_here(session: Session) -> list[Machine]:
     return [row._replace(account=names.get(row.id, row.account)) for row in rows]
 
 
-def there(session: Session, one: Orphan) -> list[Leftover]:
+def there(session: Session, one: Orphan) -> list[ProviderResource]:
     """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
     provider, kind = session.provider(one.account), Kind(one.what)
     if kind is Kind.TIMER:
@@ -97,8 +97,8 @@ def there(session: Session, one: Orphan) -> list[Leftover]:
         rows = _named_here(session)
         return _timers(session, _Beside(one.account, provider.kind, timers=fires), rows)
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
-        return complete(provider.leftovers(one.region) if isinstance(provider, HasLeftovers) else Leftovers(()))
-    return complete(provider.orphans(one.region) if isinstance(provider, HasOrphans) else Leftovers(()))
+        return complete(provider.resources(one.region) if isinstance(provider, HasResources) else ResourceListing(()))
+    return complete(provider.orphans(one.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class _Beside:
 
     account: str
     provider: str
-    things: tuple[Leftover, ...] = ()
+    things: tuple[ProviderResource, ...] = ()
     timers: Mapping[str, datetime] | None = None
     unanswered: tuple[Unanswered, ...] = ()
 
@@ -125,7 +125,7 @@ def _beside_of(session: Session, account: str) -> _Beside:
     """Ask one account; what did not answer is named, and never an error."""
     try:
         provider = session.provider(account)
-        found = provider.orphans() if isinstance(provider, HasOrphans) else Leftovers(())
+        found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as fault:
         return _Beside(account, "", unanswered=(gap_of(account, fault),))
     try:
@@ -136,15 +136,15 @@ def _beside_of(session: Session, account: str) -> _Beside:
     return _Beside(account, provider.kind, found.items, fires, found.unanswered)
 
 
-def _timers(session: Session, answer: _Beside, rows: Sequence[Machine]) -> list[Leftover]:
+def _timers(session: Session, answer: _Beside, rows: Sequence[Machine]) -> list[ProviderResource]:
     """Return the timers of an account as things, each at its machine."""
     of = {row.provider_id: row for row in rows if row.account == answer.account}
     return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
 
 
-def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None) -> Leftover:
+def _timer(session: Session, answer: _Beside, machine: str, row: Machine | None) -> ProviderResource:
     tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row.id} if row else {})
-    return Leftover(
+    return ProviderResource(
         provider=answer.provider,
         account=answer.account,
         region=row.region if row else machine.partition("/")[0],
@@ -163,7 +163,7 @@ def _known(
     rows: Sequence[Machine],
     foreign: Sequence[Instance],
     gaps: Sequence[Unanswered],
-    things: Sequence[Leftover],
+    things: Sequence[ProviderResource],
     but: str | None = None,
 ) -> Known:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
@@ -181,7 +181,7 @@ def _known(
     )
 
 
-def _cost(thing: Leftover) -> Cost:
+def _cost(thing: ProviderResource) -> Cost:
     if not thing.stored_as:
         return Cost(ZERO, source="it costs nothing by itself")
     rate = rate_of_thing(thing)

@@ -23,7 +23,7 @@ from cloudgpu.core.model.identity import (
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
-from cloudgpu.providers.shared.calls import heard
+from cloudgpu.providers.shared.calls import gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class Whose:
         They are asked side by side: one that says nothing keeps no other one from being known.
         """
         wanted = list(set(regions) or {None})
-        for region, answer in zip(wanted, heard(wanted, self._asked), strict=True):
+        for region, answer in zip(wanted, gather(wanted, self._asked), strict=True):
             found = self._known.setdefault(region, answer)
             if isinstance(found, CloudgpuError) and not isinstance(found, NotReachableHere):
                 self.fault = found
@@ -188,7 +188,7 @@ def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
     places = list(wanted)
-    answers = heard(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
+    answers = gather(places, lambda place: _tried(session, place[0], wanted[place])) if len(places) > 1 else []
     return dict(zip(places, answers, strict=False))
 
 

@@ -27,11 +27,11 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.launch.plan import HOUR, run_cost
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.abilities import HasLeftovers, Pausable, SetsTimer
+from cloudgpu.providers.abilities import HasResources, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ class _Trial:
 
     def _nothing_left(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
-        if not isinstance(provider, HasLeftovers):
+        if not isinstance(provider, HasResources):
             return "this provider keeps nothing beside machines"
         able, seen = provider, list[str]()
 
         def gone() -> bool:
-            found = able.leftovers(row.region)
+            found = able.resources(row.region)
             for gap in found.unanswered:
                 raise ProviderUnavailable(f"{gap.scope} did not answer: {gap.why}", field="provider")
             seen[:] = [f"{one.kind} {one.id}" for one in found.items if one.tags.get(TAG_ID) == row.id]
@@ -294,7 +294,7 @@ def planned(
     Asks providers what they have; launches and writes nothing. Raises what `prepare` raises.
     """
     wish = Wish(
-        Want(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
+        Requirements(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind

@@ -20,7 +20,7 @@ from cloudgpu.core.events.lab_lines import account_forgotten
 from cloudgpu.core.model.identity import Elsewhere, is_on_computer, words_of
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.resources import Kind, Leftovers
+from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasOrphans
@@ -192,7 +192,7 @@ def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     look, provider = look_at(session, [account], kept=True), session.provider(account)
     for sentence in look.sentences:
         session.tell(sentence)
-    beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else Leftovers(())
+    beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
     here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):
         raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.status import Standing
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.resources import Leftover
+    from cloudgpu.core.model.resources import ProviderResource
     from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.setup.ledger import OwnersDocument
 
@@ -125,7 +125,7 @@ def _right(session: Session, law: Law, row: Ownable, verb: str) -> Right | None:
     return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
 
 
-def named_row(thing: Leftover) -> Owned:
+def named_row(thing: ProviderResource) -> Owned:
     """Return what of something that is kept by name says whose it is, as a row does."""
     return Owned(f"the {thing.kind} {thing.name}", thing.tags.get(TAG_OWNER, ""))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.offers import Available, Market, Offer, Price, Want
+from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirements
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
@@ -18,7 +18,7 @@ def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tupl
     return priced, [item for item, price in pairs if price is None]
 
 
-def ranked(offers: Iterable[Offer], want: Want) -> list[Offer]:
+def ranked(offers: Iterable[Offer], want: Requirements) -> list[Offer]:
     """Return the offers that satisfy `want`, cheapest first; equal prices in the order of place and type.
 
     Those of the market that is wanted come before those that are only allowed, and what nobody uses and has a known
@@ -37,14 +37,14 @@ def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
     return sorted(offers, key=rank)
 
 
-def satisfies(offer: Offer, want: Want) -> bool:
+def satisfies(offer: Offer, want: Requirements) -> bool:
     """Say whether an offer is what was wanted, its price included."""
     if want.max_price is not None and offer.price.per_hour > want.max_price:
         return False
     return fits(offer.available, want)
 
 
-def fits(item: Available, want: Want) -> bool:
+def fits(item: Available, want: Requirements) -> bool:
     """Say whether something available is what was wanted, whatever it costs."""
     wishes = (
         (want.region, item.region),
@@ -59,7 +59,7 @@ def fits(item: Available, want: Want) -> bool:
     )
 
 
-def markets(want: Want) -> tuple[Market, ...]:
+def markets(want: Requirements) -> tuple[Market, ...]:
     """Return the markets on which to buy, the wanted one first."""
     return (want.market, Market.ON_DEMAND) if want.or_on_demand else (want.market,)
 

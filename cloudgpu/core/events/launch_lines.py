@@ -31,7 +31,7 @@ from cloudgpu.core.model.offers import Price, accelerator_to_json, price_to_json
 from cloudgpu.core.model.records import (
     GuardsRecord,
 )
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.times import iso
 
 
@@ -141,7 +141,7 @@ def machine_adopted(
     return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
 
 
-def machine_adopted_by_resource(thing: Leftover, identity: AccountIdentity, now: datetime) -> Draft:
+def machine_adopted_by_resource(thing: ProviderResource, identity: AccountIdentity, now: datetime) -> Draft:
     """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
     body: bodies.AdoptedByResource = {
         **_tagged(thing),
@@ -160,7 +160,7 @@ def machine_adopted_by_resource(thing: Leftover, identity: AccountIdentity, now:
     return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{thing.id}")
 
 
-def _tagged(found: Instance | Leftover) -> bodies.Tagged:
+def _tagged(found: Instance | ProviderResource) -> bodies.Tagged:
     tags = found.tags
     return {
         "key": tags.get(TAG_KEY, ""),

@@ -27,7 +27,7 @@ from cloudgpu.core.model.instances import (
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Price, price_to_json
 from cloudgpu.core.model.records import AddressRecord, RateRecord
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_epoch, iso
 
@@ -185,7 +185,7 @@ def _text(at: datetime | None) -> str | None:
 
 
 def resource_observed(
-    thing: Leftover, kept: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
+    thing: ProviderResource, kept: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
 ) -> Draft:
     """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
 
@@ -220,6 +220,6 @@ def resource_vanished(
     return Draft("resource_vanished", row.id, body, now, f"gone:{row.id}:{iso(now)}")
 
 
-def subject_of(thing: Leftover, identity: AccountIdentity) -> str:
+def subject_of(thing: ProviderResource, identity: AccountIdentity) -> str:
     """Return the subject of something that is kept by name in an account, whatever that is called here."""
     return f"resource:{identity.id}/{thing.id}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Want, price_from_json
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -61,9 +61,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _want(data: Mapping[str, Any]) -> Want:
+def _want(data: Mapping[str, Any]) -> Requirements:
     limit = data["max_price"]
-    return Want(**{**data, "market": Market(data["market"]), "max_price": limit and Money(limit["nanos"])})
+    return Requirements(**{**data, "market": Market(data["market"]), "max_price": limit and Money(limit["nanos"])})
 
 
 def _available(data: Mapping[str, Any]) -> Available:

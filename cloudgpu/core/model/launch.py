@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.model.identity import AccountIdentity
-from cloudgpu.core.model.offers import Offer, Want
+from cloudgpu.core.model.offers import Offer, Requirements
 from cloudgpu.core.model.records import SetupRecord, TermsRecord
 
 
@@ -85,7 +85,7 @@ class LaunchRequest:
     name: str
     provider: str
     account: str
-    want: Want
+    want: Requirements
     template: str
     owner: str
     project: str

@@ -58,8 +58,8 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """What the user is looking for; None means no wish."""
+class Requirements:
+    """What the machine has to be; None: any."""
 
     gpu: str | None = None
     gpu_count: int = 1
@@ -101,7 +101,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class Availability:
     """What could be launched where it was asked, unpriced and in no order, and by name all that did not answer."""
 
     items: tuple[Available, ...]

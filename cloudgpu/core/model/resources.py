@@ -11,13 +11,13 @@ from cloudgpu.core.model.identity import Unanswered
 
 
 class Kind(StrEnum):
-    """What a leftover is."""
+    """What kind of resource it is."""
 
     DISK = "disk"  # a machine's system disk
     VOLUME = "volume"  # a data disk with a name, kept on purpose
     SNAPSHOT = "snapshot"  # not yet an image
     IMAGE = "image"
-    # What `HasOrphans` tells of, and `HasLeftovers` does not: most of it costs nothing, some of it can launch machines.
+    # What `HasOrphans` tells of, and `HasResources` does not: most of it costs nothing, some of it can launch machines.
     ADDRESS = "address"  # a public address that is kept
     INTERFACE = "interface"  # a network interface
     KEY_PAIR = "key_pair"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class ProviderResource:
     """Something of ours that is there without a living machine: a disk, a snapshot, an image, an address.
 
     `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
@@ -54,9 +54,9 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Leftovers:
-    """All leftovers that answered, and by name all that did not."""
+class ResourceListing:
+    """All resources that answered, and by name all that did not."""
 
-    items: tuple[Leftover, ...]
+    items: tuple[ProviderResource, ...]
     unanswered: tuple[Unanswered, ...] = ()
     regions: frozenset[str] | None = None  # those that were asked, where that may not be all

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
 from cloudgpu.core.model.machine import Machine, fact, stays
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 
@@ -68,7 +68,7 @@ class Orphan:
     do: Do
     stays: str = ""
     way: str = ""
-    thing: Leftover | None = None
+    thing: ProviderResource | None = None
     row: Machine | None = None
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import (
     Cost,
     Do,
@@ -45,7 +45,7 @@ class _Found:
     way: str = ""
 
 
-def counted(things: Iterable[Leftover], known: Known) -> Iterator[Orphan]:
+def counted(things: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
     rows = {row.id: row for row in known.rows}
     for thing in things:
@@ -55,17 +55,17 @@ def counted(things: Iterable[Leftover], known: Known) -> Iterator[Orphan]:
             yield _orphan(thing, row, found, known)
 
 
-def is_ours(thing: Leftover, known: Known) -> bool:
+def is_ours(thing: ProviderResource, known: Known) -> bool:
     """Say whether a thing belongs to this ledger."""
     return bool(known.ledger) and thing.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
 
 
-def is_shared(thing: Leftover) -> bool:
+def is_shared(thing: ProviderResource) -> bool:
     """Say whether all launches of a ledger in a region share a thing: what bears a machine's id is that one's alone."""
     return thing.kind in SHARED and TAG_ID not in thing.tags
 
 
-def _counts(thing: Leftover, row: Machine | None, known: Known) -> _Found | None:
+def _counts(thing: ProviderResource, row: Machine | None, known: Known) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
     if thing.attached_to is not None:
         return _of_a_stopped_machine(thing, known)
@@ -79,7 +79,7 @@ def _counts(thing: Leftover, row: Machine | None, known: Known) -> _Found | None
     return _unused(thing, row)
 
 
-def _unused(thing: Leftover, row: Machine | None) -> _Found | None:
+def _unused(thing: ProviderResource, row: Machine | None) -> _Found | None:
     """Return why something counts that no machine uses."""
     if row is None:
         return _Found("no machine uses it")
@@ -90,7 +90,7 @@ def _unused(thing: Leftover, row: Machine | None) -> _Found | None:
     return _Found("no machine uses it", f"{row.name} is there", f"cloudgpu down {row.name}")
 
 
-def _of_a_stopped_machine(thing: Leftover, known: Known) -> _Found | None:
+def _of_a_stopped_machine(thing: ProviderResource, known: Known) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
     paused = (row for row in known.rows if row.provider_id == thing.attached_to and is_paused(row))
     row = next(paused, None)
@@ -99,7 +99,7 @@ def _of_a_stopped_machine(thing: Leftover, known: Known) -> _Found | None:
     return _Found(f"it is kept by name, at {row.name}, which is stopped", "on purpose")
 
 
-def _of_machine(thing: Leftover, row: Machine) -> _Found | None:
+def _of_machine(thing: ProviderResource, row: Machine) -> _Found | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
     name = row.name
     if thing.id not in {entry.id for entry in row.retained}:
@@ -113,7 +113,7 @@ def _of_machine(thing: Leftover, row: Machine) -> _Found | None:
     return _Found(why, "", f"cloudgpu down {name}" if row.discard else f"cloudgpu start {name}")
 
 
-def _is_needed(thing: Leftover, known: Known) -> bool:
+def _is_needed(thing: ProviderResource, known: Known) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
     here = (thing.account, thing.region)
     if is_ours(thing, known):
@@ -123,7 +123,7 @@ def _is_needed(thing: Leftover, known: Known) -> bool:
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(thing: Leftover, row: Machine | None, found: _Found, known: Known) -> Orphan:
+def _orphan(thing: ProviderResource, row: Machine | None, found: _Found, known: Known) -> Orphan:
     since = _since(thing, row, known)
     kept = _not_now(thing, row, found, since, known)
     return Orphan(
@@ -147,7 +147,7 @@ def _orphan(thing: Leftover, row: Machine | None, found: _Found, known: Known) -
     )
 
 
-def _since(thing: Leftover, row: Machine | None, known: Known) -> datetime | None:
+def _since(thing: ProviderResource, row: Machine | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [row.terminated_at] if row is not None else []
     if is_shared(thing) and is_ours(thing, known):
@@ -158,18 +158,18 @@ def _since(thing: Leftover, row: Machine | None, known: Known) -> datetime | Non
     return max(moments, default=thing.made_at)
 
 
-def _is_settled(thing: Leftover, row: Machine | None) -> bool:
+def _is_settled(thing: ProviderResource, row: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
     return row is not None and row.terminated_at is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
 
 
-def _not_now(thing: Leftover, row: Machine | None, found: _Found, since: datetime | None, known: Known) -> str:
+def _not_now(thing: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
     return next(filter(None, _reasons(thing, row, found, since, known)), "")
 
 
 def _reasons(
-    thing: Leftover, row: Machine | None, found: _Found, since: datetime | None, known: Known
+    thing: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
     if not is_ours(thing, known):

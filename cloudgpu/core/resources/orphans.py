@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.orphan import (
     ALLOCATED,
     PAUSED,
@@ -79,7 +79,7 @@ def _while_stopped(row: Machine) -> Cost:
     return Cost(Money(sum(known)), at_most)
 
 
-def others(known: Known, things: Sequence[Leftover]) -> Iterator[Orphan]:
+def others(known: Known, things: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
     for one in known.foreign:
         if one.state not in PAUSED:
@@ -112,7 +112,7 @@ def _sum(costs: Sequence[Cost]) -> Cost:
     return Cost(Money(sum(prices)), any(cost.at_most for cost in costs))
 
 
-def orphans(things: Iterable[Leftover], known: Known, wish: Wish = Wish()) -> list[Orphan]:  # noqa: B008  (frozen)
+def orphans(things: Iterable[ProviderResource], known: Known, wish: Wish = Wish()) -> list[Orphan]:  # noqa: B008  (frozen)
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
     there = list(things)
     found = [*counted(there, known), *machines(known), *others(known, there)]

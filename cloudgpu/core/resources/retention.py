@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_SEQ, TAG_VOLUME, State
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso
 
 LEFT_FOR = timedelta(days=14)  # a disk that nobody takes up costs more than its image: then it is imaged
@@ -28,15 +28,15 @@ class Step:
     """One thing to do, that can be done now."""
 
     do: Do
-    thing: Leftover
+    thing: ProviderResource
 
 
-def is_on_purpose(thing: Leftover) -> bool:
+def is_on_purpose(thing: ProviderResource) -> bool:
     """Say whether the user keeps this by name: a volume or an image that no `down` touches."""
     return TAG_VOLUME in thing.tags or TAG_IMAGE in thing.tags
 
 
-def of_machine(things: Iterable[Leftover], machine: str, ledger: str) -> list[Leftover]:
+def of_machine(things: Iterable[ProviderResource], machine: str, ledger: str) -> list[ProviderResource]:
     """Return what belongs to this machine of this ledger, without what is kept on purpose."""
     return [
         thing
@@ -45,7 +45,7 @@ def of_machine(things: Iterable[Leftover], machine: str, ledger: str) -> list[Le
     ]
 
 
-def kept(row: Machine, things: Sequence[Leftover]) -> list[Leftover]:
+def kept(row: Machine, things: Sequence[ProviderResource]) -> list[ProviderResource]:
     """Return those of a machine's things that stay without it, the newest first.
 
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
@@ -57,12 +57,12 @@ def kept(row: Machine, things: Sequence[Leftover]) -> list[Leftover]:
     return sorted(free, key=lambda thing: (-_life(thing), thing.kind, thing.id))
 
 
-def _is_older(row: Machine, disk: Leftover) -> bool:
+def _is_older(row: Machine, disk: ProviderResource) -> bool:
     """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
     return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
 
 
-def steps(row: Machine, things: Sequence[Leftover], now: datetime) -> list[Step]:
+def steps(row: Machine, things: Sequence[ProviderResource], now: datetime) -> list[Step]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
@@ -91,12 +91,12 @@ def is_parked(row: Machine) -> bool:
     return len(kept) == 1 and kept[0].kind == Kind.IMAGE and kept[0].ready
 
 
-def image_name(thing: Leftover) -> str:
+def image_name(thing: ProviderResource) -> str:
     """Return the full name of the image of a machine's disk: one for each life of each machine."""
     return f"cloudgpu-{thing.tags[TAG_ID]}-{_life(thing)}"
 
 
-def _parking(found: list[Leftover]) -> list[Step]:
+def _parking(found: list[ProviderResource]) -> list[Step]:
     """Return the steps to one ready image of the newest life, and nothing else."""
     newest = [thing for thing in found if _life(thing) == _life(found[0])] if found else []
     ready = [thing for thing in newest if thing.kind is Kind.IMAGE and thing.ready]
@@ -113,7 +113,7 @@ def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
     return TAG_SEQ in tags and _length(tags) < row.seq
 
 
-def _life(thing: Leftover) -> int:
+def _life(thing: ProviderResource) -> int:
     """Return how long the ledger was when the machine was launched whose disk this is: later lives count higher."""
     return _length(thing.tags)
 

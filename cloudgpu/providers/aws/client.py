@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
 from cloudgpu.parallel import beat
-from cloudgpu.providers.aws.errors import Asked, translated
+from cloudgpu.providers.aws.errors import CallContext, translated
 from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translating
 from cloudgpu.providers.shared.calls import Answer, count, each
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cloudgpu.core.model.identity import Unanswered
 
 KIND = "aws"
@@ -32,17 +30,14 @@ _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes 
 _BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
 
-class Aws:
+class Aws(CloudAccount):
     """One account: its clients, its regions, its clock. Makes no network call until it is asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account = settings.account
+        super().__init__(settings)
         self.options: AwsOptions = aws_options(settings.account, settings.options)
-        self.clock: Callable[[], datetime] = settings.clock
-        self.pause, self.tell = settings.pause, settings.tell
-        self.home = settings.home
-        self.patience = Patience(settings.patience)
-        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        whose, again = f"the credentials of {self.account} are", "the credentials of"
+        self.launched_in = AccountPins(self.home, "AWS account", whose, again, "credentials")
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, int | None, float], Any] = {}
@@ -51,12 +46,6 @@ class Aws:
         self._asks_number = threading.Lock()
         self._attempts = ATTEMPTS
         self._signed_in = 0  # the status of the last answer of AWS's sign-in services
-
-    @property
-    def ledger(self) -> str:
-        """The id of whose timers and volumes these are; empty before the ledger's first line."""
-        self._ledger = self._ledger or self._ledger_now()
-        return self._ledger
 
     def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
         """Return the client of a service in a region, made once. It waits longer for a change than for a read.
@@ -157,12 +146,12 @@ class Aws:
         return tuple(name for name in names if name not in self.options.exclude_regions)
 
     def number(self) -> str:
-        """Return the number of the account that the credentials belong to, asked once, as `owner.number` does."""
+        """Return the number of the account that the credentials belong to, by `account_number`; asked once."""
         with self._asks_number:
             if self._number is None:
-                from cloudgpu.providers.aws import owner
+                from cloudgpu.providers.aws import account_number
 
-                self._number = owner.number(self)
+                self._number = account_number.number(self)
             return self._number
 
     def access_key(self) -> str:
@@ -181,19 +170,14 @@ class Aws:
         """
         return each(regions, ask, AT_ONCE, patience=self.patience.reads)
 
-    @contextmanager
-    def said(self, action: str, region: str, *, value: str | None = None) -> Iterator[None]:
+    def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
-        try:
-            yield
-        except CloudgpuError:
-            raise
-        except Exception as error:
-            asked = Asked(action, region, self.account, self.clock(), self.options.profile, value, self._signed_in)
-            found = translated(error, asked)
-            if found is None:
-                raise
-            raise found from error
+
+        def found(error: Exception) -> CloudgpuError | None:
+            profile, status = self.options.profile, self._signed_in
+            return translated(error, CallContext(action, region, self.account, self.clock(), profile, value, status))
+
+        return translating(found)
 
 
 class _Client:
@@ -247,6 +231,6 @@ def _loader(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
-def pages(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str, Any]]:
+def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the pages of a paginated call."""
-    yield from client.get_paginator(operation).paginate(**asked)
+    yield from client.get_paginator(operation).paginate(**context)

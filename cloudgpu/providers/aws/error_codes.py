@@ -7,29 +7,8 @@ A code that is not here is ProviderUnavailable: nothing is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InstanceNotFound,
-    InvalidRequest,
-    LaunchUncertain,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-    RateLimited,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. `field` is what it is about, `way` the way out; empty where AWS's sentence has to do."""
-
-    kind: type[CloudgpuError]
-    field: str = "provider"
-    way: str = ""
-
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, LaunchUncertain, QuotaExceeded
+from cloudgpu.providers.shared.errors import Meaning, meanings
 
 # A credential that AWS does not take, and a request that it takes from nobody who may not do it.
 CREDENTIAL = frozenset(
@@ -120,24 +99,24 @@ _NO_NETWORK = Meaning(
 )
 
 
-def _table() -> dict[str, Meaning]:
-    quota = Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider aws --region REGION")
-    other = Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask AWS for a higher limit.")
-    blocked = Meaning(AuthFailed, "account", _ACCOUNT)
-    known = {code: Meaning(NoCapacity, "offer") for code in _NO_CAPACITY.split()}
-    known |= dict.fromkeys(_QUOTA_OF_MACHINES.split(), quota)
-    known |= dict.fromkeys(_QUOTA_OF_OTHERS.split(), other)
-    known |= dict.fromkeys(_THROTTLED.split(), Meaning(RateLimited, way="Wait a minute and run it again."))
-    known |= dict.fromkeys(_DOWN.split(), Meaning(ProviderUnavailable, way="Run it again in a while."))
-    known |= dict.fromkeys(_NO_INSTANCE.split(), Meaning(InstanceNotFound, "instance"))
-    known |= dict.fromkeys(_UNCERTAIN.split(), Meaning(LaunchUncertain, "launch"))
-    known |= dict.fromkeys(("DefaultVpcDoesNotExist", "VPCIdNotSpecified", "VPCResourceNotSpecified"), _NO_NETWORK)
-    known |= dict.fromkeys(("Blocked", "OptInRequired", "PendingVerification", "AccountDisabled"), blocked)
-    known |= dict.fromkeys(CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials"))
-    for field, codes in _REQUESTS.items():
-        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field, _WAYS.get(field, "")))
-    return known
-
-
-MEANINGS = _table()
+MEANINGS = meanings(
+    (
+        _QUOTA_OF_MACHINES,
+        Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider aws --region REGION"),
+    ),
+    (
+        _QUOTA_OF_OTHERS,
+        Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask AWS for a higher limit."),
+    ),
+    (_NO_INSTANCE, Meaning(InstanceNotFound, "instance")),
+    (_UNCERTAIN, Meaning(LaunchUncertain, "launch")),
+    ("DefaultVpcDoesNotExist VPCIdNotSpecified VPCResourceNotSpecified", _NO_NETWORK),
+    ("Blocked OptInRequired PendingVerification AccountDisabled", Meaning(AuthFailed, "account", _ACCOUNT)),
+    (CREDENTIAL | DENIED | SKEWED, Meaning(AuthFailed, "credentials")),
+    no_capacity=_NO_CAPACITY,
+    throttled=_THROTTLED,
+    down=_DOWN,
+    requests=_REQUESTS,
+    ways=_WAYS,
+)
 """Every code that has a meaning for us."""

@@ -16,13 +16,11 @@ from cloudgpu.errors import (
     InvalidRequest,
     NoCapacity,
     ProviderUnavailable,
-    RateLimited,
 )
-from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED, Meaning
+from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKEWED
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, short, silent
 
-LONGEST = 300  # characters of AWS's own sentence that a person has to read
-_UNKNOWN = Meaning(ProviderUnavailable)
 _CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
 THROTTLED, BROKEN = 429, 500  # and all statuses from that on
 # botocore's words where the service that gives a container its credentials is throttled, down or not reached
@@ -58,7 +56,7 @@ BAD_SETTINGS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallContext:
     """What was asked, of whom, and as whom. `action` is `RunInstances`, or `ssm:GetParameter` for another service.
 
     `now` is this machine's clock, aware UTC. `value` is what the user named, where the call is about that. `signed_in`
@@ -89,7 +87,7 @@ class Asked:
         return "the default credentials of this machine"
 
 
-def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
+def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return our error for what boto3 raised; None for what is a defect of ours.
 
     A code that nobody mapped is ProviderUnavailable: nothing is known.
@@ -98,49 +96,48 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, ClientError):
-        return _end_refused(error.response, asked) or _refused(error.response, asked)
+        return _end_refused(error.response, call) or _refused(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
-        return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
-    return _unanswered(error, asked) if isinstance(error, BotoCoreError) else None
+        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
+    return _unanswered(error, call) if isinstance(error, BotoCoreError) else None
 
 
-def _unanswered(error: Exception, asked: Asked) -> CloudgpuError | None:
+def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return the error for what the SDK raised before or instead of an answer."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & NO_CREDENTIALS:
-        return _no_credentials(error, names, asked)
+        return _no_credentials(error, names, call)
     if names & BAD_SETTINGS:
-        message = f"The AWS settings of account {asked.account} cannot be used: {_short(str(error))}."
-        return InvalidRequest(message, field="provider", value=asked.value, next="Correct them in ~/.aws/config.")
+        message = f"The AWS settings of account {call.account} cannot be used: {_own(str(error))}."
+        return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
     if names & OUR_DEFECTS:
         return None
-    return _silent(asked, f"did not answer {asked.action}: {_short(str(error))}")
+    return silent(f"AWS {call.region} did not answer {call.action}: {_own(str(error))}", call.value)
 
 
-def _refused(response: Mapping[str, Any], asked: Asked) -> CloudgpuError:
+def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     answer = response.get("Error", {})
     code, said = str(answer.get("Code", "")), str(answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or is_skewed(headers, asked.now))):
-        return wrong_clock("AWS", asked.region, headers, asked.now)
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(said) or is_skewed(headers, call.now))):
+        return wrong_clock("AWS", call.region, headers, call.now)
     if code in CREDENTIAL:
-        return _bad_credentials(code, asked)
+        return _bad_credentials(code, call)
     if code in DENIED:
-        return _denied(said, asked)
-    meaning = MEANINGS.get(code, _UNKNOWN)
-    if meaning is _UNKNOWN and not code.replace(".", "").isalnum():
-        return _silent(asked, f"answered {asked.action} with something that is no answer of AWS's")
+        named = _ACTION.search(said)
+        whose = f"The AWS credentials of account {call.account} ({call.who})"
+        return denied(whose, named[1] if named else call.permission, f" in {call.region}")
+    meaning = MEANINGS.get(code, UNKNOWN)
+    if meaning is UNKNOWN and not code.replace(".", "").isalnum():
+        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
         said = said.partition(". ")[0]
-    sentence = f"AWS {asked.region} refused {asked.action}: {_short(said)} ({code})."
-    more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(sentence, retry_after=_seconds(headers.get("retry-after")), **more)
-    return meaning.kind(sentence, **more)
+    sentence = f"AWS {call.region} refused {call.action}: {_own(said)} ({code})."
+    return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
-def _end_refused(response: Mapping[str, Any], asked: Asked) -> EndRefused | None:
+def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
     """Return the error for a machine that is protected from its end; None for every other answer."""
     answer = response.get("Error", {})
     found = _PROTECTED.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
@@ -148,17 +145,17 @@ def _end_refused(response: Mapping[str, Any], asked: Asked) -> EndRefused | None
         return None
     machine, attribute = found.groups()
     name, option = _PROTECTIONS[attribute]
-    profile = f" --profile {asked.profile}" if asked.profile else ""
+    profile = f" --profile {call.profile}" if call.profile else ""
     return EndRefused(
         f"{machine} has {name} (its attribute {attribute[0].upper()}{attribute[1:]} is set), so AWS refused "
-        f"{asked.action}.",
-        lifts=f"aws ec2 modify-instance-attribute --instance-id {machine} {option} --region {asked.region}{profile}",
+        f"{call.action}.",
+        lifts=f"aws ec2 modify-instance-attribute --instance-id {machine} {option} --region {call.region}{profile}",
         field="instance",
-        value=asked.value,
+        value=call.value,
     )
 
 
-def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
+def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
     says = {
         "ExpiredToken": "have expired",
         "ExpiredTokenException": "have expired",
@@ -166,40 +163,32 @@ def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
         "SignatureDoesNotMatch": "do not fit together: the secret key is not the one of this access key",
         "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
     }.get(code, "are not accepted")
-    where = f"in {asked.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
-    sentence = f"The AWS credentials of account {asked.account} ({asked.who}) {says}"
+    where = f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
+    sentence = f"The AWS credentials of account {call.account} ({call.who}) {says}"
     sentence += f" {where} ({code})." if says == "are not accepted" else f" ({code})."
-    return AuthFailed(sentence, field="credentials", value=asked.who, next=_renewal(asked))
+    return AuthFailed(sentence, field="credentials", value=call.who, next=_renewal(call))
 
 
-def _renewal(asked: Asked) -> str:
-    profile = asked.profile or os.environ.get("AWS_PROFILE")
+def _renewal(call: CallContext) -> str:
+    profile = call.profile or os.environ.get("AWS_PROFILE")
     if profile:
         return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
     return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY anew (AWS_SESSION_TOKEN too), or run: aws configure"
 
 
-def _denied(said: str, asked: Asked) -> AuthFailed:
-    named = _ACTION.search(said)
-    action = named[1] if named else asked.permission
-    sentence = f"The AWS credentials of account {asked.account} ({asked.who}) may not do {action} in {asked.region}."
-    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(sentence, field="permission", value=action, next=way)
-
-
-def _no_credentials(error: Exception, names: set[str], asked: Asked) -> CloudgpuError:
+def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     busy = _BUSY.search(str(error))
     if busy:
-        return _unsigned(asked, f"could not be fetched ({_short(busy[0])})")
-    if names & EXPIRED_LOGIN and (asked.signed_in == THROTTLED or asked.signed_in >= BROKEN):
-        return _unsigned(asked, f"could not be renewed: AWS's sign-in service answered with {asked.signed_in}")
-    profile = asked.profile or os.environ.get("AWS_PROFILE")
+        return _unsigned(call, f"could not be fetched ({short(busy[0])})")
+    if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= BROKEN):
+        return _unsigned(call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}")
+    profile = call.profile or os.environ.get("AWS_PROFILE")
     if "ProfileNotFound" in names:
-        sentence = f"The AWS profile {profile} of account {asked.account} is not in ~/.aws/config."
+        sentence = f"The AWS profile {profile} of account {call.account} is not in ~/.aws/config."
         way = f"Make it: aws configure --profile {profile}; or correct the profile in config.toml."
         return AuthFailed(sentence, field="profile", value=profile, next=way)
     if names & EXPIRED_LOGIN:
-        sentence = f"The AWS login of account {asked.account} ({asked.who}) has expired or is not there."
+        sentence = f"The AWS login of account {call.account} ({call.who}) has expired or is not there."
         verb = "aws login" if "LoginError" in names else "aws sso login"
         return AuthFailed(
             sentence,
@@ -208,28 +197,19 @@ def _no_credentials(error: Exception, names: set[str], asked: Asked) -> Cloudgpu
             next=f"Run: {verb}" + (f" --profile {profile}" if profile else ""),
         )
     if "NoCredentialsError" in names:
-        sentence = f"There are no AWS credentials for account {asked.account} ({asked.who})."
+        sentence = f"There are no AWS credentials for account {call.account} ({call.who})."
         way = "Run: aws configure (or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)."
         return AuthFailed(sentence, field="credentials", value=profile, next=way)
-    sentence = f"The AWS credentials of account {asked.account} cannot be read: {_short(str(error))}."
+    sentence = f"The AWS credentials of account {call.account} cannot be read: {_own(str(error))}."
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 
 
-def _unsigned(asked: Asked, what: str) -> ProviderUnavailable:
+def _unsigned(call: CallContext, what: str) -> ProviderUnavailable:
     """Return the error where a service that gives credentials was at fault: nothing is known of these."""
-    message = f"The AWS credentials of account {asked.account} ({asked.who}) {what}."
-    return ProviderUnavailable(message, field="provider", value=asked.value, next="Run it again in a while.")
+    message = f"The AWS credentials of account {call.account} ({call.who}) {what}."
+    return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdigit() else None
-
-
-def _silent(asked: Asked, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"AWS {asked.region} {what}.", field="provider", value=asked.value)
-
-
-def _short(text: str) -> str:
-    """Return a sentence of AWS's on one line, cut, without the encoded message and without its full stop."""
-    plain = " ".join(text.partition("Encoded authorization failure message")[0].split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
+def _own(text: str) -> str:
+    """Return a sentence of AWS's cut short, without the encoded message."""
+    return short(text.partition("Encoded authorization failure message")[0])

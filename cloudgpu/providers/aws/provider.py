@@ -9,11 +9,11 @@ from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Qu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Stock, Want
-from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -55,11 +55,11 @@ class AwsProvider:
         number = self._aws.number()
         return AccountIdentity("aws account", number, f"AWS account {number}")
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return what AWS offers of what fits, by zone and market, and the regions that did not answer."""
         from cloudgpu.providers.aws.market import availability as stock
 
-        return stock.available(self._aws, want)
+        return stock.available(self._aws, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer: spot asked per zone, on demand by the dated list."""
@@ -73,11 +73,11 @@ class AwsProvider:
 
         return spot_history.price_history(self._aws, items, since)
 
-    def bound(self, setup: Setup, want: Want) -> Bound:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.aws.compute import placement as bound
+        from cloudgpu.providers.aws.compute import placement
 
-        return bound.bound(self._aws, setup, want)
+        return placement.constraint(self._aws, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -151,37 +151,37 @@ class AwsProvider:
 
         return findings.findings(self._aws, region)
 
-    def leftovers(self, region: str | None = None) -> Leftovers:
+    def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images with our tags, in use or not, and the regions that did not answer."""
         from cloudgpu.providers.aws.storage import disks as storage
 
-        return storage.leftovers(self._aws, region)
+        return storage.resources(self._aws, region)
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, resource: ProviderResource) -> None:
         """Delete it, an image with its snapshots; InvalidRequest while a machine uses it."""
         from cloudgpu.providers.aws.storage import disks as storage
 
-        storage.remove(self._aws, leftover)
+        storage.remove(self._aws, resource)
 
-    def orphans(self, region: str | None = None) -> Leftovers:
+    def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the addresses, interfaces, groups, key pairs and spot requests with our tags, in use or not."""
         from cloudgpu.providers.aws.storage import orphans
 
         return orphans.orphans(self._aws, region)
 
-    def remove_orphan(self, thing: Leftover) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Ask to delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.aws.storage import orphans
 
-        orphans.remove(self._aws, thing)
+        orphans.remove(self._aws, orphan)
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Take the next step to the image `name` of a machine or a disk; `ready` says that it is there."""
         from cloudgpu.providers.aws.storage import create_image as imaging
 
         return imaging.save_image(self._aws, source, name, tags, restart=restart)
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
         from cloudgpu.providers.aws.storage import volumes
 
@@ -278,7 +278,7 @@ class AwsProvider:
         ids.machine(id)
         return None
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Make or move the machine's EventBridge schedule, which stops or ends it."""
         from cloudgpu.providers.aws.compute import schedules as timer
 

@@ -94,7 +94,7 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
     from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
-    waiting = Waiting(azure.tell, azure.clock, f"Azure has not finished {action}", deadline)
+    waiting = Waiting(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
 
     class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
         def run(self) -> None:

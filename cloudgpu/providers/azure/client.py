@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra
+from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.credentials import credential
-from cloudgpu.providers.azure.errors import Asked, translated
+from cloudgpu.providers.azure.errors import CallContext, translated
 from cloudgpu.providers.azure.ids import AzureOptions, azure_options
 from cloudgpu.providers.azure.transport import transport
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.account import CloudAccount, translating
 from cloudgpu.providers.shared.calls import SOON_S
 
 if TYPE_CHECKING:
@@ -46,19 +46,14 @@ _CLIENTS: Mapping[str, tuple[str, str]] = {
 }
 
 
-class Azure:
+class Azure(CloudAccount):
     """One account: its subscription, its clients, its clock. Makes no network call until it is asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account = settings.account
+        super().__init__(settings)
         self.options: AzureOptions = azure_options(settings.account, settings.options)
-        self.clock: Callable[[], datetime] = settings.clock
-        self.pause = settings.pause
-        self.patience = Patience(settings.patience)
-        self.tell = settings.tell
-        self.home = settings.home
+        self.launched_in = self.pins("subscription")
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
-        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
         self._lock = threading.RLock()
         self.kept: dict[
             str, tuple[datetime, Mapping[str, Sku]]
@@ -70,14 +65,8 @@ class Azure:
     def _waits(self, seconds: float) -> None:
         """Wait before the SDK sends a call again, or looks at an operation again."""
         if seconds >= SOON_S:
-            self.tell(f"Azure is asked again in {seconds:g} seconds, as it says.")
+            self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
         self.pause(seconds)
-
-    @property
-    def ledger(self) -> str:
-        """The id of whose timers and volumes these are; empty before the ledger's first line."""
-        self._ledger = self._ledger or self._ledger_now()
-        return self._ledger
 
     @property
     def subscription(self) -> str:
@@ -160,25 +149,19 @@ class Azure:
                 self._transport = transport(self._waits, self.patience)
             return self._transport
 
-    @contextmanager
     def said(
         self, action: str, region: str = "", *, value: str | None = None, field: str | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Turn what the SDK raises inside into our own errors; `action` and `region` (where it is about one) are named.
 
         `value` is what the user named. `field` is the option that named it, where that is no machine: what Azure does
         not find is then an InvalidRequest of that field.
         """
-        try:
-            yield
-        except CloudgpuError:
-            raise
-        except Exception as error:
-            asked = Asked(action, region, self.account, self.clock(), value, field)
-            found = translated(error, asked)
-            if found is None:
-                raise
-            raise found from error
+
+        def context() -> CallContext:
+            return CallContext(action, region, self.account, self.clock(), value, field)
+
+        return translating(lambda error: translated(error, context()))
 
 
 def _missing(error: ModuleNotFoundError) -> MissingExtra:

@@ -7,28 +7,8 @@ references of Compute, Network and Resource Manager. A code that is not here is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InstanceNotFound,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-    RateLimited,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. `field` is what it is about, `way` the way out; empty where Azure's sentence has to do."""
-
-    kind: type[CloudgpuError]
-    field: str = "provider"
-    way: str = ""
-
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, QuotaExceeded
+from cloudgpu.providers.shared.errors import LATER, Meaning, meanings
 
 # A credential that Azure does not take, and a request that it takes from nobody who may not do it.
 CREDENTIAL = frozenset(
@@ -142,35 +122,29 @@ _WAYS = {  # where Azure's sentence says what is wrong, and not what would be ri
 _PORTAL = "Open the subscription in the Azure portal and finish what it asks for, or ask Azure Support."
 
 
-def _table() -> dict[str, Meaning]:
-    see = "See it and where to raise it: cloudgpu quota --provider azure --region REGION"
-    quota = Meaning(QuotaExceeded, "quota", see)
-    other = Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit.")
-    registered = Meaning(
-        InvalidRequest,
-        "subscription",
-        "Run: az provider register --namespace Microsoft.Compute (and Microsoft.Network); cloudgpu doctor names them.",
-    )
-    known = {code: Meaning(NoCapacity, "offer") for code in _NO_CAPACITY.split()}
-    known |= dict.fromkeys(_QUOTA_OF_MACHINES.split(), quota)
-    known |= dict.fromkeys(_QUOTA_OF_OTHERS.split(), other)
-    known |= dict.fromkeys(_THROTTLED.split(), Meaning(RateLimited, way="Wait a minute and run it again."))
-    known |= dict.fromkeys((*_DOWN.split(), *ONLY_INSIDE), Meaning(ProviderUnavailable, way="Run it again in a while."))
-    known |= dict.fromkeys(BUSY, Meaning(ProviderUnavailable, way="Azure is at work on it: run it again in a minute."))
-    known |= dict.fromkeys(NOT_FOUND, Meaning(InstanceNotFound, "instance"))
-    known |= dict.fromkeys(_UNREGISTERED.split(), registered)
-    known |= dict.fromkeys(
-        _SUBSCRIPTION.split(),
-        Meaning(AuthFailed, "subscription", "See those that the login may use: az account list"),
-    )
-    known |= dict.fromkeys(_BLOCKED.split(), Meaning(AuthFailed, "subscription", _PORTAL))
-    known |= dict.fromkeys(CREDENTIAL | DENIED, Meaning(AuthFailed, "credentials"))
-    locks = Meaning(InvalidRequest, "lock", "Take the lock away (az lock list names it), and run it again.")
-    known |= dict.fromkeys(_LOCKED.split(), locks)
-    for field, codes in _REQUESTS.items():
-        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field, _WAYS.get(field, "")))
-    return known
+_REGISTER = (
+    "Run: az provider register --namespace Microsoft.Compute (and Microsoft.Network); cloudgpu doctor names them."
+)
+_SEE_QUOTA = "See it and where to raise it: cloudgpu quota --provider azure --region REGION"
 
-
-MEANINGS = _table()
+MEANINGS = meanings(
+    (_QUOTA_OF_MACHINES, Meaning(QuotaExceeded, "quota", _SEE_QUOTA)),
+    (
+        _QUOTA_OF_OTHERS,
+        Meaning(QuotaExceeded, "quota", "Remove what is not needed there, or ask Azure for a higher limit."),
+    ),
+    (ONLY_INSIDE, LATER),
+    (BUSY, Meaning(ProviderUnavailable, way="Azure is at work on it: run it again in a minute.")),
+    (NOT_FOUND, Meaning(InstanceNotFound, "instance")),
+    (_UNREGISTERED, Meaning(InvalidRequest, "subscription", _REGISTER)),
+    (_SUBSCRIPTION, Meaning(AuthFailed, "subscription", "See those that the login may use: az account list")),
+    (_BLOCKED, Meaning(AuthFailed, "subscription", _PORTAL)),
+    (CREDENTIAL | DENIED, Meaning(AuthFailed, "credentials")),
+    (_LOCKED, Meaning(InvalidRequest, "lock", "Take the lock away (az lock list names it), and run it again.")),
+    no_capacity=_NO_CAPACITY,
+    throttled=_THROTTLED,
+    down=_DOWN,
+    requests=_REQUESTS,
+    ways=_WAYS,
+)
 """Every code that has a meaning for us."""

@@ -20,7 +20,6 @@ from cloudgpu.errors import (
     InvalidRequest,
     NoCapacity,
     ProviderUnavailable,
-    RateLimited,
 )
 from cloudgpu.providers.azure.credentials import who
 from cloudgpu.providers.azure.error_codes import (
@@ -30,13 +29,11 @@ from cloudgpu.providers.azure.error_codes import (
     MEANINGS,
     NOT_ALLOWED,
     NOT_FOUND,
-    Meaning,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, short, silent
 
-LONGEST = 300  # characters of Azure's own sentence that a person has to read
 UNAUTHENTICATED, FORBIDDEN, THROTTLED = 401, 403, 429
-_UNKNOWN = Meaning(ProviderUnavailable)
 _BY_STATUS = {
     UNAUTHENTICATED: Meaning(AuthFailed, "credentials"),
     FORBIDDEN: Meaning(AuthFailed, "credentials"),
@@ -58,7 +55,7 @@ _CODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallContext:
     """What was asked, of whom, and as whom. `action` is the permission, or the operation's name; `region` may be empty.
 
     `value` is what the user named. `field` is the option that named it, where that is no machine.
@@ -77,7 +74,7 @@ class Asked:
         return f"Azure {self.region}".strip()
 
 
-def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
+def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return our error for what the SDK raised; None for what is a defect of ours.
 
     A code that nobody mapped is ProviderUnavailable: nothing is known.
@@ -94,13 +91,13 @@ def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
     if isinstance(error, SerializationError):
         return None
     if isinstance(error, (DecodeError, DeserializationError)):  # a proxy's page, say; it is not shown
-        return _silent(asked, f"answered {asked.action} with something that is no answer of Azure's")
+        return silent(f"{call.where} answered {call.action} with something that is no answer of Azure's", call.value)
     if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
-        return _no_credentials(error, asked)
+        return _no_credentials(error, call)
     if isinstance(error, HttpResponseError):
-        return _refused(error, asked)
+        return _refused(error, call)
     if isinstance(error, AzureError):
-        return _silent(asked, f"did not answer {asked.action}: {_short(str(error))}")
+        return silent(f"{call.where} did not answer {call.action}: {short(str(error))}", call.value)
     return None
 
 
@@ -150,31 +147,31 @@ def _inside(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
             yield one
 
 
-def _refused(error: Any, asked: Asked) -> CloudgpuError:
+def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     code, sentence = said(error)
     status = getattr(error, "status_code", None) or 0
     meaning = _meaning(code, sentence, status)
     if meaning.kind is AuthFailed and (code in CREDENTIAL or status == UNAUTHENTICATED):
         headers = getattr(error.response, "headers", None) or {}
-        if is_skewed(headers, asked.now):
-            return wrong_clock("Azure", asked.region, headers, asked.now)
-        return _bad_credentials(code, asked)
+        if is_skewed(headers, call.now):
+            return wrong_clock("Azure", call.region, headers, call.now)
+        return _bad_credentials(code, call)
     if meaning.kind is AuthFailed and (code in DENIED or code not in MEANINGS):
-        return _denied(sentence, asked)
-    if not code and meaning is _UNKNOWN:
-        return _silent(asked, f"answered {asked.action} with the status {status} and no code")
+        named, place = _ACTION.search(sentence), f" in {call.region}" if call.region else ""
+        whose = f"The Azure credentials of account {call.account} ({who()})"
+        return denied(whose, named[1] if named else call.action, place, grant="a role that allows")
+    if not code and meaning is UNKNOWN:
+        return silent(f"{call.where} answered {call.action} with the status {status} and no code", call.value)
     if meaning.kind is NoCapacity:  # one line per attempt: what Azure goes on to advise is what the launch does next
         sentence = sentence.partition(". ")[0]
-    if code in NOT_FOUND and asked.field:
-        meaning = Meaning(InvalidRequest, asked.field, meaning.way)
-    if meaning.field == LOCK and asked.action.endswith(_ENDS):
+    if code in NOT_FOUND and call.field:
+        meaning = Meaning(InvalidRequest, call.field, meaning.way)
+    if meaning.field == LOCK and call.action.endswith(_ENDS):
         meaning = Meaning(EndRefused, LOCK, meaning.way)
-    full = f"{asked.where} refused {asked.action}: {_short(sentence)} ({code or status})."
-    more = {"field": meaning.field, "value": asked.value, "next": meaning.way.replace("REGION", asked.region) or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(full, retry_after=_seconds(error), **more)
-    return meaning.kind(full, **more)
+    full = f"{call.where} refused {call.action}: {short(sentence)} ({code or status})."
+    headers = getattr(error.response, "headers", None) or {}
+    return refusal(meaning, full, value=call.value, region=call.region, headers=headers)
 
 
 def _meaning(code: str, sentence: str, status: int) -> Meaning:
@@ -182,61 +179,36 @@ def _meaning(code: str, sentence: str, status: int) -> Meaning:
         return MEANINGS["QuotaExceeded"]
     if code == NOT_ALLOWED and (status == THROTTLED or _OF_RATE.search(sentence)):
         return _BY_STATUS[THROTTLED]
-    return MEANINGS.get(code) or _BY_STATUS.get(status, _UNKNOWN)
+    return MEANINGS.get(code) or _BY_STATUS.get(status, UNKNOWN)
 
 
-def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
+def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
     says = {
         "ExpiredAuthenticationToken": "have expired",
         "InvalidAuthenticationTokenTenant": "are of another tenant than the subscription",
     }.get(code, "are not accepted by Azure")
-    sentence = f"The Azure credentials of account {asked.account} ({who()}) {says} ({code or UNAUTHENTICATED})."
+    sentence = f"The Azure credentials of account {call.account} ({who()}) {says} ({code or UNAUTHENTICATED})."
     way = "Run: az login (with --tenant, where there are several), or renew the client secret of the environment."
     return AuthFailed(sentence, field="credentials", value=who(), next=way)
 
 
-def _denied(sentence: str, asked: Asked) -> AuthFailed:
-    named = _ACTION.search(sentence)
-    action = named[1] if named else asked.action
-    place = f" in {asked.region}" if asked.region else ""
-    says = f"The Azure credentials of account {asked.account} ({who()}) may not do {action}{place}."
-    way = f"Ask for a role that allows {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(says, field="permission", value=action, next=way)
-
-
-def _no_credentials(error: Exception, asked: Asked) -> CloudgpuError:
+def _no_credentials(error: Exception, call: CallContext) -> CloudgpuError:
     """Return the error for a token that nobody gave: Entra's code says why, where it was asked and answered."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
     entra = _ENTRA.search(str(error))
     if not entra and isinstance(error.__cause__, (ServiceRequestError, ServiceResponseError)):
-        why = f"Entra ID did not answer the login of account {asked.account}: {_short(str(error.__cause__))}."
-        return ProviderUnavailable(why, field="provider", value=asked.value)
+        why = f"Entra ID did not answer the login of account {call.account}: {short(str(error.__cause__))}."
+        return ProviderUnavailable(why, field="provider", value=call.value)
     if entra and entra[0] in _PASSING:
-        why = f"Entra ID is busy, and did not take the login of account {asked.account} ({entra[0]})."
-        return ProviderUnavailable(why, field="provider", value=asked.value, next="Run it again in a while.")
+        why = f"Entra ID is busy, and did not take the login of account {call.account} ({entra[0]})."
+        return ProviderUnavailable(why, field="provider", value=call.value, next="Run it again in a while.")
     if entra and entra[0] == NOT_NOW:
-        return wrong_clock("Entra ID", "", {}, asked.now)
+        return wrong_clock("Entra ID", "", {}, call.now)
     if entra:
-        says = f"The Azure credentials of account {asked.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
+        says = f"The Azure credentials of account {call.account} ({who()}) are not accepted by Entra ID ({entra[0]})."
         way = "Run: az login; or correct AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
     else:
-        says = f"There are no Azure credentials for account {asked.account} ({who()})."
+        says = f"There are no Azure credentials for account {call.account} ({who()})."
         way = "Run: az login (or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET)."
     return AuthFailed(says, field="credentials", value=who(), next=way)
-
-
-def _seconds(error: Any) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    text = str(headers.get("Retry-After") or headers.get("retry-after") or "")
-    return float(text) if text.isdigit() else None
-
-
-def _silent(asked: Asked, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"{asked.where} {what}.", field="provider", value=asked.value)
-
-
-def _short(text: str) -> str:
-    """Return a sentence of Azure's on one line, cut, and without its full stop."""
-    plain = " ".join(text.split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")

@@ -9,11 +9,11 @@ from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Qu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Stock, Want
-from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import ProviderSettings, TokenRule
@@ -58,11 +58,11 @@ class AzureProvider:
         subscription = self._azure.subscription.lower()
         return AccountIdentity("azure subscription", subscription, f"Azure subscription {subscription}")
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return what Azure offers of what fits, by region and market, and the regions that did not answer."""
         from cloudgpu.providers.azure.market import availability as stock
 
-        return stock.available(self._azure, want)
+        return stock.available(self._azure, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list; asked for what that lacks."""
@@ -142,11 +142,11 @@ class AzureProvider:
 
         access.allow(self._azure, id, label, cidr)
 
-    def bound(self, setup: Setup, want: Want) -> Bound:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""
-        from cloudgpu.providers.azure.compute import placement as bound
+        from cloudgpu.providers.azure.compute import placement
 
-        return bound.bound(self._azure, setup, want)
+        return placement.constraint(self._azure, setup, requirements)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Let Azure simulate the eviction of a spot machine; return when it is taken at the earliest."""
@@ -154,31 +154,31 @@ class AzureProvider:
 
         return rehearse.interrupt(self._azure, id)
 
-    def leftovers(self, region: str | None = None) -> Leftovers:
+    def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images of ours, in use or not."""
         from cloudgpu.providers.azure.storage import disks as storage
 
-        return storage.leftovers(self._azure, region)
+        return storage.resources(self._azure, region)
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, resource: ProviderResource) -> None:
         """Delete it, and a launch's group with its last disk; InvalidRequest while a machine uses it."""
         from cloudgpu.providers.azure.storage import disks as storage
 
-        storage.remove(self._azure, leftover)
+        storage.remove(self._azure, resource)
 
-    def orphans(self, region: str | None = None) -> Leftovers:
+    def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the groups of launches, interfaces, addresses and roles of machines, in use or not."""
         from cloudgpu.providers.azure.storage import orphans
 
         return orphans.orphans(self._azure, region)
 
-    def remove_orphan(self, thing: Leftover) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.azure.storage import orphans
 
-        orphans.remove(self._azure, thing)
+        orphans.remove(self._azure, orphan)
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Go on making the image `name` of a machine or a disk; nothing is restarted for it."""
         del restart  # a snapshot is of one moment, whether the machine runs or not
         from cloudgpu.providers.azure.storage import create_image as imaging
@@ -191,7 +191,7 @@ class AzureProvider:
 
         keeping.end_keeping_disk(self._azure, id)
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
         from cloudgpu.providers.azure.storage import volumes
 
@@ -274,7 +274,7 @@ class AzureProvider:
 
         return timer.timer(self._azure, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
         del does
         from cloudgpu.providers.azure.compute import schedules as timer

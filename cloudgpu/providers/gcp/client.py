@@ -11,21 +11,18 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited, Silent
 from cloudgpu.parallel import beat
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp import credentials
-from cloudgpu.providers.gcp.errors import Asked, translated
+from cloudgpu.providers.gcp.errors import CallContext, translated
 from cloudgpu.providers.gcp.options import ENDPOINT, PROJECT_VARIABLE, GcpOptions, gcp_options, project_of
-from cloudgpu.providers.patience import Patience
+from cloudgpu.providers.shared.account import CloudAccount, translating
 from cloudgpu.providers.shared.calls import SOON_S, count
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 KIND = "gcp"
 SENDS = 5  # of a read, or of a change that Google knows again by its request id
@@ -38,27 +35,17 @@ _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-
 _READS = ("get", "list", "aggregatedList", "listUsable", "test")
 
 
-class Gcp:
+class Gcp(CloudAccount):
     """One account: its project, its clients, its clock. Makes no network call until it is asked."""
 
     def __init__(self, settings: ProviderSettings) -> None:
-        self.account = settings.account
+        super().__init__(settings)
         self.options: GcpOptions = gcp_options(settings.account, settings.options)
-        self.clock: Callable[[], datetime] = settings.clock
-        self.pause, self.tell = settings.pause, settings.tell
-        self.home = settings.home
-        self.patience = Patience(settings.patience)
-        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self.launched_in = self.pins("project")
         self._lock = threading.Lock()
         self._lanes = threading.BoundedSemaphore(CONNECTIONS)
         self._clients: dict[str, Any] = {}
         self._found: tuple[Any, str | None] | None = None  # credentials, and the project that they name
-
-    @property
-    def ledger(self) -> str:
-        """The id of whose timers and volumes these are; empty before the ledger's first line."""
-        self._ledger = self._ledger or self._ledger_now()
-        return self._ledger
 
     @property
     def endpoint(self) -> str | None:
@@ -148,7 +135,7 @@ class Gcp:
                     raise
                 seconds = _wait(fault, send)
                 if seconds >= SOON_S:
-                    self.tell(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
+                    self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {fault.message}")
                 beat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
@@ -206,22 +193,13 @@ class Gcp:
             seen.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
 
-    @contextmanager
-    def said(self, action: str, where: str = "", *, value: str | None = None) -> Iterator[None]:
+    def said(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
-        try:
-            yield
-        except CloudgpuError:
-            raise
-        except Exception as error:
-            found = translated(error, self.asked(action, where, value))
-            if found is None:
-                raise
-            raise found from error
+        return translating(lambda error: translated(error, self.context(action, where, value)))
 
-    def asked(self, action: str, where: str = "", value: str | None = None) -> Asked:
+    def context(self, action: str, where: str = "", value: str | None = None) -> CallContext:
         """Return what is asked as errors speak of it."""
-        return Asked(action, where, self.account, self._named_project(), self.who, self.clock(), value)
+        return CallContext(action, where, self.account, self._named_project(), self.who, self.clock(), value)
 
     def _named_project(self) -> str:
         return project_of(self.options) or (self._found[1] if self._found else None) or ""
@@ -253,8 +231,8 @@ def _is_read(action: str) -> bool:
 
 def _wait(fault: CloudgpuError, send: int) -> float:
     """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
-    asked = fault.retry_after if isinstance(fault, RateLimited) else None
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if asked is None else asked)
+    context = fault.retry_after if isinstance(fault, RateLimited) else None
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if context is None else context)
 
 
 def _installed() -> None:

@@ -10,28 +10,8 @@ ProviderUnavailable: nothing is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cloudgpu.errors import (
-    AuthFailed,
-    CloudgpuError,
-    InstanceNotFound,
-    InvalidRequest,
-    NoCapacity,
-    ProviderUnavailable,
-    QuotaExceeded,
-    RateLimited,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a code means. `field` is what it is about, `way` the way out; empty where Google's sentence has to do."""
-
-    kind: type[CloudgpuError]
-    field: str = "provider"
-    way: str = ""
-
+from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, QuotaExceeded
+from cloudgpu.providers.shared.errors import Meaning, meanings
 
 # A credential that Google does not take, and a request that it takes from nobody who may not do it.
 CREDENTIAL = frozenset(
@@ -92,21 +72,17 @@ THERE_ALREADY = frozenset("alreadyExists ALREADY_EXISTS RESOURCE_ALREADY_EXISTS 
 NOT_READY = frozenset("resourceNotReady RESOURCE_NOT_READY operationInProgress".split())
 
 
-def _table() -> dict[str, Meaning]:
-    quota = Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider gcp --region REGION")
-    known = {code: Meaning(NoCapacity, "offer") for code in _NO_CAPACITY.split()}
-    known |= dict.fromkeys(_QUOTA.split(), quota)
-    known |= dict.fromkeys(_THROTTLED.split(), Meaning(RateLimited, way="Wait a minute and run it again."))
-    known |= dict.fromkeys(_DOWN.split(), Meaning(ProviderUnavailable, way="Run it again in a while."))
-    known |= dict.fromkeys(_NOT_FOUND.split(), Meaning(InvalidRequest, "provider"))
-    known |= dict.fromkeys(CREDENTIAL | DENIED | DISABLED | BILLING, Meaning(AuthFailed, "credentials"))
-    known |= dict.fromkeys(_FORBIDDEN.split(), Meaning(AuthFailed, "project", _POLICY))
-    for field, codes in _REQUESTS.items():
-        known |= dict.fromkeys(codes.split(), Meaning(InvalidRequest, field, _WAYS.get(field, "")))
-    return known
-
-
-MEANINGS = _table()
+MEANINGS = meanings(
+    (_QUOTA, Meaning(QuotaExceeded, "quota", "See it and ask for more: cloudgpu quota --provider gcp --region REGION")),
+    (_NOT_FOUND, Meaning(InvalidRequest, "provider")),
+    (CREDENTIAL | DENIED | DISABLED | BILLING, Meaning(AuthFailed, "credentials")),
+    (_FORBIDDEN, Meaning(AuthFailed, "project", _POLICY)),
+    no_capacity=_NO_CAPACITY,
+    throttled=_THROTTLED,
+    down=_DOWN,
+    requests=_REQUESTS,
+    ways=_WAYS,
+)
 """Every code that has a meaning for us."""
 
 NO_MACHINE = Meaning(InstanceNotFound, "instance")

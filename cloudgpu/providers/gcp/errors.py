@@ -14,8 +14,6 @@ from cloudgpu.errors import (
     EndRefused,
     InstanceNotFound,
     InvalidRequest,
-    ProviderUnavailable,
-    RateLimited,
     Silent,
 )
 from cloudgpu.providers.gcp.error_codes import (
@@ -27,11 +25,10 @@ from cloudgpu.providers.gcp.error_codes import (
     MEANINGS,
     NO_MACHINE,
     NOT_FOUND,
-    Meaning,
 )
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
+from cloudgpu.providers.shared.errors import UNKNOWN, Meaning, denied, refusal, short, silent
 
-LONGEST = 300  # characters of Google's own sentence that a person has to read
 DELETE = "compute.instances.delete"
 UNAUTHENTICATED, NOT_THERE, TOO_MANY = 401, 404, 429
 _BAD = 400  # the first status that is an error
@@ -47,7 +44,6 @@ _NAMED = re.compile(r"'([^']+)'")
 # and a gateway in between sends a page. google.auth calls none of these retryable.
 _DOWN = re.compile(r"""["']code["']: ?(?:429|5\d\d)\b|Status: ?(?:429|5\d\d)\b|^\W*<(?:!doctype|html)""", re.IGNORECASE)
 _REFUSED_THERE = re.compile(r"Status: ?4(?!29)\d\d\b")
-_UNKNOWN = Meaning(ProviderUnavailable)
 _WRAPPED = 8  # errors in each other, at most
 # What is raised before or instead of an answer, by the name of its class: google.auth, requests, json, protobuf.
 NO_CREDENTIALS = frozenset(
@@ -60,7 +56,7 @@ NO_ANSWER = frozenset("ParseError JSONDecodeError DecodeError".split())  # a pro
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallContext:
     """What was asked (`compute.instances.insert`), where, and as whom. `value` is what the user named, if anything.
 
     `project` is empty where it is not known. `now` is this machine's clock, aware UTC. `who` names the credential in
@@ -81,19 +77,19 @@ class Asked:
         return f"Google Cloud {self.where}".rstrip()
 
 
-def translated(error: Exception, asked: Asked) -> CloudgpuError | None:
+def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return our error for what Google's client raised; None for what is a defect of ours."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if "GoogleAPICallError" in names:
-        return _refused(error, asked)
+        return _refused(error, call)
     if names & NO_ANSWER:
-        return _silent(asked, f"answered {asked.action} with something that is no answer of Google's")
+        return silent(f"{call.there} answered {call.action} with something that is no answer of Google's", call.value)
     if _is_late(error):
-        return Silent(f"{asked.there} did not answer {asked.action} in time.", field="provider", value=asked.value)
+        return Silent(f"{call.there} did not answer {call.action} in time.", field="provider", value=call.value)
     if names & SILENT:
-        return _silent(asked, f"did not answer {asked.action} ({type(error).__name__})")
+        return silent(f"{call.there} did not answer {call.action} ({type(error).__name__})", call.value)
     if names & NO_CREDENTIALS:
-        return _no_credentials(error, names, asked)
+        return _no_credentials(error, names, call)
     return None
 
 
@@ -107,7 +103,7 @@ def _is_late(error: BaseException | None) -> bool:
     return False
 
 
-def ended(operation: Mapping[str, Any], asked: Asked) -> CloudgpuError | None:
+def ended(operation: Mapping[str, Any], call: CallContext) -> CloudgpuError | None:
     """Return what an operation that is done failed with; None where it did not fail.
 
     Of several errors the one that says most: Google puts a summary code before the causal one.
@@ -119,7 +115,7 @@ def ended(operation: Mapping[str, Any], asked: Asked) -> CloudgpuError | None:
     known = sorted(faults, key=_says_little)
     code = str(known[0].get("code", "")) if known else ""
     said = str(known[0].get("message", "")) if known else str(operation.get("httpErrorMessage", ""))
-    return _meant(code, status, said, asked)
+    return _meant(code, status, said, call)
 
 
 def _says_little(fault: Mapping[str, Any]) -> tuple[bool, bool]:
@@ -133,19 +129,21 @@ def code_of(fault: CloudgpuError) -> str:
     return found[1] if found else ""
 
 
-def _refused(error: Any, asked: Asked) -> CloudgpuError:
+def _refused(error: Any, call: CallContext) -> CloudgpuError:
     """Return the error for an answer with an error in it."""
     status = int(error.code or 0)
     if status == NOT_THERE and not _is_json(error.response):
-        return _silent(asked, f"answered {asked.action} with the status {status}, and not as Google does")
+        return silent(
+            f"{call.there} answered {call.action} with the status {status}, and not as Google does", call.value
+        )
     code = next(_codes(error), "")
     said = _CALL.sub("", str(error.message or ""))
-    if asked.action == DELETE and _PROTECTED.search(said):
-        return protected(asked)
+    if call.action == DELETE and _PROTECTED.search(said):
+        return protected(call)
     headers = getattr(error.response, "headers", None) or {}
-    if status == UNAUTHENTICATED and is_skewed(headers, asked.now):
-        return wrong_clock("Google Cloud", asked.where, headers, asked.now)
-    return _meant(code, status, said, asked, _seconds(headers.get("Retry-After")))
+    if status == UNAUTHENTICATED and is_skewed(headers, call.now):
+        return wrong_clock("Google Cloud", call.where, headers, call.now)
+    return _meant(code, status, said, call, headers)
 
 
 def _is_json(response: Any) -> bool:
@@ -165,53 +163,50 @@ def _codes(error: Any) -> Iterator[str]:
     yield from (one for one in reasons if one)
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.replace(".", "", 1).isdigit() else None
-
-
-def _meant(code: str, status: int, said: str, asked: Asked, wait: float | None = None) -> CloudgpuError:
+def _meant(
+    code: str, status: int, said: str, call: CallContext, headers: Mapping[str, str] | None = None
+) -> CloudgpuError:
     if code not in MEANINGS:
         code = BY_STATUS.get(status, code)
     if code in CREDENTIAL:
-        return _bad_credentials(code or str(status), asked)
+        return _bad_credentials(code or str(status), call)
     if code in DISABLED:
-        return _disabled(code, said, asked)
+        return _disabled(code, said, call)
     if code in BILLING:
-        return _unpaid(code, asked)
+        return _unpaid(code, call)
     if code in DENIED:
-        return _denied(said, asked)
-    meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, _UNKNOWN)
+        named = _PERMISSION.search(said)
+        whose = f"The Google credentials of account {call.account} ({call.who})"
+        where = f" in the project {call.project}" if call.project else ""
+        return denied(whose, named[1] if named else permission(call.action), where)
+    meaning = MEANINGS[BY_STATUS[TOO_MANY]] if status == TOO_MANY else MEANINGS.get(code, UNKNOWN)
     if code in NOT_FOUND:
-        meaning = _missing(meaning, said, asked)
-    sentence = f"{asked.there} refused {asked.action}: {short(said)} ({code or status or 'no code'})."
-    way = meaning.way.replace("REGION", _region(asked.where))
-    more = {"field": meaning.field, "value": asked.value, "next": way or None}
-    if meaning.kind is RateLimited:
-        return RateLimited(sentence, retry_after=wait, **more)
-    return meaning.kind(sentence, **more)
+        meaning = _missing(meaning, said, call)
+    sentence = f"{call.there} refused {call.action}: {short(said)} ({code or status or 'no code'})."
+    return refusal(meaning, sentence, value=call.value, region=_region(call.where), headers=headers)
 
 
-def _missing(meaning: Meaning, said: str, asked: Asked) -> Meaning:
+def _missing(meaning: Meaning, said: str, call: CallContext) -> Meaning:
     """Return what "not found" means: a machine that is gone only where a machine was asked for, and is what is missing.
 
     Google says the same of a project or a zone that there is not; then nothing is known of the machine.
     """
-    if not asked.action.startswith("compute.instances."):
+    if not call.action.startswith("compute.instances."):
         return meaning
     named = _NAMED.search(said)
     other = named is not None and named[1].startswith("projects/") and "/instances/" not in named[1]
     return MEANINGS["PROJECT_NOT_FOUND"] if other else NO_MACHINE
 
 
-def protected(asked: Asked) -> EndRefused:
+def protected(call: CallContext) -> EndRefused:
     """Return the error for a machine that somebody has protected from its deletion."""
-    name = (asked.value or "").rpartition("/")[2]
-    project = f" --project {asked.project}" if asked.project else ""
+    name = (call.value or "").rpartition("/")[2]
+    project = f" --project {call.project}" if call.project else ""
     return EndRefused(
         f"{name} is protected from deletion (deletionProtection), so Google Cloud does not delete it.",
-        lifts=f"gcloud compute instances update {name} --no-deletion-protection --zone {asked.where}{project}",
+        lifts=f"gcloud compute instances update {name} --no-deletion-protection --zone {call.where}{project}",
         field="instance",
-        value=asked.value,
+        value=call.value,
     )
 
 
@@ -220,9 +215,9 @@ def _region(where: str) -> str:
     return found[1] if found else "REGION"
 
 
-def _bad_credentials(code: str, asked: Asked) -> AuthFailed:
-    sentence = f"The Google credentials of account {asked.account} ({asked.who}) are not accepted ({code})."
-    return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
+    sentence = f"The Google credentials of account {call.account} ({call.who}) are not accepted ({code})."
+    return AuthFailed(sentence, field="credentials", value=call.who, next=renewal(call.who))
 
 
 def renewal(who: str) -> str:
@@ -232,26 +227,17 @@ def renewal(who: str) -> str:
     return "Run: gcloud auth application-default login"
 
 
-def _denied(said: str, asked: Asked) -> AuthFailed:
-    named = _PERMISSION.search(said)
-    action = named[1] if named else permission(asked.action)
-    sentence = f"The Google credentials of account {asked.account} ({asked.who}) may not do {action}"
-    sentence += f" in the project {asked.project}." if asked.project else "."
-    way = f"Ask for the permission {action}; cloudgpu doctor names all that are missing."
-    return AuthFailed(sentence, field="permission", value=action, next=way)
-
-
 def permission(action: str) -> str:
     """Return the permission that an action needs, as IAM spells it, where both have one name; else the action."""
     service, _, verb = action.rpartition(".")
     return f"{service}.{'list' if verb == 'aggregatedList' else 'create' if verb == 'insert' else verb}"
 
 
-def _disabled(code: str, said: str, asked: Asked) -> AuthFailed:
-    api = "compute.googleapis.com" if asked.action.startswith("compute.") else _api(said)
-    sentence = f"The service {api} is not enabled in the project {asked.project or 'of these credentials'} ({code})."
-    way = f"Run: gcloud services enable {api}" + (f" --project {asked.project}" if asked.project else "")
-    return AuthFailed(sentence, field="project", value=asked.project or None, next=way)
+def _disabled(code: str, said: str, call: CallContext) -> AuthFailed:
+    api = "compute.googleapis.com" if call.action.startswith("compute.") else _api(said)
+    sentence = f"The service {api} is not enabled in the project {call.project or 'of these credentials'} ({code})."
+    way = f"Run: gcloud services enable {api}" + (f" --project {call.project}" if call.project else "")
+    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
 
 
 def _api(said: str) -> str:
@@ -259,38 +245,28 @@ def _api(said: str) -> str:
     return found[0] if found else "that was asked"
 
 
-def _unpaid(code: str, asked: Asked) -> AuthFailed:
-    sentence = f"The project {asked.project or 'of these credentials'} has no billing account that pays ({code})."
-    way = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + asked.project
-    return AuthFailed(sentence, field="project", value=asked.project or None, next=way)
+def _unpaid(code: str, call: CallContext) -> AuthFailed:
+    sentence = f"The project {call.project or 'of these credentials'} has no billing account that pays ({code})."
+    way = "Link one: https://console.cloud.google.com/billing/linkedaccount?project=" + call.project
+    return AuthFailed(sentence, field="project", value=call.project or None, next=way)
 
 
-def _no_credentials(error: Exception, names: set[str], asked: Asked) -> CloudgpuError:
+def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
     if "DefaultCredentialsError" in names:
-        sentence = f"There are no Google credentials for account {asked.account} that can be used."
-        return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+        sentence = f"There are no Google credentials for account {call.account} that can be used."
+        return AuthFailed(sentence, field="credentials", value=call.who, next=renewal(call.who))
     if _NOT_NOW.search(str(error)):
-        return wrong_clock("Google Cloud", asked.where, {}, asked.now)
+        return wrong_clock("Google Cloud", call.where, {}, call.now)
     if getattr(error, "retryable", False) or _is_down(error):
-        return _silent(asked, f"did not renew the credentials for {asked.action}")
-    sentence = f"The Google login of account {asked.account} ({asked.who}) has expired or cannot be used."
-    return AuthFailed(sentence, field="credentials", value=asked.who, next=renewal(asked.who))
+        return silent(f"{call.there} did not renew the credentials for {call.action}", call.value)
+    sentence = f"The Google login of account {call.account} ({call.who}) has expired or cannot be used."
+    return AuthFailed(sentence, field="credentials", value=call.who, next=renewal(call.who))
 
 
 def _is_down(error: Exception) -> bool:
     """Say whether credentials could not be renewed because a service was down, throttled or not reached."""
     said, causes = str(error), {kind.__name__ for kind in type(error.__cause__).__mro__}
     return bool(_DOWN.search(said)) or ("TransportError" in causes and not _REFUSED_THERE.search(said))
-
-
-def _silent(asked: Asked, what: str) -> ProviderUnavailable:
-    return ProviderUnavailable(f"{asked.there} {what}.", field="provider", value=asked.value)
-
-
-def short(text: str) -> str:
-    """Return a sentence of Google's on one line, cut, without its full stop."""
-    plain = " ".join(text.split())
-    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
 
 
 def is_gone(fault: CloudgpuError) -> bool:

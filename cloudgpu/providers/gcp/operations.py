@@ -31,7 +31,7 @@ def finished(
     Raises what it failed with, in the words of `action`, and what `waited` raises.
     """
     done = waited(gcp, operation, action=action, value=value, project=project)
-    fault = errors.ended(done, gcp.asked(action, _scope(done)[1], value))
+    fault = errors.ended(done, gcp.context(action, _scope(done)[1], value))
     if fault is not None:
         raise fault
     return done
@@ -53,7 +53,9 @@ def waited(
     """
     where = _scope(operation)[1]
     until = deadline or gcp.clock() + USUAL
-    waiting = Waiting(gcp.tell, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until)
+    waiting = Waiting(
+        gcp.notify, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until
+    )
     for pause in _pauses(gcp, until):
         if operation.get("status") == DONE:
             break

@@ -9,11 +9,11 @@ from cloudgpu.core.model.account import Permission, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Price, Stock, Want
-from cloudgpu.core.model.resources import Leftover, Leftovers
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
+from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -59,11 +59,11 @@ class GcpProvider:
         project = self._gcp.project
         return AccountIdentity("google project", project, f"Google project {project}")
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return what Google offers of what fits, by zone and market, and what did not answer."""
         from cloudgpu.providers.gcp.market import availability as stock
 
-        return stock.available(self._gcp, want)
+        return stock.available(self._gcp, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return one price per offer, by the dated list."""
@@ -71,11 +71,11 @@ class GcpProvider:
 
         return prices.prices(offers)
 
-    def bound(self, setup: Setup, want: Want) -> Bound:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where a volume or a subnet ties a launch to; an image of Google's ties to no region."""
-        from cloudgpu.providers.gcp.compute import placement as bound
+        from cloudgpu.providers.gcp.compute import placement
 
-        return bound.bound(self._gcp, setup, want)
+        return placement.constraint(self._gcp, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up what the exact call needs: image, network, quota, volume. Reads only."""
@@ -165,7 +165,7 @@ class GcpProvider:
 
         return timer.timer_limit(self._gcp, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002, ARG002
+    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002, ARG002
         """Set the timer of a stopped machine; that of one that runs was fixed at its start."""
         from cloudgpu.providers.gcp.compute import schedules as timer
 
@@ -231,31 +231,31 @@ class GcpProvider:
 
         return findings.findings(self._gcp, region)
 
-    def leftovers(self, region: str | None = None) -> Leftovers:
+    def resources(self, region: str | None = None) -> ResourceListing:
         """Return the disks, snapshots and images with our labels, in use or not, and what did not answer."""
         from cloudgpu.providers.gcp.storage import disks as storage
 
-        return storage.leftovers(self._gcp, region)
+        return storage.resources(self._gcp, region)
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, resource: ProviderResource) -> None:
         """Delete it; InvalidRequest while a machine uses it."""
         from cloudgpu.providers.gcp.storage import disks as storage
 
-        storage.remove(self._gcp, leftover)
+        storage.remove(self._gcp, resource)
 
-    def orphans(self, region: str | None = None) -> Leftovers:
+    def orphans(self, region: str | None = None) -> ResourceListing:
         """Return the firewall rules of our machines and the addresses with our labels, in use or not."""
         from cloudgpu.providers.gcp.storage import orphans
 
         return orphans.orphans(self._gcp, region)
 
-    def remove_orphan(self, thing: Leftover) -> None:
+    def remove_orphan(self, orphan: ProviderResource) -> None:
         """Delete one of these; InvalidRequest while something uses it."""
         from cloudgpu.providers.gcp.storage import orphans
 
-        orphans.remove(self._gcp, thing)
+        orphans.remove(self._gcp, orphan)
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:  # noqa: ARG002
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:  # noqa: ARG002
         """Take the next step to the image `name` of a machine or a disk; a machine goes on running meanwhile."""
         from cloudgpu.providers.gcp.storage import create_image as imaging
 
@@ -267,7 +267,7 @@ class GcpProvider:
 
         imaging.end_keeping_disk(self._gcp, id)
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""
         from cloudgpu.providers.gcp.storage import volumes
 

@@ -17,7 +17,14 @@ import cloudgpu.providers.local as local_package
 from cloudgpu.access.computer import login_name
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.providers.local.layout import Layout, lock_alive, read_json, sync_directory, write_file, write_json
+from cloudgpu.providers.local.layout import (
+    Layout,
+    hold_lifetime_lock,
+    read_json,
+    sync_directory,
+    write_file,
+    write_json,
+)
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
 from cloudgpu.providers.local.python import make_environment, naming_it, programs
 
@@ -101,15 +108,15 @@ def agent_policy(attempt: Attempt) -> dict[str, Any]:
     return {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
 
 
-def jupyter_command(words: tuple[str, ...]) -> list[str]:
+def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs here: by the Python that runs cloudgpu, whatever PATH says."""
-    if not words:
+    if not command:
         return []
-    program, *rest = words
+    program, *rest = command
     if program.startswith("jupyter-"):
         program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
     if program != "jupyter":
-        return list(words)
+        return list(command)
     if rest and rest[0] in _JUPYTER_MODULES:
         return [sys.executable, "-m", _JUPYTER_MODULES[rest[0]], *rest[1:]]
     return [sys.executable, "-m", "jupyter", *rest]
@@ -147,7 +154,7 @@ def spawn(layout: Layout) -> bool:
 
 
 def _take(layout: Layout, taken: list[int]) -> bool:
-    descriptor = lock_alive(layout)
+    descriptor = hold_lifetime_lock(layout)
     if descriptor is not None:
         taken.append(descriptor)
     return descriptor is not None

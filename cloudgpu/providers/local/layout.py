@@ -44,7 +44,7 @@ class Layout:
         return self.root / "run.json"
 
     @property
-    def alive(self) -> Path:
+    def lifetime_lock(self) -> Path:
         """The machine process's lock; touched every second."""
         return self.root / "alive"
 
@@ -169,15 +169,15 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def lock_alive(layout: Layout) -> int | None:
+def hold_lifetime_lock(layout: Layout) -> int | None:
     """Take the machine's own lock and return its descriptor; None when the machine process holds it."""
-    return _try_lock(os.open(layout.alive, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+    return _try_lock(os.open(layout.lifetime_lock, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
 
 
 def is_alive(layout: Layout) -> bool:
     """Say whether the machine process lives."""
     try:
-        descriptor = os.open(layout.alive, os.O_RDWR)
+        descriptor = os.open(layout.lifetime_lock, os.O_RDWR)
     except FileNotFoundError:  # never spawned, or gone with its directory
         return False
     mine = _try_lock(descriptor, fcntl.LOCK_SH)
@@ -198,7 +198,7 @@ def _try_lock(descriptor: int, kind: int) -> int | None:
 def process_number(layout: Layout) -> int | None:
     """Return the number of the machine process as it last wrote it."""
     try:
-        text = layout.alive.read_text(encoding="ascii").strip()
+        text = layout.lifetime_lock.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return None
     return int(text) if text.isdigit() else None

@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Price, Stock, Want
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso, iso
@@ -86,11 +86,11 @@ class LocalProvider:
         """Return this computer, user and place of its files."""
         return identity(self._home)
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return this computer in both markets, where it is what was wanted."""
         accelerators = power.gpus()
         offers = (self._available(market, accelerators) for market in Market)
-        return Stock(tuple(item for item in offers if fits(item, want)))
+        return Availability(tuple(item for item in offers if fits(item, requirements)))
 
     def _available(self, market: Market, accelerators: tuple[Accelerator, ...]) -> Available:
         return Available(

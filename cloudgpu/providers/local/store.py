@@ -224,7 +224,7 @@ def _cause_of_death(found: Found) -> str:
 
 def _last_sign(found: Found, now: datetime) -> datetime:
     try:
-        return min(now, datetime.fromtimestamp(found.layout.alive.stat().st_mtime, UTC))
+        return min(now, datetime.fromtimestamp(found.layout.lifetime_lock.stat().st_mtime, UTC))
     except OSError:
         return now
 

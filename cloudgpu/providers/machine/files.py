@@ -47,21 +47,21 @@ _PIP = "jupyterlab>=4.4,<5"
 _MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 
-def jupyter_command(words: tuple[str, ...]) -> list[str]:
+def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs there; any other command as it is."""
-    module, rest = _module(words)
-    return [f"{HERE}/jupyter", module, *rest] if module else list(words)
+    module, rest = _module(command)
+    return [f"{HERE}/jupyter", module, *rest] if module else list(command)
 
 
-def pip(words: tuple[str, ...]) -> str:
+def pip(command: tuple[str, ...]) -> str:
     """Return what pip installs for a Jupyter command: names without spaces, separated by one."""
-    module, _ = _module(words)
+    module, _ = _module(command)
     return "" if not module else f"{_PIP} notebook" if module == "notebook" else _PIP
 
 
-def _module(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the module that a Jupyter command runs and its options; an empty one for any other command."""
-    program, *rest = words or ("",)
+    program, *rest = command or ("",)
     if program.startswith("jupyter-"):
         program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
     if program != "jupyter":

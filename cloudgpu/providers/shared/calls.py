@@ -42,7 +42,7 @@ def each(
     `patience` is how many seconds a read may be silent; None is the usual. Raises the first error when no part
     answered.
     """
-    outcomes = dict(zip(parts, heard(parts, lambda part: tried(ask, part), at_once, patience=patience), strict=True))
+    outcomes = dict(zip(parts, gather(parts, lambda part: tried(ask, part), at_once, patience=patience), strict=True))
     answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
     faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
     if faults and not answers:
@@ -50,7 +50,7 @@ def each(
     return answers, tuple(Unanswered(part, fault.message) for part, fault in faults.items())
 
 
-def heard(
+def gather(
     items: Sequence[Item],
     ask: Callable[[Item], Answer],
     at_once: int = AT_ONCE,
@@ -64,8 +64,8 @@ def heard(
     """
     seconds = (patience or patience_s()) + grace
     with Pool(min(at_once, len(items))) as pool:
-        asked = [pool.submit(ask, item) for item in items]
-        return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in asked]
+        sent = [pool.submit(ask, item) for item in items]
+        return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in sent]
 
 
 def late(seconds: float) -> Silent:
@@ -154,7 +154,7 @@ def halved(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refused:
     `ask` raises what the provider says of a whole call. A permission may be missing for one machine (it depends on
     tags): such a refusal is halved too, until more calls were denied in a row than one machine can be the cause of.
     """
-    return _Halving(ask, 2 * ceil(log2(max(2, len(ids)))) + 1).asked(list(ids))
+    return _Halving(ask, 2 * ceil(log2(max(2, len(ids)))) + 1).run(list(ids))
 
 
 class _Halving:
@@ -165,7 +165,7 @@ class _Halving:
         self._enough = enough
         self._denied: list[AuthFailed] = []
 
-    def asked(self, ids: Sequence[str]) -> Refused:
+    def run(self, ids: Sequence[str]) -> Refused:
         """Ask about these; return those that were refused."""
         if not ids or len(self._denied) >= self._enough:
             return dict.fromkeys(ids, self._denied[-1]) if ids else {}
@@ -182,7 +182,7 @@ class _Halving:
         if len(ids) == 1 or not isinstance(fault, _ABOUT_ONE):
             return dict.fromkeys(ids, fault)
         half = len(ids) // 2
-        return {**self.asked(ids[:half]), **self.asked(ids[half:])}
+        return {**self.run(ids[:half]), **self.run(ids[half:])}
 
 
 SOON_S = 10.0  # what takes no longer is not worth a sentence
@@ -193,14 +193,14 @@ class Waiting:
 
     def __init__(
         self,
-        tell: Callable[[str], object],
+        notify: Callable[[str], object],
         clock: Callable[[], datetime],
         what: str,
         until: datetime,
         *,
         after: float = SOON_S,
     ) -> None:
-        self._tell, self._clock, self._what, self._until = tell, clock, what, until
+        self._tell, self._clock, self._what, self._until = notify, clock, what, until
         self._tries = 0
         self._pause = max(after, SOON_S)
         self._next = clock() + timedelta(seconds=after)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
@@ -24,14 +24,18 @@ class Data:
 
 
 def meant(
-    found: Sequence[Data], wanted: Volume, want: Want, region: str | None, region_of: Callable[[str], str | None]
+    found: Sequence[Data],
+    wanted: Volume,
+    requirements: Requirements,
+    region: str | None,
+    region_of: Callable[[str], str | None],
 ) -> Data:
     """Return the one of the volumes of this name (one at least) that lies where it is wished for.
 
     `region` is the wished one, None for no wish. Raises InvalidRequest where several do, where none does, or for
     another size than it has.
     """
-    here = [one for one in found if want.zone in (None, one.zone) and region in (None, region_of(one.zone))]
+    here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
         zones = sorted(one.zone for one in here)
         raise InvalidRequest(
@@ -41,7 +45,7 @@ def meant(
             next=f"Say which: --zone {' | '.join(zones)}",
         )
     one = here[0] if here else found[0]
-    agreed("volume", one.name, one.zone, want.zone or (one.zone if here else region), "--zone")
+    agreed("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
     if wanted.size_gb not in (None, one.size_gb):
         raise InvalidRequest(
             f"The volume {one.name} has {one.size_gb} GB, not {wanted.size_gb}; its size stays.",

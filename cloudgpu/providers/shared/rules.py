@@ -15,7 +15,7 @@ from cloudgpu.catalog import driver_for, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.catalog.matching import same_gpu
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.core.values.network import WIDEST
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
@@ -78,19 +78,21 @@ def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, 
     return wanted, (said,)
 
 
-def is_meant(one: InstanceType, want: Want) -> bool:
+def is_meant(one: InstanceType, requirements: Requirements) -> bool:
     """Say whether a type of the catalogue is what was wanted.
 
     A share of a GPU is meant only by its type's name. One that may not be launched any more is meant where it, or its
     GPU, was asked for: what the cloud offers decides, not the list.
     """
-    if want.instance_type is not None and want.instance_type != one.name:
+    if requirements.instance_type is not None and requirements.instance_type != one.name:
         return False
-    if want.gpu is not None and not (same_gpu(one.gpu.name, want.gpu) and one.gpu.count == want.gpu_count):
+    if requirements.gpu is not None and not (
+        same_gpu(one.gpu.name, requirements.gpu) and one.gpu.count == requirements.gpu_count
+    ):
         return False
-    if want.instance_type is None and one.gpu.share < 1:
+    if requirements.instance_type is None and one.gpu.share < 1:
         return False
-    return not one.legacy or want.gpu is not None or want.instance_type is not None
+    return not one.legacy or requirements.gpu is not None or requirements.instance_type is not None
 
 
 AGENT = "the agent on the machine (idle time, lease; it renews while somebody works)"
@@ -160,18 +162,20 @@ def disk_gb(wished: int | None, image: str, least: int, *, usual: int, most: int
     )
 
 
-def region(want: Want, region_of: Callable[[str], str | None], no_zone: str, way: str) -> str | None:
+def region(requirements: Requirements, region_of: Callable[[str], str | None], no_zone: str, way: str) -> str | None:
     """Return the region that a wish names, by itself or by its zone; None for no wish. Asks nobody.
 
     Raises InvalidRequest for a zone that is none (`no_zone` says of whom, `way` how one is written), or that lies in
     another region than the one that is named.
     """
-    if want.zone is None:
-        return want.region
-    found = region_of(want.zone)
+    if requirements.zone is None:
+        return requirements.region
+    found = region_of(requirements.zone)
     if found is None:
-        raise InvalidRequest(f"{want.zone!r} is {no_zone}.", field="--zone", value=want.zone, next=way)
-    if want.region not in (None, found):
-        message = f"The zone {want.zone} lies in {found}, not in {want.region}."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Leave --region out, or name {found}.")
+        raise InvalidRequest(f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=way)
+    if requirements.region not in (None, found):
+        message = f"The zone {requirements.zone} lies in {found}, not in {requirements.region}."
+        raise InvalidRequest(
+            message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {found}."
+        )
     return found

@@ -18,7 +18,7 @@ from cloudgpu.core.catalog.matching import fits, same_gpu
 from cloudgpu.core.model.identity import AccountIdentity, Unanswered
 from cloudgpu.core.model.instances import Instance, Listing, Process
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Available, Price, Stock, Want
+from cloudgpu.core.model.offers import Availability, Available, Price, Requirements
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.errors import (
     CloudgpuError,
@@ -35,7 +35,7 @@ from cloudgpu.providers import electricity
 from cloudgpu.providers.abilities import Remains
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import heard
+from cloudgpu.providers.shared.calls import gather
 from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.client import LoginUnsure
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
@@ -58,7 +58,7 @@ class SshProvider:
     kind = translate.KIND
     runs_parts = frozenset({"on_start"})
     guards = Guards(Agent.ENDS)
-    end_means = translate.END_MEANS
+    end_effect = translate.END_MEANS
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),
@@ -92,7 +92,7 @@ class SshProvider:
             self._look(host)
         return self._identities[host.name]
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return the hosts that answer and fit, busy ones too: a launch there says who uses it. Others are named.
 
         Raises the fault of the first host when none answers, InvalidRequest without hosts, WrongHostKey always.
@@ -104,8 +104,8 @@ class SshProvider:
                 value=None,
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
-        hosts = [host for host in self._hosts.values() if self._may_fit(host, want)]
-        answers = self._at_once(hosts, lambda host: self._offer(host, want), self._patience.changes)
+        hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
+        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.changes)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -113,17 +113,19 @@ class SshProvider:
                 if not found or isinstance(fault, (WrongHostKey, InvalidRequest)):
                     raise fault
                 silent.append(Unanswered(host.name, fault.message))
-        return Stock(tuple(item for item in found if fits(item, want)), tuple(silent))
+        return Availability(tuple(item for item in found if fits(item, requirements)), tuple(silent))
 
-    def _may_fit(self, host: Host, want: Want) -> bool:
+    def _may_fit(self, host: Host, requirements: Requirements) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""
-        guess = translate.available(self.account, host, _NOTHING_SAID, replace(want, gpu=None))
+        guess = translate.available(self.account, host, _NOTHING_SAID, replace(requirements, gpu=None))
         may = (
-            want.gpu is None or host.gpu is None or (want.gpu_count <= host.gpu_count and same_gpu(host.gpu, want.gpu))
+            requirements.gpu is None
+            or host.gpu is None
+            or (requirements.gpu_count <= host.gpu_count and same_gpu(host.gpu, requirements.gpu))
         )
-        return may and fits(guess, replace(want, gpu=None))
+        return may and fits(guess, replace(requirements, gpu=None))
 
-    def _offer(self, host: Host, want: Want) -> Available:
+    def _offer(self, host: Host, requirements: Requirements) -> Available:
         from cloudgpu.access.ssh.target import LoginRefused
         from cloudgpu.providers.ssh.client import SWITCH_ON, ask, settled_later
 
@@ -137,7 +139,7 @@ class SshProvider:
             fault.next = SWITCH_ON if type(fault) is Unreachable else fault.next
             raise
         self._heard(host, said)
-        return translate.available(self.account, host, said, want)
+        return translate.available(self.account, host, said, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the electricity of our hosts, None for what is no host of ours."""
@@ -395,7 +397,7 @@ def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: flo
         except CloudgpuError as fault:
             return fault
 
-    answers = heard(hosts, guarded, AT_ONCE, patience=seconds)
+    answers = gather(hosts, guarded, AT_ONCE, patience=seconds)
     return [_named(host, answer) for host, answer in zip(hosts, answers, strict=True)]
 
 

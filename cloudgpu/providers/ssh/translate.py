@@ -13,7 +13,7 @@ from urllib.parse import quote
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_EXPIRES, Address, Instance, State
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import digest
 from cloudgpu.providers import electricity
@@ -56,12 +56,12 @@ def host_of(id_: str) -> str | None:
     return found[1] if found else None
 
 
-def available(account: str, host: Host, facts: Mapping[str, Any], want: Want) -> Available:
+def available(account: str, host: Host, facts: Mapping[str, Any], requirements: Requirements) -> Available:
     """Return the host as an offer; what the settings say of its GPUs wins over what `nvidia-smi` says there.
 
     Where a GPU is wanted, some of its GPUs are offered alone, if `nvidia-smi` tells them apart.
     """
-    gpus = _wanted(host, facts, want)
+    gpus = _wanted(host, facts, requirements)
     return Available(
         provider=KIND,
         account=account,
@@ -73,23 +73,25 @@ def available(account: str, host: Host, facts: Mapping[str, Any], want: Want) ->
         vcpus=facts["cpus"],
         memory_gib=facts["memory_gib"],
         stop_means=STOP_MEANS,
-        after=tuple(_after(host, facts, gpus, want)),
+        after=tuple(_after(host, facts, gpus, requirements)),
         gpus_now=_gpus_now(facts, gpus),
     )
 
 
-def _wanted(host: Host, facts: Mapping[str, Any], want: Want) -> tuple[Accelerator, ...]:
+def _wanted(host: Host, facts: Mapping[str, Any], requirements: Requirements) -> tuple[Accelerator, ...]:
     """Return the GPUs that a machine gets: those that are wanted, where the host has more than that."""
     every = settings_gpus(host) or _measured_gpus(facts["gpus"])
     total = sum(gpu.count for gpu in every)
-    if want.gpu is None or len(facts["gpus"]) != total:
+    if requirements.gpu is None or len(facts["gpus"]) != total:
         return every
-    fitting = [gpu for gpu in every if same_gpu(gpu.name, want.gpu) and gpu.count >= want.gpu_count]
-    some = [replace(gpu, count=want.gpu_count, of=total) for gpu in fitting if want.gpu_count < total]
+    fitting = [gpu for gpu in every if same_gpu(gpu.name, requirements.gpu) and gpu.count >= requirements.gpu_count]
+    some = [replace(gpu, count=requirements.gpu_count, of=total) for gpu in fitting if requirements.gpu_count < total]
     return tuple(some[:1]) or every
 
 
-def _after(host: Host, facts: Mapping[str, Any], gpus: Sequence[Accelerator], want: Want) -> Iterator[str]:
+def _after(
+    host: Host, facts: Mapping[str, Any], gpus: Sequence[Accelerator], requirements: Requirements
+) -> Iterator[str]:
     """Yield why other hosts are to be tried before this one."""
     if facts["holder"]:
         yield f"{host.name} is in use by {facts['holder']}: it has one machine at a time"
@@ -98,7 +100,7 @@ def _after(host: Host, facts: Mapping[str, Any], gpus: Sequence[Accelerator], wa
     if taken and free < wanted:
         total = len(facts["gpus"])
         which = "its GPU" if total == 1 else f"{taken} of its {total} GPUs"
-        refused = f", and it refuses while fewer than {wanted} are free" if want.gpu else ""
+        refused = f", and it refuses while fewer than {wanted} are free" if requirements.gpu else ""
         yield f"others use {which} (host {host.name}): hosts that nobody uses are tried before it{refused}"
     if host.watts is None and not electricity.assumed(gpus).known:
         yield f"what the GPUs of {host.name} draw is not known: other hosts are tried before it"

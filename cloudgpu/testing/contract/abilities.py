@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.providers.abilities import (
+    BulkStop,
     CanRehearseInterruption,
-    HasLeftovers,
     HasMeteredPrice,
     HasOrphans,
     HasPriceHistory,
     HasPrices,
+    HasResources,
     HasTimer,
     HasVolumes,
     Imageable,
@@ -20,12 +21,11 @@ from cloudgpu.providers.abilities import (
     Pausable,
     Reachable,
     ReadsHostKeys,
+    ReportsActivity,
+    ReportsProcesses,
     Resolves,
     SetsTimer,
-    StopsMany,
     Taggable,
-    TellsActivity,
-    TellsProcesses,
     WritesAtHome,
 )
 from cloudgpu.providers.account_abilities import (
@@ -50,12 +50,12 @@ from cloudgpu.testing.contract.accounts import (
     RaisesQuotaContract,
 )
 from cloudgpu.testing.contract.base import ContractBase
-from cloudgpu.testing.contract.bulk import StopsManyContract
+from cloudgpu.testing.contract.bulk import BulkStopContract
 from cloudgpu.testing.contract.launching import ReachableContract, ResolvesContract
 from cloudgpu.testing.contract.orphans import HasOrphansContract
 from cloudgpu.testing.contract.pricing import HasMeteredPriceContract, HasPriceHistoryContract
-from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, TellsActivityContract
-from cloudgpu.testing.contract.retention import HasLeftoversContract, ImageableContract
+from cloudgpu.testing.contract.reports import ExaminesContract, ReadsHostKeysContract, ReportsActivityContract
+from cloudgpu.testing.contract.retention import HasResourcesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
     HasPricesContract,
@@ -63,8 +63,8 @@ from cloudgpu.testing.contract.running import (
     KnowsHostKeysContract,
     LeavesFilesContract,
     PausableContract,
+    ReportsProcessesContract,
     TaggableContract,
-    TellsProcessesContract,
     WritesAtHomeContract,
 )
 from cloudgpu.testing.contract.timers import SetsTimerContract
@@ -72,11 +72,11 @@ from cloudgpu.testing.contract.volumes import HasVolumesContract
 
 __all__ = [
     "ABILITY_SUITES",
+    "BulkStopContract",
     "CanRehearseInterruptionContract",
     "ChecksPermissionsContract",
     "ExaminesContract",
     "HasBudgetAlertContract",
-    "HasLeftoversContract",
     "HasLoginContract",
     "HasMachineRoleContract",
     "HasMeteredPriceContract",
@@ -85,6 +85,7 @@ __all__ = [
     "HasPricesContract",
     "HasQuotaContract",
     "HasRegionsContract",
+    "HasResourcesContract",
     "HasTimerContract",
     "HasTimerRoleContract",
     "HasVolumesContract",
@@ -95,18 +96,17 @@ __all__ = [
     "RaisesQuotaContract",
     "ReachableContract",
     "ReadsHostKeysContract",
+    "ReportsActivityContract",
+    "ReportsProcessesContract",
     "ResolvesContract",
     "SetsTimerContract",
-    "StopsManyContract",
     "TaggableContract",
-    "TellsActivityContract",
-    "TellsProcessesContract",
     "WritesAtHomeContract",
 ]
 
 ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     Pausable: PausableContract,
-    StopsMany: StopsManyContract,
+    BulkStop: BulkStopContract,
     Taggable: TaggableContract,
     HasPrices: HasPricesContract,
     HasPriceHistory: HasPriceHistoryContract,
@@ -116,11 +116,11 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     CanRehearseInterruption: CanRehearseInterruptionContract,
     KnowsHostKeys: KnowsHostKeysContract,
     WritesAtHome: WritesAtHomeContract,
-    TellsProcesses: TellsProcessesContract,
+    ReportsProcesses: ReportsProcessesContract,
     LeavesFiles: LeavesFilesContract,
     Resolves: ResolvesContract,
     Reachable: ReachableContract,
-    HasLeftovers: HasLeftoversContract,
+    HasResources: HasResourcesContract,
     HasOrphans: HasOrphansContract,
     Imageable: ImageableContract,
     HasVolumes: HasVolumesContract,
@@ -132,7 +132,7 @@ ABILITY_SUITES: Mapping[type[Any], type[ContractBase]] = {
     HasMachineRole: HasMachineRoleContract,
     HasTimerRole: HasTimerRoleContract,
     HasBudgetAlert: HasBudgetAlertContract,
-    TellsActivity: TellsActivityContract,
+    ReportsActivity: ReportsActivityContract,
     ReadsHostKeys: ReadsHostKeysContract,
     Examines: ExaminesContract,
 }

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Quota
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import (
@@ -41,7 +41,7 @@ class HasRegionsContract(ContractBase):
     def test_what_is_available_lies_in_a_region(self, provider: Provider) -> None:
         """Offers and regions use the same names."""
         names = {region.name for region in cast("HasRegions", provider).regions()}
-        assert {item.region for item in provider.available(Want()).items} <= names
+        assert {item.region for item in provider.available(Requirements()).items} <= names
 
 
 class LimitsBase(ContractBase):
@@ -49,7 +49,7 @@ class LimitsBase(ContractBase):
 
     def limits(self, provider: Provider) -> list[Quota]:
         """Return the limits of the first region where something is available."""
-        region = min(item.region for item in provider.available(Want()).items)
+        region = min(item.region for item in provider.available(Requirements()).items)
         found = list(cast("HasQuota", provider).quotas(region))
         assert {(quota.provider, quota.account, quota.region) for quota in found} == {
             (provider.kind, provider.account, region)
@@ -83,7 +83,7 @@ class HasQuotaContract(LimitsBase):
 class RaisesQuotaContract(LimitsBase):
     """A higher limit is asked for; asking launches and lowers nothing."""
 
-    def test_a_higher_limit_can_be_asked_for(self, provider: Provider) -> None:
+    def test_a_higher_limit_can_be_requested(self, provider: Provider) -> None:
         """The request has an id, and the limit of now is no lower for it."""
         quota = self.limits(provider)[0]
         asked = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
@@ -101,7 +101,7 @@ class RaisesQuotaContract(LimitsBase):
 class HasLoginContract(ContractBase):
     """A credential has words, and an end where it has one; asking changes nothing."""
 
-    def test_a_credential_is_told_by_words_and_by_its_end(self, provider: Provider) -> None:
+    def test_a_credential_is_described_with_its_expiry(self, provider: Provider) -> None:
         """What lasts by itself has no end; an end is an aware time."""
         found = cast("HasLogin", provider).login()
         assert found.what.strip()

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Available, Market, Want
+from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
@@ -58,7 +58,7 @@ class ContractBase:
         host_key, client_key = new_host_key(), new_host_key()[0]
 
         def make(*, market: Market = Market.ON_DEMAND, item: Available | None = None, **changes: Any) -> Attempt:
-            offered = item or pick(provider.available(Want(market=market)).items, market)
+            offered = item or pick(provider.available(Requirements(market=market)).items, market)
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
             attempt = make_attempt(offered, **{**given, **changes})
             if not isinstance(provider, Resolves):

@@ -8,14 +8,14 @@ from typing import cast
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
-from cloudgpu.providers.abilities import Pausable, StopsMany
+from cloudgpu.providers.abilities import BulkStop, Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
 
 
-class StopsManyContract(ContractBase):
+class BulkStopContract(ContractBase):
     """What can be stopped is stopped, whatever else was named in the same call."""
 
     def some(self, provider: Provider, make_attempt: MakeAttempt, count: int = 2) -> list[str]:
@@ -24,13 +24,13 @@ class StopsManyContract(ContractBase):
 
     def paused(self, provider: Provider, ids: list[str]) -> bool:
         """Say whether each of these is stopped and not billed."""
-        seen = cast("StopsMany", provider).get_many(ids)
+        seen = cast("BulkStop", provider).get_many(ids)
         return all(isinstance(seen[one], Instance) and seen[one].state in PAUSED for one in ids)  # type: ignore[union-attr]
 
     def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Those that were named, in the way that ends billing."""
         first, second, third = self.some(provider, make_attempt, 3)
-        assert cast("StopsMany", provider).stop_many([first, second]) == {}
+        assert cast("BulkStop", provider).stop_many([first, second]) == {}
         self.wait_until(lambda: self.paused(provider, [first, second]))
         assert not provider.get(first).billed
         assert provider.get(third).state is State.RUNNING
@@ -39,7 +39,7 @@ class StopsManyContract(ContractBase):
         """It is named with its error, alone."""
         made = self.some(provider, make_attempt)
         unknown = made[1][:-4] + "0000"
-        refused = cast("StopsMany", provider).stop_many([made[0], unknown, made[1]])
+        refused = cast("BulkStop", provider).stop_many([made[0], unknown, made[1]])
         assert {one: type(fault) for one, fault in refused.items()} == {unknown: InstanceNotFound}
         self.wait_until(lambda: self.paused(provider, made))
 
@@ -49,7 +49,7 @@ class StopsManyContract(ContractBase):
         cast("Pausable", provider).stop(first)
         self.settle(provider, first, *PAUSED)
         since = provider.get(first).since
-        assert cast("StopsMany", provider).stop_many([first, second, second]) == {}
+        assert cast("BulkStop", provider).stop_many([first, second, second]) == {}
         self.wait_until(lambda: self.paused(provider, [first, second]))
         assert provider.get(first).since == since
 
@@ -57,10 +57,10 @@ class StopsManyContract(ContractBase):
         """An id comes from a file that may be damaged; it never becomes a pattern, and fails alone."""
         made = self.running(provider, make_attempt())
         wrong = ["*", "", "--all", "../" + made.id, made.id + "\n"]
-        refused = cast("StopsMany", provider).stop_many(wrong)
+        refused = cast("BulkStop", provider).stop_many(wrong)
         assert set(refused) == set(wrong)
         assert all(isinstance(fault, CloudgpuError) for fault in refused.values())
-        seen = cast("StopsMany", provider).get_many([*wrong, made.id])
+        seen = cast("BulkStop", provider).get_many([*wrong, made.id])
         assert [one for one, found in seen.items() if isinstance(found, Instance)] == [made.id]
         assert provider.get(made.id).state is State.RUNNING
 
@@ -68,7 +68,7 @@ class StopsManyContract(ContractBase):
         """The same facts, and for what is not there the same error."""
         made = self.some(provider, make_attempt)
         unknown = made[0][:-4] + "0000"
-        seen = cast("StopsMany", provider).get_many([*made, unknown])
+        seen = cast("BulkStop", provider).get_many([*made, unknown])
         assert set(seen) == {*made, unknown}
         for one in made:
             alone, found = provider.get(one), seen[one]
@@ -81,14 +81,14 @@ class StopsManyContract(ContractBase):
         made = self.running(provider, make_attempt())
         provider.terminate(made.id)
         self.settle_gone(provider, made.id)
-        found = cast("StopsMany", provider).get_many([made.id])[made.id]
+        found = cast("BulkStop", provider).get_many([made.id])[made.id]
         assert isinstance(found, InstanceNotFound) or (isinstance(found, Instance) and not found.billed)
-        refused = cast("StopsMany", provider).stop_many([made.id])
+        refused = cast("BulkStop", provider).stop_many([made.id])
         assert isinstance(refused[made.id], CloudgpuError)
 
     def test_none_is_not_all(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An empty call may mean every machine to a cloud."""
         made = self.running(provider, make_attempt())
-        assert cast("StopsMany", provider).stop_many([]) == {}
-        assert cast("StopsMany", provider).get_many([]) == {}
+        assert cast("BulkStop", provider).stop_many([]) == {}
+        assert cast("BulkStop", provider).get_many([]) == {}
         assert provider.get(made.id).state is State.RUNNING

@@ -12,9 +12,9 @@ import pytest
 
 from cloudgpu.core.model.instances import Instance, State
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, NoCapacity
-from cloudgpu.providers.abilities import Bound, Reachable, Resolves
+from cloudgpu.providers.abilities import PlacementConstraint, Reachable, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
@@ -43,25 +43,25 @@ class ResolvesContract(ContractBase):
     def test_each_market_can_be_looked_up(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """For whatever is available, on spot too where there is spot."""
         for market in Market:
-            if provider.available(Want(market=market)).items:
+            if provider.available(Requirements(market=market)).items:
                 assert make_attempt(market=market, key=str(market)).request.want.market is market
 
     def test_a_setup_of_nothing_ties_to_no_place(self, provider: Provider) -> None:
         """And neither does a volume that is to be made."""
         for setup in (Setup(), Setup(volume=Volume("brand-new", 20))):
-            bound = cast("Resolves", provider).bound(setup, Want())
-            assert (bound.region, bound.zone) == (Bound().region, Bound().zone)
+            bound = cast("Resolves", provider).placement_constraint(setup, Requirements())
+            assert (bound.region, bound.zone) == (PlacementConstraint().region, PlacementConstraint().zone)
 
     def test_an_image_that_is_not_there_is_refused(self, provider: Provider) -> None:
         """Before anything is launched, with the option's name."""
         with pytest.raises(InvalidRequest) as refused:
-            cast("Resolves", provider).bound(Setup(image="no-such-image"), Want())
+            cast("Resolves", provider).placement_constraint(Setup(image="no-such-image"), Requirements())
         assert refused.value.field == "--image"
 
     def test_a_volume_that_is_not_there_and_has_no_size_is_refused(self, provider: Provider) -> None:
         """A mistyped name is no wish for another disk."""
         with pytest.raises(InvalidRequest) as refused:
-            cast("Resolves", provider).bound(Setup(volume=Volume("no-such-volume")), Want())
+            cast("Resolves", provider).placement_constraint(Setup(volume=Volume("no-such-volume")), Requirements())
         assert refused.value.field == "--volume"
 
     def test_what_is_not_sold_there_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -79,8 +79,8 @@ class ResolvesContract(ContractBase):
         setup = Setup(disk_gb=333, volume=Volume("brand-new", 444))
         request = replace(attempt.request, setup=setup)
         found = cast("Resolves", provider).resolve(request, attempt.offer.available)
-        assert {333.0, 444.0} <= {float(item.quantity) for item in found.beside}
-        assert all(item.what and item.stored_as and item.quantity > 0 for item in found.beside)
+        assert {333.0, 444.0} <= {float(item.quantity) for item in found.attached}
+        assert all(item.what and item.stored_as and item.quantity > 0 for item in found.attached)
 
 
 class ReachableContract(ContractBase):

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory, HasPrices
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase
@@ -22,7 +22,7 @@ class HasMeteredPriceContract(ContractBase):
 
     def test_more_watts_cost_more_and_the_price_says_that_they_were_measured(self, provider: Provider) -> None:
         """None, where the settings say what a machine draws, or no tariff, whatever was measured."""
-        item = provider.available(Want()).items[0]
+        item = provider.available(Requirements()).items[0]
         meter = cast("HasMeteredPrice", provider)
         less, more = (meter.metered_price(item, Decimal(watts), timedelta(hours=2)) for watts in (100, 300))
         assert (less is None) == (more is None)
@@ -42,18 +42,18 @@ class HasPriceHistoryContract(ContractBase):
 
     def spot(self, provider: Provider) -> list[Available]:
         """Return what is offered on spot."""
-        return list(provider.available(Want(market=Market.SPOT)).items)
+        return list(provider.available(Requirements(market=Market.SPOT)).items)
 
-    def asked(self, provider: Provider, items: Sequence[Available], since: datetime) -> list[list[Price]]:
+    def history(self, provider: Provider, items: Sequence[Available], since: datetime) -> list[list[Price]]:
         """Ask, and return what is answered as lists."""
         return [list(prices) for prices in cast("HasPriceHistory", provider).price_history(items, since)]
 
     def test_every_spot_item_has_its_prices_in_the_order_of_time(self, provider: Provider, yesterday: datetime) -> None:
         """The first may have begun before; from then on each begins later than the one before it."""
         items = self.spot(provider)
-        found = self.asked(provider, items, yesterday)
+        found = self.history(provider, items, yesterday)
         assert len(found) == len(items)
-        assert self.asked(provider, items[::-1], yesterday) == found[::-1]
+        assert self.history(provider, items[::-1], yesterday) == found[::-1]
         for prices in found:
             begins = [price.as_of for price in prices]
             assert begins == sorted(set(begins))
@@ -65,21 +65,21 @@ class HasPriceHistoryContract(ContractBase):
         if not isinstance(provider, HasPrices):
             return
         items = self.spot(provider)
-        for now, prices in zip(provider.prices(items), self.asked(provider, items, yesterday), strict=True):
+        for now, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
             assert (prices[-1].per_hour if prices else None) == (now.per_hour if now else None)
 
     def test_a_later_question_has_the_end_of_the_same_answer(self, provider: Provider, yesterday: datetime) -> None:
         """What holds at a time does not depend on how far back is asked."""
         items = self.spot(provider)
         for late, early in zip(
-            self.asked(provider, items, yesterday + timedelta(hours=23)),
-            self.asked(provider, items, yesterday),
+            self.history(provider, items, yesterday + timedelta(hours=23)),
+            self.history(provider, items, yesterday),
             strict=True,
         ):
             assert [price.per_hour for price in early][-len(late) :] == [price.per_hour for price in late]
 
-    def test_nothing_is_told_of_what_is_no_spot_machine(self, provider: Provider, yesterday: datetime) -> None:
+    def test_only_spot_machines_have_a_history(self, provider: Provider, yesterday: datetime) -> None:
         """On demand has a list; and nothing asked is nothing answered."""
-        items = list(provider.available(Want(market=Market.ON_DEMAND)).items)[:3]
-        assert self.asked(provider, items, yesterday) == [[] for _ in items]
-        assert self.asked(provider, [], yesterday) == []
+        items = list(provider.available(Requirements(market=Market.ON_DEMAND)).items)[:3]
+        assert self.history(provider, items, yesterday) == [[] for _ in items]
+        assert self.history(provider, [], yesterday) == []

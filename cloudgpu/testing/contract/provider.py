@@ -23,7 +23,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.guards import Guards, Timer
 from cloudgpu.core.policies.policy import Do
@@ -59,7 +59,7 @@ class ProviderContract(ContractBase):
         self, provider: Provider, factory: Factory, settings: ProviderSettings
     ) -> None:
         """A machine belongs to that account, whatever each member of a lab calls it in the settings."""
-        region = provider.available(Want()).items[0].region
+        region = provider.available(Requirements()).items[0].region
         found = provider.identity(region)
         assert found.kind
         assert found.words
@@ -86,20 +86,20 @@ class ProviderContract(ContractBase):
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""
-        found = provider.available(Want()).items
+        found = provider.available(Requirements()).items
         assert found
         assert {(item.provider, item.account) for item in found} == {(provider.kind, provider.account)}
         assert all(item.region and item.zone and item.instance_type for item in found)
 
     def test_an_impossible_gpu_is_not_available(self, provider: Provider) -> None:
         """Nothing is an answer, not an error."""
-        assert provider.available(Want(gpu="impossible-gpu-9000")).items == ()
+        assert provider.available(Requirements(gpu="impossible-gpu-9000")).items == ()
 
     def test_an_empty_account_lists_nothing_and_answers(self, provider: Provider) -> None:
         """An empty listing is complete."""
         assert self.listed(provider) == []
 
-    def test_a_launched_machine_is_what_was_asked(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The first answer and every later look tell the same machine."""
         attempt = make_attempt()
         item = attempt.offer.available

@@ -11,13 +11,13 @@ from typing import cast
 import pytest
 
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.abilities import ReadsHostKeys, TellsActivity
+from cloudgpu.providers.abilities import ReadsHostKeys, ReportsActivity
 from cloudgpu.providers.account_abilities import Examines
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 
-class TellsActivityContract(ContractBase):
+class ReportsActivityContract(ContractBase):
     """A machine's own word of its use is its own: never another's, and nothing where it has said nothing."""
 
     def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
@@ -31,20 +31,20 @@ class TellsActivityContract(ContractBase):
         busy, silent = (self.running(provider, make_attempt(key=key)) for key in ("busy", "silent"))
         at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
         self.works(provider, busy.id, at)
-        found = cast("TellsActivity", provider).activity([busy.id, silent.id])
+        found = cast("ReportsActivity", provider).activity([busy.id, silent.id])
         assert dict(found) == {busy.id: at, silent.id: None}
 
     def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """One that is gone keeps no other one from being heard."""
         made = self.running(provider, make_attempt())
         unknown = made.id[:-4] + "0000"
-        found = cast("TellsActivity", provider).activity([unknown, made.id])
+        found = cast("ReportsActivity", provider).activity([unknown, made.id])
         assert isinstance(found[unknown], InstanceNotFound)
         assert found[made.id] is None
 
-    def test_nobody_is_asked_for_nothing(self, provider: Provider) -> None:
+    def test_no_ids_need_no_call(self, provider: Provider) -> None:
         """No machine is not all machines."""
-        assert dict(cast("TellsActivity", provider).activity([])) == {}
+        assert dict(cast("ReportsActivity", provider).activity([])) == {}
 
 
 class ReadsHostKeysContract(ContractBase):

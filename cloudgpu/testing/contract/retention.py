@@ -12,61 +12,61 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, State
 from cloudgpu.core.model.launch import Attempt, Setup
-from cloudgpu.core.model.offers import Want
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.abilities import HasLeftovers, Imageable
+from cloudgpu.providers.abilities import HasResources, Imageable
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 
 IMAGE = "cloudgpu-contract-image"
 
 
-class KeepingBase(ContractBase):
+class RetentionBase(ContractBase):
     """What the suites about disks and images share."""
 
     @pytest.fixture
     def keeper(self, provider: Provider) -> Iterator[Provider]:
         """Give the provider, and remove afterwards all that stays without a machine."""
         yield provider
-        used_by = {thing.attached_to for thing in self.kept(provider)} - {None}
+        used_by = {resource.attached_to for resource in self.stored(provider)} - {None}
         for machine in {*used_by, *(instance.id for instance in provider.list().instances)}:
             provider.terminate(str(machine))
             self.settle_gone(provider, str(machine))
-        self.wait_until(lambda: all(thing.attached_to is None for thing in self.kept(provider)))
-        for thing in self.kept(provider):
-            cast("HasLeftovers", provider).remove(thing)
-        self.wait_until(lambda: self.kept(provider) == [])
+        self.wait_until(lambda: all(resource.attached_to is None for resource in self.stored(provider)))
+        for resource in self.stored(provider):
+            cast("HasResources", provider).remove(resource)
+        self.wait_until(lambda: self.stored(provider) == [])
 
-    def kept(self, provider: Provider, region: str | None = None) -> list[Leftover]:
-        """Return all leftovers of a complete answer."""
-        found = cast("HasLeftovers", provider).leftovers(region)
+    def stored(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
+        """Return all resources of a complete answer."""
+        found = cast("HasResources", provider).resources(region)
         assert found.unanswered == ()
         return list(found.items)
 
-    def kept_of(self, provider: Provider, attempt: Attempt) -> list[Leftover]:
+    def resources_of(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Return what bears the tags of this launch."""
-        return [thing for thing in self.kept(provider) if thing.tags.get(TAG_ID) == attempt.machine]
+        return [resource for resource in self.stored(provider) if resource.tags.get(TAG_ID) == attempt.machine]
 
-    def disk_in_use(self, provider: Provider, attempt: Attempt, id: str) -> Leftover:  # noqa: A002
+    def disk_in_use(self, provider: Provider, attempt: Attempt, id: str) -> ProviderResource:  # noqa: A002
         """Return the system disk of a running machine, once it is listed."""
-        self.wait_until(lambda: [thing.attached_to for thing in self.kept_of(provider, attempt)] == [id])
-        return self.kept_of(provider, attempt)[0]
+        self.wait_until(lambda: [resource.attached_to for resource in self.resources_of(provider, attempt)] == [id])
+        return self.resources_of(provider, attempt)[0]
 
-    def disk_left(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def disk_left(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch, end the machine keeping its disk, and return that disk once it is free."""
         made = self.running(provider, attempt)
         self.disk_in_use(provider, attempt, made.id)
         cast("Imageable", provider).end_keeping_disk(made.id)
         self.settle_gone(provider, made.id)
         self.wait_until(
-            lambda: [(one.attached_to, one.ready) for one in self.kept_of(provider, attempt)] == [(None, True)]
+            lambda: [(one.attached_to, one.ready) for one in self.resources_of(provider, attempt)] == [(None, True)]
         )
-        return self.kept_of(provider, attempt)[0]
+        return self.resources_of(provider, attempt)[0]
 
-    def saved(self, provider: Provider, source: str, tags: Mapping[str, str], *, name: str = IMAGE) -> Leftover:
+    def saved(self, provider: Provider, source: str, tags: Mapping[str, str], *, name: str = IMAGE) -> ProviderResource:
         """Go on making an image until it is ready."""
-        seen: list[Leftover] = []
+        seen: list[ProviderResource] = []
 
         def there() -> bool:
             seen.append(cast("Imageable", provider).save_image(source, name, tags, restart=False))
@@ -75,17 +75,17 @@ class KeepingBase(ContractBase):
         self.wait_until(there)
         return seen[-1]
 
-    def images(self, provider: Provider) -> list[Leftover]:
+    def images(self, provider: Provider) -> list[ProviderResource]:
         """Return all images, and what is to become one."""
-        return [thing for thing in self.kept(provider) if thing.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
+        return [resource for resource in self.stored(provider) if resource.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
 
 
-class HasLeftoversContract(KeepingBase):
+class HasResourcesContract(RetentionBase):
     """Whatever costs money beside the machines can be found and removed, and nothing that is in use."""
 
     def test_an_empty_account_keeps_nothing(self, provider: Provider) -> None:
         """Nothing of anybody else's is taken for ours."""
-        assert self.kept(provider) == []
+        assert self.stored(provider) == []
 
     def test_a_machines_disk_is_listed_as_in_use(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """With what is needed to know whose it is, where, and what it costs."""
@@ -104,9 +104,9 @@ class HasLeftoversContract(KeepingBase):
         attempt = make_attempt()
         made = self.running(keeper, attempt)
         disk = self.disk_in_use(keeper, attempt, made.id)
-        assert [thing.id for thing in self.kept(keeper, made.region)] == [disk.id]
-        others = {item.region for item in keeper.available(Want()).items} - {made.region}
-        assert all(self.kept(keeper, region) == [] for region in sorted(others)[:1])
+        assert [resource.id for resource in self.stored(keeper, made.region)] == [disk.id]
+        others = {item.region for item in keeper.available(Requirements()).items} - {made.region}
+        assert all(self.stored(keeper, region) == [] for region in sorted(others)[:1])
 
     def test_what_a_machine_uses_is_not_removed(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that runs loses nothing."""
@@ -114,9 +114,9 @@ class HasLeftoversContract(KeepingBase):
         made = self.running(keeper, attempt)
         disk = self.disk_in_use(keeper, attempt, made.id)
         with pytest.raises(InvalidRequest):
-            cast("HasLeftovers", keeper).remove(disk)
+            cast("HasResources", keeper).remove(disk)
         assert keeper.get(made.id).state is State.RUNNING
-        assert [thing.id for thing in self.kept_of(keeper, attempt)] == [disk.id]
+        assert [resource.id for resource in self.resources_of(keeper, attempt)] == [disk.id]
 
     def test_a_terminated_machine_leaves_nothing(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """Its disk goes with it, whatever was set when it was launched."""
@@ -125,17 +125,17 @@ class HasLeftoversContract(KeepingBase):
         self.disk_in_use(keeper, attempt, made.id)
         keeper.terminate(made.id)
         self.settle_gone(keeper, made.id)
-        self.wait_until(lambda: self.kept_of(keeper, attempt) == [])
+        self.wait_until(lambda: self.resources_of(keeper, attempt) == [])
 
     def test_what_is_not_there_is_removed_already(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """Removing was asked, the answer was lost, and it is asked again."""
         attempt = make_attempt()
         disk = self.disk_in_use(keeper, attempt, self.running(keeper, attempt).id)
-        cast("HasLeftovers", keeper).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
-        assert [thing.id for thing in self.kept_of(keeper, attempt)] == [disk.id]
+        cast("HasResources", keeper).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
+        assert [resource.id for resource in self.resources_of(keeper, attempt)] == [disk.id]
 
 
-class ImageableContract(KeepingBase):
+class ImageableContract(RetentionBase):
     """A machine can end while its disk stays, and come back from the image of it. Never two images of one name."""
 
     def test_a_machine_can_end_while_its_disk_stays(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
@@ -146,7 +146,7 @@ class ImageableContract(KeepingBase):
         assert {key: disk.tags.get(key) for key in attempt.tags} == dict(attempt.tags)
         assert self.listed(keeper) == []
 
-    def test_ending_with_the_disk_kept_is_fine_again(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
+    def test_ending_with_the_disk_retained_is_fine_again(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """Twice while it ends, once when it has ended, and for what was never there."""
         attempt = make_attempt()
         made = self.running(keeper, attempt)
@@ -156,17 +156,17 @@ class ImageableContract(KeepingBase):
         self.settle_gone(keeper, made.id)
         end(made.id)
         end(made.id[:-4] + "0000")
-        self.wait_until(lambda: [one.attached_to for one in self.kept_of(keeper, attempt)] == [None])
+        self.wait_until(lambda: [one.attached_to for one in self.resources_of(keeper, attempt)] == [None])
 
-    def test_a_disk_that_was_kept_can_be_removed(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_retained_disk_can_be_removed(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """After that the launch costs nothing, and removing it again is no error."""
         attempt = make_attempt()
         disk = self.disk_left(keeper, attempt)
-        cast("HasLeftovers", keeper).remove(disk)
-        self.wait_until(lambda: self.kept_of(keeper, attempt) == [])
-        cast("HasLeftovers", keeper).remove(disk)
+        cast("HasResources", keeper).remove(disk)
+        self.wait_until(lambda: self.resources_of(keeper, attempt) == [])
+        cast("HasResources", keeper).remove(disk)
 
-    def test_a_disk_becomes_one_image_however_often_it_is_asked(
+    def test_a_disk_becomes_one_image_however_often_it_is_requested(
         self, keeper: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Asked on and on until it is ready, and afterwards, too: it is the same image, with the tags it was given."""
@@ -175,18 +175,18 @@ class ImageableContract(KeepingBase):
         image = self.saved(keeper, disk.id, tags)
         assert self.saved(keeper, disk.id, tags).id == image.id
         self.wait_until(lambda: [(one.id, one.kind) for one in self.images(keeper)] == [(image.id, Kind.IMAGE)])
-        (listed,) = self.images(keeper)
-        assert {key: listed.tags.get(key) for key in tags} == tags
-        assert (listed.name, listed.ready, listed.region) == ("trained", True, disk.region)
-        assert listed.size_gb > 0
+        (image,) = self.images(keeper)
+        assert {key: image.tags.get(key) for key in tags} == tags
+        assert (image.name, image.ready, image.region) == ("trained", True, disk.region)
+        assert image.size_gb > 0
 
     def test_an_image_is_the_same_when_its_disk_has_gone(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """Who asks again after a crash makes no second one, and none is lost."""
         attempt = make_attempt()
         disk = self.disk_left(keeper, attempt)
         image = self.saved(keeper, disk.id, disk.tags)
-        cast("HasLeftovers", keeper).remove(disk)
-        self.wait_until(lambda: [one.kind for one in self.kept_of(keeper, attempt)] == [Kind.IMAGE])
+        cast("HasResources", keeper).remove(disk)
+        self.wait_until(lambda: [one.kind for one in self.resources_of(keeper, attempt)] == [Kind.IMAGE])
         assert self.saved(keeper, disk.id, disk.tags).id == image.id
         assert [one.id for one in self.images(keeper)] == [image.id]
 
@@ -194,11 +194,11 @@ class ImageableContract(KeepingBase):
         """It is launched from it, and the image can go while it runs."""
         disk = self.disk_left(keeper, make_attempt())
         image = self.saved(keeper, disk.id, disk.tags)
-        cast("HasLeftovers", keeper).remove(disk)
-        here = next(item for item in keeper.available(Want(region=disk.region)).items if item.zone == disk.zone)
+        cast("HasResources", keeper).remove(disk)
+        here = next(item for item in keeper.available(Requirements(region=disk.region)).items if item.zone == disk.zone)
         again = make_attempt(number=2, item=here, setup=Setup(image=image.id))
         made = self.running(keeper, again)
-        cast("HasLeftovers", keeper).remove(image)
+        cast("HasResources", keeper).remove(image)
         self.wait_until(lambda: self.images(keeper) == [])
         assert keeper.get(made.id).state is State.RUNNING
 
@@ -221,9 +221,9 @@ class ImageableContract(KeepingBase):
         attempt = make_attempt()
         disk = self.disk_left(keeper, attempt)
         image = self.saved(keeper, disk.id, disk.tags)
-        for thing in (disk, image, image):
-            cast("HasLeftovers", keeper).remove(thing)
-        self.wait_until(lambda: self.kept(keeper) == [])
+        for resource in (disk, image, image):
+            cast("HasResources", keeper).remove(resource)
+        self.wait_until(lambda: self.stored(keeper) == [])
 
     def test_what_is_unknown_cannot_be_saved(self, keeper: Provider, make_attempt: MakeAttempt) -> None:
         """An image of nothing is none."""

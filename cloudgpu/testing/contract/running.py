@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
-from cloudgpu.core.model.offers import Basis, Market, Price, Want
+from cloudgpu.core.model.offers import Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import epoch, from_epoch
 from cloudgpu.errors import InstanceNotFound
@@ -22,9 +22,9 @@ from cloudgpu.providers.abilities import (
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
+    ReportsProcesses,
     SetsTimer,
     Taggable,
-    TellsProcesses,
     WritesAtHome,
 )
 from cloudgpu.providers.base import Provider
@@ -145,7 +145,7 @@ class HasPricesContract(ContractBase):
 
     def test_every_offer_gets_its_price_in_order(self, provider: Provider) -> None:
         """A price has a source and a date, and None stands where there is none."""
-        offers = list(provider.available(Want()).items)
+        offers = list(provider.available(Requirements()).items)
         prices = cast("HasPrices", provider).prices(offers)
         assert len(prices) == len(offers)
         assert [steady(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
@@ -247,7 +247,7 @@ class WritesAtHomeContract(ContractBase):
         assert "lamp" in " ".join(more)
         assert set(plain) < set(more)
 
-    def test_nothing_remains_of_a_machine_that_nobody_worked_on(
+    def test_no_files_remain_of_a_machine_that_was_not_used(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """What the launch brought goes with it."""
@@ -257,20 +257,20 @@ class WritesAtHomeContract(ContractBase):
         assert cast("WritesAtHome", provider).remains(made.id) is None
 
 
-class TellsProcessesContract(ContractBase):
+class ReportsProcessesContract(ContractBase):
     """What still runs of a machine is told before it ends."""
 
     def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Its agent is not counted; to ask ends nothing."""
         made = self.running(provider, make_attempt())
-        assert not cast("TellsProcesses", provider).processes(made.id)
+        assert not cast("ReportsProcesses", provider).processes(made.id)
         assert provider.get(made.id).state is State.RUNNING
 
     def test_what_is_unknown_runs_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Of another machine nothing is told."""
         unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
-            cast("TellsProcesses", provider).processes(unknown)
+            cast("ReportsProcesses", provider).processes(unknown)
 
 
 class KnowsHostKeysContract(ContractBase):
@@ -278,7 +278,7 @@ class KnowsHostKeysContract(ContractBase):
 
     def test_a_host_key_is_an_openssh_public_line(self, provider: Provider) -> None:
         """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
-        for item in provider.available(Want()).items:
+        for item in provider.available(Requirements()).items:
             line = cast("KnowsHostKeys", provider).host_key(item)
             assert line is None or self.algorithm(line) == line.split(" ")[0]
 
@@ -300,7 +300,7 @@ class LeavesFilesContract(ContractBase):
 
     def test_what_an_end_means_is_said_in_whole_sentences(self, provider: Provider) -> None:
         """The question before an end repeats it as it is."""
-        said = cast("LeavesFiles", provider).end_means
+        said = cast("LeavesFiles", provider).end_effect
         assert said == said.strip()
         assert said[:1].isupper()
         assert said.endswith(".")

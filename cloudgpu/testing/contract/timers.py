@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from cloudgpu.core.model.instances import Instance, State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.providers.abilities import Firing, SetsTimer
+from cloudgpu.providers.abilities import SetsTimer, TimerAction
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 from cloudgpu.testing.contract.running import PAUSED
@@ -27,7 +27,7 @@ class SetsTimerContract(ContractBase):
     """A timer is where it was set last, belongs to one machine, and does its work while everything of ours is dead."""
 
     def guarded(
-        self, provider: Provider, make_attempt: MakeAttempt, does: Firing | None = None, **asked: object
+        self, provider: Provider, make_attempt: MakeAttempt, does: TimerAction | None = None, **asked: object
     ) -> tuple[Instance, datetime]:
         """Launch a machine and set its timer to renew-until; return both."""
         timers = cast("SetsTimer", provider)
@@ -114,7 +114,7 @@ class SetsTimerContract(ContractBase):
     def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The machine is not billed afterwards: stopped, where it can be, else gone."""
         for market in Market:
-            items = provider.available(Want(market=market)).items
+            items = provider.available(Requirements(market=market)).items
             if not items:
                 continue
             made, at = self.guarded(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
@@ -133,7 +133,7 @@ class SetsTimerContract(ContractBase):
 
         Azure's can deallocate alone: its machine is not billed then, and a pass ends it.
         """
-        made, at = self.guarded(provider, make_attempt, does=Firing.TERMINATE, **SOON)
+        made, at = self.guarded(provider, make_attempt, does=TimerAction.TERMINATE, **SOON)
         if not self.movable(provider, made.id):
             return
         self.pass_by(provider, at)

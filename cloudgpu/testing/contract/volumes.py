@@ -11,37 +11,39 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, Setup, Volume
-from cloudgpu.core.model.offers import Want
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.offers import Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import MakeAttempt
-from cloudgpu.testing.contract.retention import KeepingBase
+from cloudgpu.testing.contract.retention import RetentionBase
 
 VOLUME_GB = 12
 
 
-class HasVolumesContract(KeepingBase):
+class HasVolumesContract(RetentionBase):
     """A volume has one name, is made once, outlives its machines, and is used by one of them at a time."""
 
     data = Volume("data", VOLUME_GB)
 
     def tags(self, attempt: Attempt) -> Mapping[str, str]:
         """Return the tags of a volume: those of a person's work, and of no machine."""
-        kept = {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_PROJECT)}
-        return {**kept, TAG_VOLUME: self.data.name}
+        tags = {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_PROJECT)}
+        return {**tags, TAG_VOLUME: self.data.name}
 
     def volumes(self, provider: Provider) -> list[tuple[str, str | None]]:
         """Return the id of each volume and who uses it."""
-        return [(thing.id, thing.attached_to) for thing in self.kept(provider) if thing.kind is Kind.VOLUME]
+        return [
+            (resource.id, resource.attached_to) for resource in self.stored(provider) if resource.kind is Kind.VOLUME
+        ]
 
-    def attached(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def attached(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine, attach the volume to it and return that."""
         made = self.running(provider, attempt)
         return cast("HasVolumes", provider).attach(made.id, self.data, self.tags(attempt))
 
-    def left(self, provider: Provider, attempt: Attempt) -> Leftover:
+    def left(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Return a volume whose machine is gone."""
         volume = self.attached(provider, attempt)
         provider.terminate(str(volume.attached_to))
@@ -119,8 +121,11 @@ class HasVolumesContract(KeepingBase):
             return
         volume = self.left(keeper, make_attempt())
         setup = Setup(volume=Volume("data"))
-        assert (keeper.bound(setup, Want()).region, keeper.bound(setup, Want()).zone) == (volume.region, volume.zone)
-        others = {item.zone for item in keeper.available(Want()).items} - {volume.zone}
+        assert (
+            keeper.placement_constraint(setup, Requirements()).region,
+            keeper.placement_constraint(setup, Requirements()).zone,
+        ) == (volume.region, volume.zone)
+        others = {item.zone for item in keeper.available(Requirements()).items} - {volume.zone}
         for zone in sorted(others)[:1]:
             with pytest.raises(InvalidRequest):
-                keeper.bound(setup, Want(zone=zone))
+                keeper.placement_constraint(setup, Requirements(zone=zone))

@@ -103,7 +103,7 @@ class FaultyCloud:
         """Let the cloud take a machine now, without notice."""
         self._change(id, taken_at=self.clock())
 
-    def heard_from(self, id: str, at: datetime) -> None:  # noqa: A002
+    def report_activity(self, id: str, at: datetime) -> None:  # noqa: A002
         """Let the machine report activity at `at`, as its agent would."""
         self._change(id, last_active=at)
 

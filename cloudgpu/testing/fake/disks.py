@@ -8,36 +8,42 @@ from datetime import datetime
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, Volume
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.testing.fake.cloud import refused
 from cloudgpu.testing.fake.machines import FakeMachine
-from cloudgpu.testing.fake.resources import FakeThing
+from cloudgpu.testing.fake.resources import FakeResource
 from cloudgpu.testing.fake.store import Cloud
 
 USUAL_GB = 64
 
 
-def add(cloud: Cloud, thing: FakeThing) -> FakeThing:
+def add(cloud: Cloud, resource: FakeResource) -> FakeResource:
     """Keep a new thing under an id of its own and return it."""
     cloud.made += 1
-    thing = replace(thing, id=f"{thing.kind}-{digest('fake', thing.kind, str(cloud.made))[:16]}")
-    cloud.things[thing.id] = thing
-    return thing
+    resource = replace(resource, id=f"{resource.kind}-{digest('fake', resource.kind, str(cloud.made))[:16]}")
+    cloud.resources[resource.id] = resource
+    return resource
 
 
 def add_system_disk(cloud: Cloud, machine: FakeMachine, attempt: Attempt, *, stays: bool) -> None:
     """Give a new machine its system disk, which is at least as large as its image."""
-    image = cloud.things.get(str(attempt.call.get("image")))
+    image = cloud.resources.get(str(attempt.call.get("image")))
     size = max(attempt.request.setup.disk_gb or USUAL_GB, image.size_gb if image else 0)
     made = machine.made_at
-    disk = FakeThing("", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made, made, machine.id, stays)
+    disk = FakeResource(
+        "", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made, made, machine.id, stays
+    )
     add(cloud, disk)
 
 
-def system_disk(cloud: Cloud, machine: str) -> FakeThing | None:
+def system_disk(cloud: Cloud, machine: str) -> FakeResource | None:
     """Return the system disk that a machine uses."""
-    found = (thing for thing in cloud.things.values() if thing.kind is Kind.DISK and thing.attached_to == machine)
+    found = (
+        resource
+        for resource in cloud.resources.values()
+        if resource.kind is Kind.DISK and resource.attached_to == machine
+    )
     return next(found, None)
 
 
@@ -45,58 +51,58 @@ def set_system_disk(cloud: Cloud, machine: str, *, stays: bool) -> None:
     """Let a machine's system disk go with it, or stay."""
     disk = system_disk(cloud, machine)
     if disk is not None:
-        cloud.things[disk.id] = replace(disk, stays=stays)
+        cloud.resources[disk.id] = replace(disk, stays=stays)
 
 
 def let_go(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
     """Detach what machines used that have ended, and delete the disks that went with them."""
-    for thing in list(cloud.things.values()):
-        if thing.attached_to is not None and has_ended(thing.attached_to):
-            cloud.things[thing.id] = replace(thing, attached_to=None)
-            if not thing.stays:
-                del cloud.things[thing.id]
+    for resource in list(cloud.resources.values()):
+        if resource.attached_to is not None and has_ended(resource.attached_to):
+            cloud.resources[resource.id] = replace(resource, attached_to=None)
+            if not resource.stays:
+                del cloud.resources[resource.id]
 
 
-def remove(cloud: Cloud, leftover: Leftover) -> None:
-    """Delete a thing; what is not there is deleted already. Raises InvalidRequest while a machine uses it."""
-    thing = cloud.things.get(leftover.id)
-    if thing is None:
+def remove(cloud: Cloud, resource: ProviderResource) -> None:
+    """Delete a resource; one that is gone is no error. Raises InvalidRequest while a machine uses it."""
+    found = cloud.resources.get(resource.id)
+    if found is None:
         return
-    if thing.attached_to is not None:
-        message = f"the {thing.kind} {thing.id} is in use by {thing.attached_to}"
-        raise refused("id", thing.id, message, "end that machine first")
-    del cloud.things[thing.id]
+    if found.attached_to is not None:
+        message = f"the {found.kind} {found.id} is in use by {found.attached_to}"
+        raise refused("id", found.id, message, "end that machine first")
+    del cloud.resources[found.id]
 
 
-def attach(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeThing:
+def attach(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeResource:
     """Return the volume, made if it was not there, attached to the machine. Raises InvalidRequest."""
-    thing = _volume_near(cloud, machine, volume.name, tags.get(TAG_LEDGER))
-    if thing is None:
+    resource = _volume_near(cloud, machine, volume.name, tags.get(TAG_LEDGER))
+    if resource is None:
         return _made(cloud, machine, volume, tags, now)
-    if thing.zone != machine.zone:
-        message = f"the volume {volume.name} lies in {thing.zone}, and the machine in {machine.zone}"
-        raise refused("--volume", volume.name, message, f"launch in its zone: --zone {thing.zone}")
-    if thing.attached_to not in (None, machine.id):
-        message = f"the volume {volume.name} is used by {thing.attached_to}"
+    if resource.zone != machine.zone:
+        message = f"the volume {volume.name} lies in {resource.zone}, and the machine in {machine.zone}"
+        raise refused("--volume", volume.name, message, f"launch in its zone: --zone {resource.zone}")
+    if resource.attached_to not in (None, machine.id):
+        message = f"the volume {volume.name} is used by {resource.attached_to}"
         raise refused("--volume", volume.name, message, "end that machine first, or use another volume")
-    cloud.things[thing.id] = replace(thing, attached_to=machine.id)
-    return cloud.things[thing.id]
+    cloud.resources[resource.id] = replace(resource, attached_to=machine.id)
+    return cloud.resources[resource.id]
 
 
-def volumes_named(cloud: Cloud, name: str, ledger: str | None = None) -> list[FakeThing]:
+def volumes_named(cloud: Cloud, name: str, ledger: str | None = None) -> list[FakeResource]:
     """Return the volumes of this name: of one ledger, or of any."""
-    named = (thing for thing in cloud.things.values() if thing.tags.get(TAG_VOLUME) == name)
-    return [thing for thing in named if ledger in (None, thing.tags.get(TAG_LEDGER))]
+    named = (resource for resource in cloud.resources.values() if resource.tags.get(TAG_VOLUME) == name)
+    return [resource for resource in named if ledger in (None, resource.tags.get(TAG_LEDGER))]
 
 
-def _volume_near(cloud: Cloud, machine: FakeMachine, name: str, ledger: str | None) -> FakeThing | None:
+def _volume_near(cloud: Cloud, machine: FakeMachine, name: str, ledger: str | None) -> FakeResource | None:
     found = volumes_named(cloud, name, ledger)
-    return min(found, key=lambda thing: thing.zone != machine.zone, default=None)
+    return min(found, key=lambda resource: resource.zone != machine.zone, default=None)
 
 
-def _made(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeThing:
+def _made(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeResource:
     if volume.size_gb is None:
         raise refused("--volume", volume.name, f"there is no volume {volume.name}", "give its size: NAME:GB")
     named = {**tags, TAG_VOLUME: volume.name}
     where = (machine.region, machine.zone)
-    return add(cloud, FakeThing("", Kind.VOLUME, *where, "", volume.size_gb, named, now, now, machine.id))
+    return add(cloud, FakeResource("", Kind.VOLUME, *where, "", volume.size_gb, named, now, now, machine.id))

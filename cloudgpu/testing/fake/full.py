@@ -23,10 +23,10 @@ from cloudgpu.testing.fake.settings import LACKS, read_options
 from cloudgpu.testing.fake.store import Cloud
 
 
-class WholeFakeProvider(ReachableFakeProvider):
+class FullFakeProvider(ReachableFakeProvider):
     """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
 
-    end_means = "What was put there is removed. The rest stays."
+    end_effect = "What was put there is removed. The rest stays."
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, which takes no host key."""
@@ -34,7 +34,7 @@ class WholeFakeProvider(ReachableFakeProvider):
         return replace(found, call={**found.call, "host_key": "reads"})
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
-        """Return when each was last in use by its own word (`heard_from`), a call for each."""
+        """Return when each was last in use by its own word (`report_activity`), a call for each."""
         found: dict[str, datetime | CloudgpuError | None] = {}
         for each in ids:
             try:
@@ -96,7 +96,7 @@ def _denials(cloud: Cloud) -> Finding:
 def make(settings: ProviderSettings) -> FakeProvider:
     """Return a fake cloud, as `reachable`, `tells` and `lacks` of its settings say: what an entry point names."""
     kind: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
-    kind = WholeFakeProvider if settings.options.get("tells") is True else kind
+    kind = FullFakeProvider if settings.options.get("tells") is True else kind
     lacks = read_options(settings).lacks
     return _without(kind, lacks)(settings) if lacks else kind(settings)
 
@@ -114,6 +114,6 @@ def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
     return ReachableFakeProvider(settings)
 
 
-def make_whole(settings: ProviderSettings) -> WholeFakeProvider:
+def make_full(settings: ProviderSettings) -> FullFakeProvider:
     """Return a fake cloud with every ability."""
-    return WholeFakeProvider(settings)
+    return FullFakeProvider(settings)

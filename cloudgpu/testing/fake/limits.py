@@ -30,7 +30,7 @@ USES: Mapping[str, str] = {
     "stop": "stop machines",
     "start": "start machines",
     "tag": "extend leases",
-    "leftovers": "list disks and images",
+    "resources": "list disks and images",
     "remove": "remove disks and images",
     "save_image": "make images",
     "end_keeping_disk": "park machines",
@@ -119,7 +119,7 @@ def set_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: datetim
     cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
 
 
-def is_told(cloud: Cloud, item: Available) -> bool:
+def has_price(cloud: Cloud, item: Available) -> bool:
     """Say whether a test has told what this costs."""
     return item.market is Market.SPOT and _key(item) in cloud.spot
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Market, Requirements
 from cloudgpu.core.values.money import Money
 
 REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
@@ -40,16 +40,16 @@ TYPES: Mapping[str, FakeType] = {
 }
 
 
-def offered(account: str, want: Want) -> list[Available]:
+def offered(account: str, requirements: Requirements) -> list[Available]:
     """Return all that the fake cloud has of what is wanted, whether it has capacity now or not."""
     everything = (
-        _available(account, region, zone, kind, market, persistent=want.persistent)
+        _available(account, region, zone, kind, market, persistent=requirements.persistent)
         for region, zones in REGIONS.items()
         for zone in zones
         for kind in TYPES.values()
         for market in Market
     )
-    return [item for item in everything if fits(item, want)]
+    return [item for item in everything if fits(item, requirements)]
 
 
 def usd_per_hour(item: Available, prices: Mapping[str, Decimal]) -> Money | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Available, Stock, Want
+from cloudgpu.core.model.offers import Availability, Available, Requirements
 from cloudgpu.core.policies.guards import Agent, Guards
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
@@ -22,7 +22,7 @@ from cloudgpu.testing.fake.store import Cloud
 _TOKEN_LENGTH = 64
 
 
-class BareFakeProvider(FaultyCloud):
+class MinimalFakeProvider(FaultyCloud):
     """The fake cloud with what every provider can do, and no further ability."""
 
     kind = "fake"
@@ -49,10 +49,12 @@ class BareFakeProvider(FaultyCloud):
                 self._identity = AccountIdentity("fake account", self.place, f"fake account {Path(self.place).stem}")
         return self._identity
 
-    def available(self, want: Want) -> Stock:
+    def available(self, requirements: Requirements) -> Availability:
         """Return what the fake cloud sells of it, where there is capacity."""
         with self._call("available") as cloud:
-            return Stock(tuple(item for item in offered(self.account, want) if item.zone not in cloud.exhausted))
+            return Availability(
+                tuple(item for item in offered(self.account, requirements) if item.zone not in cloud.exhausted)
+            )
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that this token has made."""
@@ -102,7 +104,7 @@ class BareFakeProvider(FaultyCloud):
         if TAG_ID not in attempt.tags:
             raise refused("tags", "", f"the tag {TAG_ID} is missing")
         check_tags(attempt.tags)
-        if not any(_same_place(item, sold) for sold in offered(self.account, Want(market=item.market))):
+        if not any(_same_place(item, sold) for sold in offered(self.account, Requirements(market=item.market))):
             raise refused("offer", item.instance_type, f"{item.instance_type} is not sold in {item.zone}")
         if item.zone in cloud.exhausted:
             raise no_capacity(item.instance_type, item.zone)

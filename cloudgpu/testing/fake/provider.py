@@ -10,13 +10,13 @@ from typing import TypeVar
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, Quota, Region, RolePart
 from cloudgpu.core.model.instances import TAG_VOLUME, Instance, State
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
-from cloudgpu.core.model.offers import Available, Basis, Market, Price, Want
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, Requirements
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.policies.guards import Agent, Guards, Timer
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.providers.abilities import Bound, Firing, Resolved
+from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Login
 from cloudgpu.testing.fake import disks, images, limits, timers
 from cloudgpu.testing.fake import limits as spot
@@ -25,17 +25,17 @@ from cloudgpu.testing.fake import lookups as orphans
 from cloudgpu.testing.fake.cloud import check_tags, no_capacity, refused
 from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
-from cloudgpu.testing.fake.minimal import BareFakeProvider
-from cloudgpu.testing.fake.resources import FakeThing, shown
+from cloudgpu.testing.fake.minimal import MinimalFakeProvider
+from cloudgpu.testing.fake.resources import FakeResource, shown
 from cloudgpu.testing.fake.store import Cloud
 
 Of = TypeVar("Of")
 
 
-class FakeProvider(BareFakeProvider):
+class FakeProvider(MinimalFakeProvider):
     """The fake cloud with every ability but those that whoever launches or judges has to reckon with.
 
-    `ReachableFakeProvider` says who may connect, `WholeFakeProvider` has machines that are asked for more, too.
+    `ReachableFakeProvider` says who may connect, `FullFakeProvider` has machines that are asked for more, too.
     """
 
     @property
@@ -117,7 +117,7 @@ class FakeProvider(BareFakeProvider):
         with self._call("timer_limit") as cloud:
             return timers.fires(cloud, self._living(cloud, id).id)
 
-    def set_timer(self, id: str, at: datetime, *, does: Firing | None = None) -> bool:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
         """Set or move a timer of its own; one that was fixed at launch stays where it is."""
         with self._call("set_timer") as cloud:
             machine = self._living(cloud, id)
@@ -161,10 +161,10 @@ class FakeProvider(BareFakeProvider):
         """Return the key that the settings give every machine; without one, machines take the launch's."""
         return self.options.host_key
 
-    def bound(self, setup: Setup, want: Want) -> Bound:
+    def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where the image or the volume of a setup lies."""
-        with self._call("bound") as cloud:
-            return looks.bound(cloud, setup, want, self.ledger)
+        with self._call("placement_constraint") as cloud:
+            return looks.placement_constraint(cloud, setup, requirements, self.ledger)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
@@ -172,34 +172,34 @@ class FakeProvider(BareFakeProvider):
             self._check_quota(cloud, item)
             return looks.resolved(cloud, request, item, self.clock())
 
-    def leftovers(self, region: str | None = None) -> Leftovers:
+    def resources(self, region: str | None = None) -> ResourceListing:
         """Return all disks, volumes, snapshots and images of the regions that answer."""
-        with self._call("leftovers") as cloud:
-            return self._kept(cloud, region, lambda thing: not orphans.is_one(thing))
+        with self._call("resources") as cloud:
+            return self._kept(cloud, region, lambda resource: not orphans.is_one(resource))
 
-    def remove(self, leftover: Leftover) -> None:
+    def remove(self, resource: ProviderResource) -> None:
         """Delete a thing that no machine uses."""
         with self._call("remove") as cloud:
             self._let_go(cloud)
-            disks.remove(cloud, leftover)
+            disks.remove(cloud, resource)
 
-    def orphans(self, region: str | None = None) -> Leftovers:
+    def orphans(self, region: str | None = None) -> ResourceListing:
         """Return all key pairs, addresses and requests of the regions that answer."""
         with self._call("orphans") as cloud:
             return self._kept(cloud, region, orphans.is_one)
 
-    def remove_orphan(self, thing: Leftover) -> None:
+    def remove_orphan(self, resource: ProviderResource) -> None:
         """Delete one of these that nothing uses."""
         with self._call("remove_orphan") as cloud:
             self._let_go(cloud)
-            disks.remove(cloud, thing)
+            disks.remove(cloud, resource)
 
     def leave(self, kind: Kind, region: str, tags: Mapping[str, str], *, attached_to: str | None = None) -> str:
         """Let something of this kind be there, as a launch would have left it; return its id."""
         with self._store.open() as cloud:
             return orphans.leave(cloud, kind, region, tags, self.clock(), attached_to).id
 
-    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> Leftover:
+    def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
         """Go on making the image of this name; a running machine is restarted for it once."""
         with self._call("save_image") as cloud:
             self._let_go(cloud)
@@ -213,7 +213,7 @@ class FakeProvider(BareFakeProvider):
         with self._call("end_keeping_disk") as cloud:
             self._end(cloud, id, disk_stays=True)
 
-    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+    def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there and attached to this running machine."""
         with self._call("attach") as cloud:
             self._let_go(cloud)
@@ -314,7 +314,7 @@ class FakeProvider(BareFakeProvider):
 
     def _begin_image(
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool
-    ) -> FakeThing:
+    ) -> FakeResource:
         machine = cloud.machines.get(source)
         found = images.source_of(cloud, source, self._state(machine) if machine else None)
         if isinstance(found, FakeMachine) and restart and self._state(found) is State.RUNNING:
@@ -351,13 +351,13 @@ class FakeProvider(BareFakeProvider):
             return {}, dict.fromkeys(ids, fault)
         return done, faults
 
-    def _kept(self, cloud: Cloud, region: str | None, of: Callable[[FakeThing], bool]) -> Leftovers:
+    def _kept(self, cloud: Cloud, region: str | None, of: Callable[[FakeResource], bool]) -> ResourceListing:
         self._let_go(cloud)
         asked = {region} if region else set(REGIONS)
         answer = asked - self._hidden(cloud)
-        seen = (thing for thing in cloud.things.values() if thing.region in answer and of(thing))
+        seen = (resource for resource in cloud.resources.values() if resource.region in answer and of(resource))
         silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
-        return Leftovers(tuple(shown(thing, self.account, self.clock()) for thing in seen), tuple(silent))
+        return ResourceListing(tuple(shown(resource, self.account, self.clock()) for resource in seen), tuple(silent))
 
     def _let_go(self, cloud: Cloud) -> None:
         disks.let_go(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
@@ -389,7 +389,7 @@ class FakeProvider(BareFakeProvider):
         return machine
 
     def _price(self, cloud: Cloud, item: Available) -> Price | None:
-        if spot.is_told(cloud, item):
+        if spot.has_price(cloud, item):
             return spot.history(cloud, item, self.options.prices or {}, self.clock())[-1]
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:
@@ -403,22 +403,22 @@ class ReachableFakeProvider(FakeProvider):
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
         """Return who may connect, by label."""
         with self._call("allowed") as cloud:
-            return dict(cloud.doors.get(self._living(cloud, id).id, {}))
+            return dict(cloud.firewalls.get(self._living(cloud, id).id, {}))
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
         """Let this CIDR in under this label, or nobody any more."""
         with self._call("allow") as cloud:
-            door = cloud.doors.get(self._living(cloud, id).id)
-            if door is None:
+            firewall = cloud.firewalls.get(self._living(cloud, id).id)
+            if firewall is None:
                 message = f"somebody else's security group decides who may connect to {id}"
                 raise refused("--security-group", id, message, "ask whoever keeps that group")
-            door.pop(label, None)
+            firewall.pop(label, None)
             if cidr is not None:
-                door[label] = cidr
+                firewall[label] = cidr
 
     def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         machine, network = super()._make(cloud, attempt), attempt.request.setup.network
         if network.security_group is None:
             labels = ["caller", *(f"caller-{number}" for number in range(2, len(network.ssh_from) + 1))]
-            cloud.doors[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
+            cloud.firewalls[machine.id] = dict(zip(labels, network.ssh_from, strict=False))
         return machine

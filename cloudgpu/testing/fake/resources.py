@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_VOLUME
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso, iso
 
 _STORED_AS = {  # what is in none of these costs nothing
@@ -21,7 +21,7 @@ _STORED_AS = {  # what is in none of these costs nothing
 
 
 @dataclass(frozen=True, slots=True)
-class FakeThing:
+class FakeResource:
     """A disk, a volume, a snapshot, an image, or whatever else a launch leaves, as the fake cloud keeps it.
 
     `full_name` is that of the image that it is, or is to become; empty for a disk. `ready_at` is when it can be used.
@@ -41,33 +41,33 @@ class FakeThing:
     stays: bool = True
 
 
-def shown(thing: FakeThing, account: str, now: datetime) -> Leftover:
+def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
     """Return the thing as the provider tells it at `now`."""
-    named = thing.tags.get(TAG_VOLUME if thing.kind is Kind.VOLUME else TAG_IMAGE, "")
-    return Leftover(
+    named = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
+    return ProviderResource(
         provider="fake",
         account=account,
-        region=thing.region,
-        zone=thing.zone,
-        id=thing.id,
-        kind=thing.kind,
-        name=named if thing.kind in (Kind.VOLUME, Kind.IMAGE) else "",
-        size_gb=thing.size_gb,
-        stored_as=_STORED_AS.get(thing.kind, ""),
-        tags=dict(thing.tags),
-        made_at=thing.made_at,
-        ready=now >= thing.ready_at,
-        attached_to=thing.attached_to,
+        region=resource.region,
+        zone=resource.zone,
+        id=resource.id,
+        kind=resource.kind,
+        name=named if resource.kind in (Kind.VOLUME, Kind.IMAGE) else "",
+        size_gb=resource.size_gb,
+        stored_as=_STORED_AS.get(resource.kind, ""),
+        tags=dict(resource.tags),
+        made_at=resource.made_at,
+        ready=now >= resource.ready_at,
+        attached_to=resource.attached_to,
     )
 
 
-def thing_to_json(thing: FakeThing) -> dict[str, Any]:
+def resource_to_json(resource: FakeResource) -> dict[str, Any]:
     """Return the thing as plain JSON values."""
-    times = {"made_at": iso(thing.made_at), "ready_at": iso(thing.ready_at)}
-    return {**asdict(thing), "kind": str(thing.kind), **times}
+    times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
+    return {**asdict(resource), "kind": str(resource.kind), **times}
 
 
-def thing_from_json(data: Mapping[str, Any]) -> FakeThing:
-    """Return the thing that `thing_to_json` wrote."""
+def resource_from_json(data: Mapping[str, Any]) -> FakeResource:
+    """Return the thing that `resource_to_json` wrote."""
     times = {name: from_iso(data[name]) for name in ("made_at", "ready_at")}
-    return FakeThing(**{**data, "kind": Kind(data["kind"]), **times})
+    return FakeResource(**{**data, "kind": Kind(data["kind"]), **times})

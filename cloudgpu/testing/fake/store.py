@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cloudgpu import errors
 from cloudgpu.errors import CloudgpuError, ErrorRecord, ProviderUnavailable, RateLimited
 from cloudgpu.testing.fake.machines import FakeMachine, from_json, to_json
-from cloudgpu.testing.fake.resources import FakeThing, thing_from_json, thing_to_json
+from cloudgpu.testing.fake.resources import FakeResource, resource_from_json, resource_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Cloud:
     faults: list[Fault] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
-    things: dict[str, FakeThing] = field(default_factory=dict)
-    made: int = 0  # things, ever: so that no two have one id
-    doors: dict[str, dict[str, str]] = field(default_factory=dict)  # per machine: who may connect, by label
+    resources: dict[str, FakeResource] = field(default_factory=dict)
+    made: int = 0  # resources, ever: so that no two have one id
+    firewalls: dict[str, dict[str, str]] = field(default_factory=dict)  # per machine: who may connect, by label
     quotas: dict[str, float] = field(default_factory=dict)  # by region/code, where not the usual one
     requests: list[str] = field(default_factory=list)  # for higher quotas
     denied: set[str] = field(default_factory=set)  # methods that the credential may not call
@@ -150,9 +150,9 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
         "faults": [asdict(fault) for fault in cloud.faults],
         "hidden": sorted(cloud.hidden),
         "exhausted": sorted(cloud.exhausted),
-        "things": [thing_to_json(thing) for thing in cloud.things.values()],
+        "resources": [resource_to_json(resource) for resource in cloud.resources.values()],
         "made": cloud.made,
-        "doors": cloud.doors,
+        "firewalls": cloud.firewalls,
         "quotas": cloud.quotas,
         "requests": cloud.requests,
         "denied": sorted(cloud.denied),
@@ -172,9 +172,9 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
         faults=[Fault(**fault) for fault in data["faults"]],
         hidden=set(data["hidden"]),
         exhausted=set(data["exhausted"]),
-        things={item["id"]: thing_from_json(item) for item in data["things"]},
+        resources={item["id"]: resource_from_json(item) for item in data["resources"]},
         made=data["made"],
-        doors=data["doors"],
+        firewalls=data["firewalls"],
         quotas=data["quotas"],
         requests=data["requests"],
         denied=set(data["denied"]),

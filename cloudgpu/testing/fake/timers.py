@@ -9,7 +9,7 @@ from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.times import from_epoch, from_iso, iso
-from cloudgpu.providers.abilities import Firing
+from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.testing.fake.cloud import refused
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.store import Cloud
@@ -18,7 +18,7 @@ BY_TAG, MOVES, FIXED = "tag", "moves", "fixed"  # what the setting `timer` says
 WHY = "renew-until"
 
 
-def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, does: Firing | None) -> None:
+def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, does: TimerAction | None) -> None:
     """Set or move a machine's timer; a time that is over is now."""
     cloud.timers[machine.id] = [iso(max(at, now)), str(does or usual(machine))]
 
@@ -47,11 +47,11 @@ def fires(cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
     return from_iso(found[0]) if found else None
 
 
-def usual(machine: FakeMachine) -> Firing:
+def usual(machine: FakeMachine) -> TimerAction:
     """Return what a timer does with a machine of which nobody said it."""
     if machine.market is Market.SPOT:
-        return Firing.STOP_AGAIN if machine.persistent else Firing.TERMINATE
-    return Firing.STOP
+        return TimerAction.STOP_AGAIN if machine.persistent else TimerAction.TERMINATE
+    return TimerAction.STOP
 
 
 def fire(cloud: Cloud, now: datetime) -> None:
@@ -61,8 +61,8 @@ def fire(cloud: Cloud, now: datetime) -> None:
             continue
         machine = cloud.machines.get(id_)
         if machine is not None and machine.wish is State.RUNNING:
-            wish = State.TERMINATED if does == Firing.TERMINATE else State.STOPPED
+            wish = State.TERMINATED if does == TimerAction.TERMINATE else State.STOPPED
             when = max(from_iso(at), machine.asked_at)
             cloud.machines[id_] = replace(machine, wish=wish, asked_at=when, reason=WHY)
-        if does != Firing.STOP_AGAIN:
+        if does != TimerAction.STOP_AGAIN:
             del cloud.timers[id_]

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.access import known_hosts
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.access.ssh.keepalive import KeepAlive
+from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.access.ssh.target import LoginRefused, Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable, WrongHostKey
@@ -179,19 +179,19 @@ def test_a_lost_connection_is_said_as_such(server, connection):
 
 
 def test_a_frozen_machine_is_noticed_and_the_connection_closed(server, connection):
-    with KeepAlive(connection, quiet=0.2, deadline=0.5) as alive:
+    with Keepalive(connection, quiet=0.2, deadline=0.5) as is_open:
         assert connection.capture("echo", timeout=10).status == 0
         server.freeze()
-        wait_for(lambda: not connection.alive)
-    assert isinstance(alive.fault, Frozen)
+        wait_for(lambda: not connection.is_open)
+    assert isinstance(is_open.fault, Frozen)
     server.thaw()
 
 
 def test_a_quiet_machine_that_lives_is_left_alone(server, connection):
-    with KeepAlive(connection, quiet=0.1, deadline=1) as alive:
+    with Keepalive(connection, quiet=0.1, deadline=1) as is_open:
         assert connection.capture("sleep 0.7", timeout=10).status == 0
-    assert alive.fault is None
-    assert connection.alive
+    assert is_open.fault is None
+    assert connection.is_open
 
 
 def test_nothing_is_left_of_a_closed_connection(server):

@@ -161,7 +161,7 @@ def test_a_machine_that_freezes_on_the_way_is_said(server, connection, streams):
 def test_a_full_disk_here_is_not_taken_for_a_lost_connection(connection, streams):
     with Path("/dev/full").open("wb", buffering=0) as streams["stdout"], pytest.raises(OSError, match="space"):
         run(connection, ["echo", "x"], **streams)
-    assert connection.alive
+    assert connection.is_open
 
 
 def test_on_a_terminal_keys_sizes_and_status_are_those_of_a_terminal(server):

@@ -19,7 +19,7 @@ from cloudgpu.access.ssh import jump as jump_module
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.execute import run
 from cloudgpu.access.ssh.ssh_config import SshHost, ssh_command, write
-from cloudgpu.access.ssh.target import Barred
+from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Happening, Tunnel
 from cloudgpu.core.values.network import Jump
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
@@ -111,7 +111,7 @@ def test_the_machine_is_verified_as_ever_and_not_the_jump_hosts_to_vouch_for(way
 
 def test_a_jump_host_that_refuses_the_login_is_said_in_sshs_words_and_not_tried_again(way, tmp_path):
     way.settle(way.host.host_key.public_line, client_key(tmp_path / "other").path)
-    with pytest.raises(Barred, match=r"ssh says: .*Permission denied") as caught:
+    with pytest.raises(AccessBlocked, match=r"ssh says: .*Permission denied") as caught:
         connect(way.target, timeout=10, wait=60)
     assert caught.value.field == "--jump"
     assert caught.value.next.endswith(f"ssh -p {way.host.port} tester@127.0.0.1")
@@ -120,7 +120,7 @@ def test_a_jump_host_that_refuses_the_login_is_said_in_sshs_words_and_not_tried_
 
 def test_a_jump_host_with_another_key_than_the_user_knows_is_refused(way):
     way.settle(new_host_key().public_line)
-    with pytest.raises(Barred, match="Host key verification failed"):
+    with pytest.raises(AccessBlocked, match="Host key verification failed"):
         connect(way.target, timeout=10, wait=60)
     assert way.machine.connections == 0
 
@@ -129,7 +129,7 @@ def test_a_machine_that_does_not_listen_is_said_and_tried_again(way):
     way.machine.kill()
     with pytest.raises(Unreachable, match=r"ssh says: .*connect failed") as caught:
         connect(way.target, timeout=10, wait=0.3)
-    assert not isinstance(caught.value, Barred)
+    assert not isinstance(caught.value, AccessBlocked)
     assert way.host.connections > 1
     assert carriers() == []
 

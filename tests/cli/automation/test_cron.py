@@ -19,7 +19,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.cron import carry_out, plan_install, plan_remove, shown
 from cloudgpu.control.scheduler.cron_test import exit_code, next_morning, outlives, trial_value, would
 from cloudgpu.control.scheduler.redaction import SECRETS
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared
@@ -395,7 +395,7 @@ def unwatched(tmp_path, monkeypatch):
     clock = ManualClock(datetime.now(UTC) - timedelta(hours=30))
     session = open_session({"CLOUDGPU_HOME": str(cloudgpu.home), "USER": "ada"}, clock=clock)
     session.pause = clock.advance
-    launch(session, prepare(session, Wish(Want(gpu="v100"))), wait=False)
+    launch(session, prepare(session, Wish(Requirements(gpu="v100"))), wait=False)
     session.ledger.close()
     return cloudgpu
 

@@ -25,7 +25,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.watch import Watch
 from cloudgpu.control.session.last_run import last_pass
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.cli.many import QuickProgram, shared
@@ -68,7 +68,7 @@ class Home:
         clock = ManualClock(datetime.now(UTC) - ago)
         session = self.opened(clock)
         session.pause = clock.advance
-        launch(session, prepare(session, Wish(Want(gpu="v100"), name=name)), wait=False)
+        launch(session, prepare(session, Wish(Requirements(gpu="v100"), name=name)), wait=False)
         session.ledger.close()
 
     def watch(self, *words):

@@ -12,7 +12,7 @@ from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.policies.policy import Origin
 from cloudgpu.core.values.money import Money
@@ -28,9 +28,9 @@ VOLUME = Extra("volume data (200 GB)", None, kept=True, source="no price in the 
 
 
 def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_by=(Origin.POLICY, Origin.POLICY)):
-    offer = make_offer(pick(offered("lab", Want(market=market)), market), usd="1.01", now=NOW)
+    offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
-    request = replace(request, setup=setup or Setup(), want=want or Want(market=market))
+    request = replace(request, setup=setup or Setup(), want=want or Requirements(market=market))
     said = {"extras": extras, "remarks": remarks, "said_by": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
     text = plan(plan_value(found), NOW)
@@ -72,7 +72,7 @@ def test_what_stop_keeps_is_said_with_its_price_a_month():
 
 
 def pick_stop_means():
-    return pick(offered("lab", Want(market=Market.SPOT)), Market.SPOT).stop_means
+    return pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT).stop_means
 
 
 def test_what_costs_only_while_it_is_parked_is_said_there_alone():
@@ -130,7 +130,7 @@ def test_who_may_connect_and_by_which_way_is_said(network, words):
 def test_the_market_says_what_kind_of_request_it_is_and_what_follows_it():
     assert "market spot price" in shown()
     assert "market spot by a persistent request price" in shown(setup=Setup(persistent=True))
-    fallback = Want(market=Market.SPOT, or_on_demand=True)
+    fallback = Requirements(market=Market.SPOT, or_on_demand=True)
     assert "market spot; on-demand where spot has no capacity" in shown(want=fallback)
 
 
@@ -140,7 +140,7 @@ def test_every_remark_is_a_note_of_its_own():
 
 
 def test_the_document_has_it_all():
-    offer = make_offer(pick(offered("lab", Want()), Market.ON_DEMAND), usd="1.01", now=NOW)
+    offer = make_offer(pick(offered("lab", Requirements()), Market.ON_DEMAND), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     setup = Setup("trained", 100, Volume("data", 200), persistent=False, network=Network(("10.0.0.0/8",)))
     found = launch_plan(
@@ -165,7 +165,7 @@ def test_the_document_has_it_all():
 
 def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
     cheap, dear = (
-        make_offer(pick(offered(account, Want()), Market.ON_DEMAND), usd=usd, now=NOW)
+        make_offer(pick(offered(account, Requirements()), Market.ON_DEMAND), usd=usd, now=NOW)
         for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
     )
     request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request

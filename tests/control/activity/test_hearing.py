@@ -30,7 +30,7 @@ class Silent(Fleet):
         self.clock.advance(-60 * ago)
         at = self.clock().replace(microsecond=0)
         self.clock.advance(60 * ago)
-        self.cloud.heard_from(self.row(name).provider_id, at)
+        self.cloud.report_activity(self.row(name).provider_id, at)
         return at
 
     @property

@@ -115,7 +115,7 @@ def test_each_machine_has_its_own(lab):
 
 def speak(lab):
     """Let the machine say that it is in use now, where the cloud can read it."""
-    lab.cloud.heard_from(lab.rows()[0].provider_id, lab.clock())
+    lab.cloud.report_activity(lab.rows()[0].provider_id, lab.clock())
 
 
 def test_what_it_said_itself_makes_the_time_after_idle_as_far_as_that_is_known(lab):

@@ -28,7 +28,7 @@ from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.control.setup.retire_account import forget, plan
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources.orphan import Wish as Sweep
 from cloudgpu.core.resources.retention import is_parked
@@ -69,7 +69,7 @@ class Two:
         return session
 
     def up(self, session, name="fox", **more):
-        want = Want(gpu="v100", instance_type=more.pop("instance_type", None))
+        want = Requirements(gpu="v100", instance_type=more.pop("instance_type", None))
         return launch(session, prepare(session, Wish(want, name=name, **more)), wait=False).row
 
     def later(self, minutes=10):
@@ -418,7 +418,7 @@ def test_an_account_that_cannot_log_in_hides_no_other_account_from_its_machines(
     bob = bob_with_both(two, AuthFailed("The login has expired."))
     with two.ada.provider("lab")._store.open() as cloud:
         del cloud.machines[row.provider_id]
-        cloud.things.clear()
+        cloud.resources.clear()
     assert look_at_all(bob).unanswered == []
     assert two.row().terminated_at is not None, "a machine that is missing was judged"
     assert end_all_of(bob, two.row("owl"), why="typed").row.terminated_at is not None

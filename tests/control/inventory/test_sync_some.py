@@ -21,7 +21,7 @@ from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.reaper.notify import renew
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.values.times import from_iso
@@ -61,7 +61,7 @@ def key(tmp_path):
 
 def up(lab, *, spot=False):
     market = Market.SPOT if spot else Market.ON_DEMAND
-    wish = Wish(Want(gpu="v100", market=market), name="fox", setup=INSIDE, spot=spot)
+    wish = Wish(Requirements(gpu="v100", market=market), name="fox", setup=INSIDE, spot=spot)
     row = launch(lab.session, prepare(lab.session, wish), wait=False).row
     lab.later(hours=2)
     return Cloudgpu({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, lab.said.append, lab.clock), row

@@ -16,7 +16,7 @@ from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.setup.init import checked
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -64,7 +64,7 @@ class Labs(Lab):
         return {name: self.session.provider(name) for name in DOLLARS}
 
     def prepare(self, *, gpu="v100", **more):
-        want = Want(gpu=gpu, region=more.pop("region", None), max_price=more.pop("max_price", None))
+        want = Requirements(gpu=gpu, region=more.pop("region", None), max_price=more.pop("max_price", None))
         return prepare(self.session, Wish(want, **more))
 
     def there(self):
@@ -325,7 +325,7 @@ def test_a_volume_that_is_there_draws_the_machine_to_its_account(labs):
 
 
 def test_while_an_account_that_may_have_the_volume_is_silent_no_second_one_is_made(labs):
-    labs.dear.fail_next("bound", ProviderUnavailable("no answer"), times=9)
+    labs.dear.fail_next("placement_constraint", ProviderUnavailable("no answer"), times=9)
     with pytest.raises(ProviderUnavailable, match="no answer"):
         labs.prepare(setup=Setup(volume=Volume("data", 20)))
 

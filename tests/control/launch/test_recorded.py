@@ -13,7 +13,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import ProviderUnavailable
@@ -29,7 +29,7 @@ def latest(lab, row):
 
 
 def spot(lab, **more):
-    wish = Wish(Want(gpu="v100", market=Market.SPOT, **more), spot=True)
+    wish = Wish(Requirements(gpu="v100", market=Market.SPOT, **more), spot=True)
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
 
 
@@ -71,7 +71,7 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
 
 def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_one_holds(lab):
     """The user took ten minutes to say yes: the plan's price is 0.9, and 1.2 is what the machine ran at."""
-    prepared = prepare(lab.session, Wish(Want(gpu="v100", market=Market.SPOT), spot=True))
+    prepared = prepare(lab.session, Wish(Requirements(gpu="v100", market=Market.SPOT), spot=True))
     planned = lab.clock()
     lab.later(minutes=10)
     zone = prepared.plan.offer.available.zone
@@ -89,7 +89,7 @@ def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without
     lab.up()
     look_at_all(lab.session)
     assert lab.cloud.calls["price_history"] == 0
-    wish = Wish(Want(gpu="v100", market=Market.SPOT), spot=True, new=True)
+    wish = Wish(Requirements(gpu="v100", market=Market.SPOT), spot=True, new=True)
     for _ in range(3):
         spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).row
     look_at_all(lab.session)
@@ -169,7 +169,7 @@ def forget(lab, row):
     """The cloud has no such machine any more, and says nothing about it."""
     with lab.cloud._store.open() as cloud:
         del cloud.machines[row.provider_id]
-        cloud.things.clear()
+        cloud.resources.clear()
 
 
 def test_a_machine_that_vanished_is_billed_to_the_last_look_that_saw_it_and_may_have_been_longer(lab):
@@ -257,7 +257,7 @@ def test_a_machine_that_never_came_up_says_so(lab):
 def stray(lab, market=Market.ON_DEMAND, **more):
     lab.up()  # the ledger begins with its first line
     offer = lab.prepare().offers[0]
-    sold = lab.cloud.available(Want(gpu="v100", market=market)).items
+    sold = lab.cloud.available(Requirements(gpu="v100", market=market)).items
     item = next(one for one in sold if one.zone == offer.available.zone)
     attempt = make_attempt(item, key="lost", ledger=lab.session.ledger.id, **more)
     return lab.cloud.launch(attempt, deadline=lab.clock() + timedelta(minutes=1)), attempt.machine
@@ -288,7 +288,7 @@ def test_a_stray_has_its_disk_beside_it(lab):
 def test_a_stray_whose_disks_are_not_told_says_that_they_are_not_known(lab):
     _, machine = stray(lab, now=lab.clock())
     for _ in range(2):
-        lab.cloud.fail_next("leftovers", ProviderUnavailable("silence"))
+        lab.cloud.fail_next("resources", ProviderUnavailable("silence"))
     look_at_all(lab.session)
     (line,) = [line for line in lab.session.ledger.events(machine) if line.kind == "machine_adopted"]
     assert "what its disks cost is not known" in line.body["why"]
@@ -313,7 +313,7 @@ def test_an_unchanged_look_writes_one_line(lab):
 def with_volume(lab):
     from cloudgpu.core.model.launch import Setup
 
-    wish = Wish(Want(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
+    wish = Wish(Requirements(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
 
 
@@ -352,12 +352,12 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
     look_at_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
-    lab.cloud.fail_next("leftovers", ProviderUnavailable("silence"))
+    lab.cloud.fail_next("resources", ProviderUnavailable("silence"))
     look_at_all(lab.session)
     assert things(lab)[0].terminated_at is None
     lab.later(hours=1)
     with lab.cloud._store.open() as cloud:
-        cloud.things.clear()
+        cloud.resources.clear()
     look_at_all(lab.session)
     (thing,) = things(lab)
     (use,) = [use for subject, use in lab.session.ledger.uses() if subject == thing.id]

@@ -24,7 +24,7 @@ from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import comes_back
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.errors import (
@@ -43,7 +43,7 @@ DATA = Setup(volume=Volume("data", 100))
 
 def things(lab, *kinds):
     return [
-        one for one in lab.cloud.leftovers().items if one.kind in (kinds or tuple(Kind)) and one.attached_to is None
+        one for one in lab.cloud.resources().items if one.kind in (kinds or tuple(Kind)) and one.attached_to is None
     ]
 
 
@@ -128,7 +128,7 @@ def test_compute_is_proved_ended_before_the_image_is_begun(make_lab):
 
 
 def test_a_spot_machine_without_a_launch_record_is_parked_when_it_cannot_be_stopped(lab):
-    item = next(one for one in lab.cloud.available(Want(market=Market.SPOT)).items)
+    item = next(one for one in lab.cloud.available(Requirements(market=Market.SPOT)).items)
     spot(lab)  # the ledger has an id from its first line on
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
@@ -363,7 +363,7 @@ def test_a_running_machine_is_not_moved(lab):
 
 def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_lost(lab):
     row = spot(lab, setup=DATA)
-    (volume,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    (volume,) = [one for one in lab.cloud.resources().items if one.kind is Kind.VOLUME]
     assert (volume.name, volume.attached_to, volume.size_gb) == ("data", row.provider_id, 100)
     end(lab.session, row, why="test")
     lab.cloud.fail_next("attach", ProviderUnavailable("silence"))
@@ -372,7 +372,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
     assert "billed meanwhile" in caught.value.next
     again = lab.up(spot=True, setup=DATA)
     assert again.found
-    (same,) = [one for one in lab.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    (same,) = [one for one in lab.cloud.resources().items if one.kind is Kind.VOLUME]
     assert (same.id, same.attached_to) == (volume.id, again.row.provider_id)
 
 
@@ -430,7 +430,7 @@ def every_death(work_of):
 
 
 def images(lab):
-    return [one for one in lab.cloud.leftovers().items if one.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
+    return [one for one in lab.cloud.resources().items if one.kind in (Kind.IMAGE, Kind.SNAPSHOT)]
 
 
 @pytest.mark.parametrize("then", ["look", "start", "down", "stop"])
@@ -458,7 +458,7 @@ def test_a_park_that_died_is_finished_by_whatever_comes_next(lab, monkeypatch, c
         assert len(lab.machines()) == 1
     assert len(images(lab)) <= 1
     end(lab.session, now(lab, row), why="test")
-    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+    assert (lab.machines(), lab.cloud.resources().items) == ([], ())
     assert now(lab, row).retained == ()
 
 
@@ -484,7 +484,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
             assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     end(lab.session, now(lab, row), why="test")
-    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+    assert (lab.machines(), lab.cloud.resources().items) == ([], ())
 
 
 @pytest.mark.parametrize("make", [parked, left, spot], ids=lambda make: make.__name__)
@@ -497,9 +497,9 @@ def test_a_down_that_died_is_finished_by_the_next_look_or_down(lab, monkeypatch,
     if not lab.machines():
         look_at_all(lab.session)
         look_at_all(lab.session)
-        assert lab.cloud.leftovers().items == ()
+        assert lab.cloud.resources().items == ()
     end(lab.session, now(lab, row), why="test")
-    assert (lab.machines(), lab.cloud.leftovers().items) == ([], ())
+    assert (lab.machines(), lab.cloud.resources().items) == ([], ())
 
 
 def test_a_machine_that_a_pass_has_just_parked_is_shown_with_what_its_disk_costs(lab):

@@ -45,7 +45,7 @@ def slow_listing(lab, monkeypatch, meanwhile):
 
     What is kept, which is asked for beside the listing, is answered before that.
     """
-    listing, leftovers, known = lab.cloud.list, lab.cloud.leftovers, threading.Event()
+    listing, resources, known = lab.cloud.list, lab.cloud.resources, threading.Event()
 
     def answered():
         answer = listing()
@@ -55,12 +55,12 @@ def slow_listing(lab, monkeypatch, meanwhile):
         return answer
 
     def before(region=None):
-        found = leftovers(region)
+        found = resources(region)
         known.set()
         return found
 
     monkeypatch.setattr(lab.cloud, "list", answered)
-    monkeypatch.setattr(lab.cloud, "leftovers", before)
+    monkeypatch.setattr(lab.cloud, "resources", before)
 
 
 def test_sums_that_are_not_what_the_lines_say_are_made_anew_and_said(lab):
@@ -273,7 +273,7 @@ def test_a_new_last_activity_is_news_every_quarter_of_an_hour(lab):
     row = lab.up().row
     for minutes in (1, 20):
         lab.later(minutes=minutes)
-        lab.cloud.heard_from(row.provider_id, lab.clock())
+        lab.cloud.report_activity(row.provider_id, lab.clock())
         look_at_all(lab.session)
     assert from_iso(lab.rows()[0].last_active) == lab.clock()
 

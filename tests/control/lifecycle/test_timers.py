@@ -18,7 +18,7 @@ from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Setup
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.ledger.samples.store import Shelf
@@ -89,7 +89,7 @@ def test_what_cannot_be_stopped_is_ended(moves):
 
 
 def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_again(moves):
-    wish = Wish(Want(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
+    wish = Wish(Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
     row = launch(moves.session, prepare(moves.session, wish), wait=False).row
     moves.later(hours=5, minutes=1)
     assert state(moves, row) is State.STOPPED
@@ -312,7 +312,7 @@ def guards(lab):
 def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     row = up(moves)
     assert "(it was never heard from here)" in guards(moves).said
-    moves.cloud.heard_from(row.provider_id, moves.clock())
+    moves.cloud.report_activity(row.provider_id, moves.clock())
     look_at_all(moves.session)
     moves.later(minutes=30)
     assert "(last heard 30m ago)" in guards(moves).said

@@ -11,7 +11,7 @@ from cloudgpu.control.lifecycle.lease import hold_loses_to
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.policies.endings import check_stop
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
@@ -139,7 +139,7 @@ def test_a_found_spot_machine_that_refuses_its_stop_is_terminated_at_last(lackin
     """Whether it can be stopped is not known before it is asked; no image of it can be kept."""
     lab = lacking("Imageable")
     lab.up(policy="own")
-    item = next(one for one in lab.cloud.available(Want(market=Market.SPOT)).items)
+    item = next(one for one in lab.cloud.available(Requirements(market=Market.SPOT)).items)
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
     look_at_all(lab.session)
@@ -152,7 +152,7 @@ def test_a_found_spot_machine_that_refuses_its_stop_is_terminated_at_last(lackin
 def test_a_found_machine_of_a_cloud_that_stops_none_is_known_as_that(lacking):
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own")
-    item = next(one for one in lab.cloud.available(Want()).items)
+    item = next(one for one in lab.cloud.available(Requirements()).items)
     tags = {"cloudgpu-ledger": lab.session.ledger.id, "cloudgpu-id": "cg-stray"}
     lab.cloud.launch(make_attempt(item, tags=tags, now=lab.clock()), deadline=lab.clock())
     look_at_all(lab.session)

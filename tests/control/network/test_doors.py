@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.access.keys import client_key, new_host_key
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
-from cloudgpu.access.ssh.target import Barred
+from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Happening, TunnelEvent
 from cloudgpu.control.access import reach
 from cloudgpu.control.access.allowlist import allow, network_of
@@ -121,7 +121,7 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
     street.move(CAFE)
     street.server.kill()
     for way in (lambda: reached(street.session, row).__enter__(), lambda: find_way(street.session, row)):
-        with pytest.raises(Barred) as caught:
+        with pytest.raises(AccessBlocked) as caught:
             way()
         fault = caught.value
         assert fault.message == f"Your address is {CAFE} now, and SSH on {row.name} is open to {HOME}."
@@ -134,7 +134,7 @@ def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(st
     for way in (lambda: reached(street.session, row).__enter__(), lambda: find_way(street.session, row)):
         with pytest.raises(Unreachable, match="does not answer") as caught:
             way()
-        assert not isinstance(caught.value, Barred)
+        assert not isinstance(caught.value, AccessBlocked)
 
 
 def test_a_wider_network_that_covers_the_address_is_open(street):
@@ -163,7 +163,7 @@ def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street
     row = street.machine()
     street.move(CAFE)
     street.server.kill()
-    with pytest.raises(Barred):
+    with pytest.raises(AccessBlocked):
         wait_until_ready(street.session, row)
 
 
@@ -171,7 +171,7 @@ def test_a_machine_opened_to_others_is_launched_kept_and_said_to_be_billed(stree
     monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
     street.server.kill()
     prepared = street.prepare(setup=Setup(network=Network(ssh_from=(f"{CAFE}/32",))))
-    with pytest.raises(Barred) as caught:
+    with pytest.raises(AccessBlocked) as caught:
         launch(street.session, prepared)
     (row,) = street.rows()
     assert f"cloudgpu allow {row.name}" in caught.value.next

@@ -162,7 +162,7 @@ def test_what_stays_of_a_spot_machine_that_ended_by_itself_is_as_its_policy_says
     row = lab.up(policy=policy, spot=True).row
     lab.cloud.interrupt(row.provider_id)
     lab.later(minutes=5)
-    assert [thing.kind for thing in lab.cloud.leftovers().items] == left
+    assert [thing.kind for thing in lab.cloud.resources().items] == left
 
 
 def test_on_demand_a_policy_that_terminates_changes_nothing(lab):
@@ -188,7 +188,7 @@ def test_down_leaves_nothing_whatever_the_policy(lab):
     for policy in ("default", "throwaway"):
         end(lab.session, lab.up(policy=policy, spot=True).row, why="test")
     assert not lab.machines()
-    assert not lab.cloud.leftovers().items
+    assert not lab.cloud.resources().items
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,13 @@ def witness(cloud, method, hanging, *, left=False):
     return seen
 
 
-@pytest.mark.parametrize("method", ["list", "leftovers"])
+@pytest.mark.parametrize("method", ["list", "resources"])
 def test_a_due_stop_is_sent_while_another_account_hangs(two, hanging, method):
     two.up(name="fox", account="lab")
     let_all_be_over(two)
     far_of(two).fail_next(method, hanging, times=9)
     seen = witness(two.cloud, "stop_many", hanging, left=True)
-    found = reap(two.session, ReapWish(sweep=method == "leftovers"))
+    found = reap(two.session, ReapWish(sweep=method == "resources"))
     assert seen == [True]
     assert (found.exit_code, [one.name for one in found.ended]) == (8, ["fox"])
     assert "far" in [gap.scope for gap in found.unanswered]

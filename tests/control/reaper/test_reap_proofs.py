@@ -154,7 +154,7 @@ def test_a_foreign_machine_that_cannot_be_stopped_ends_while_its_disk_stays(flee
     fleet.cloud.fail_next("stop", InvalidRequest("a one-time spot machine cannot be stopped"))
     (ended,) = fleet.pass_().ended
     assert (ended.name, ended.now) == ("hen", "terminated")
-    assert len(fleet.cloud.leftovers().items) == 1
+    assert len(fleet.cloud.resources().items) == 1
 
 
 def test_a_foreign_machine_whose_stop_is_not_proved_is_exit_code_9(fleet, theirs):

@@ -108,7 +108,7 @@ def test_a_hold_set_after_the_warning_counts(fleet):
 def test_a_machine_that_says_by_itself_that_it_is_in_use_is_not_asked(fleet, agents):
     fleet.up(name="fox")
     fleet.later(hours=3)
-    fleet.cloud.heard_from(fleet.row().provider_id, fleet.clock())
+    fleet.cloud.report_activity(fleet.row().provider_id, fleet.clock())
     found = fleet.idle(minutes=10)
     assert (found.decisions[0].activity, agents.asked) == ("ACTIVE", 0)
 
@@ -319,14 +319,14 @@ def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_af
 
     def used(**span):
         fleet.later(**span)
-        fleet.cloud.heard_from(fleet.row().provider_id, fleet.clock())
+        fleet.cloud.report_activity(fleet.row().provider_id, fleet.clock())
 
     used(hours=2)
     assert fleet.pass_().warned == ()
     assert warned(fleet.pass_(sweep=True)) == [("kept", Rule.IMAGES)]
     used(hours=25)
     assert ends(fleet.pass_(sweep=True)) == [("kept", Do.REMOVE, Rule.IMAGES, "image")]
-    assert [one.kind for one in fleet.cloud.leftovers().items] == ["disk"]
+    assert [one.kind for one in fleet.cloud.resources().items] == ["disk"]
 
 
 def test_a_machine_that_is_stopped_for_long_is_kept_as_an_image_and_brought_back_by_start(fleet):

@@ -55,7 +55,7 @@ def ours(lab):
 
 
 def told(lab, kind):
-    return [one for one in (*lab.cloud.leftovers().items, *lab.cloud.orphans().items) if one.kind is kind]
+    return [one for one in (*lab.cloud.resources().items, *lab.cloud.orphans().items) if one.kind is kind]
 
 
 def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_since_when(lab):
@@ -88,7 +88,7 @@ def test_a_clean_leaves_nothing_and_the_ledger_has_a_line_for_each(lab):
     lab.later(hours=2)
     document, fault = cleans(lab)
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
-    assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
+    assert (lab.cloud.resources().items, lab.cloud.orphans().items) == ((), ())
     lines = [one for one in lab.session.ledger.events() if one.kind == "orphan_removed"]
     assert sorted((one.body["what"], one.subject) for one in lines) == [("disk", row.id), ("key_pair", "orphans")]
     assert lab.session.ledger.machine(row.id).retained == ()
@@ -108,7 +108,7 @@ def test_what_is_kept_by_name_is_shown_and_stays(lab):
     stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Do.STAY}
     assert stays == {"image": "on purpose", "volume": "on purpose"}
     cleans(lab)
-    assert {one.kind for one in lab.cloud.leftovers().items} == {Kind.IMAGE, Kind.VOLUME}
+    assert {one.kind for one in lab.cloud.resources().items} == {Kind.IMAGE, Kind.VOLUME}
 
 
 def test_what_a_hold_covers_stays(lab):
@@ -235,7 +235,7 @@ def test_a_parked_machine_is_kept_on_purpose_until_its_end_is_asked_by_age(lab):
     assert (image.do, image.stays) == (Do.STAY, "heron was parked, and comes back from it")
     document, fault = cleans(lab, stopped_older_than=WEEK)
     assert (fault, "image" in kinds_of(document)) == (None, True)
-    assert lab.cloud.leftovers().items == ()
+    assert lab.cloud.resources().items == ()
 
 
 def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
@@ -265,11 +265,11 @@ def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
     lab.later(hours=2)
     document, fault = cleans(lab, snapshot=True)
     (disk,) = [one for one in document["removed"] if one["kind"] == "disk"]
-    (image,) = lab.cloud.leftovers().items
+    (image,) = lab.cloud.resources().items
     assert (fault, image.kind, disk["image"]["name"]) == (None, Kind.IMAGE, image.tags[TAG_IMAGE])
     lab.later(days=30)
     cleans(lab)
-    assert lab.cloud.leftovers().items == (lab.cloud.leftovers().items[0],)
+    assert lab.cloud.resources().items == (lab.cloud.resources().items[0],)
 
 
 def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
@@ -305,7 +305,7 @@ def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, 
     assert underway.left() == f"Interrupted. {left}"
     document, fault = cleans(lab, snapshot=True)
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
-    assert [one.kind for one in lab.cloud.leftovers().items] == [Kind.IMAGE]
+    assert [one.kind for one in lab.cloud.resources().items] == [Kind.IMAGE]
 
 
 def test_a_clean_that_was_killed_between_two_removals_is_finished_by_the_next(lab):
@@ -323,7 +323,7 @@ def test_a_clean_that_was_killed_between_two_removals_is_finished_by_the_next(la
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans)
     cleans(lab)
-    assert (lab.cloud.leftovers().items, lab.cloud.orphans().items) == ((), ())
+    assert (lab.cloud.resources().items, lab.cloud.orphans().items) == ((), ())
     assert all(row.retained == () for row in lab.session.ledger.machines())
     assert lab.session.ledger.verify().faults == ()
 
@@ -373,7 +373,7 @@ def attach(lab, thing, machine):
     from dataclasses import replace
 
     with lab.cloud._store.open() as cloud:
-        cloud.things[thing] = replace(cloud.things[thing], attached_to=machine)
+        cloud.resources[thing] = replace(cloud.resources[thing], attached_to=machine)
 
 
 def test_what_others_have_removed_meanwhile_is_gone(lab):
@@ -428,9 +428,9 @@ def up(session):
     from cloudgpu.control.inputs.launch_request import Wish as Words
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
-    from cloudgpu.core.model.offers import Want
+    from cloudgpu.core.model.offers import Requirements
 
-    return launch(session, prepare(session, Words(Want(gpu="v100"), name="two")), wait=False)
+    return launch(session, prepare(session, Words(Requirements(gpu="v100"), name="two")), wait=False)
 
 
 def test_two_cleanings_are_not_in_each_others_way(lab):
@@ -452,7 +452,7 @@ def test_a_look_asks_no_more_than_before(lab):
     before = dict(lab.cloud.calls)
     look_at_all(lab.session)
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
-    assert (made["list"], made["leftovers"], made.get("orphans", 0), made.get("timers", 0)) == (1, 1, 0, 0)
+    assert (made["list"], made["resources"], made.get("orphans", 0), made.get("timers", 0)) == (1, 1, 0, 0)
 
 
 def test_a_survey_asks_each_account_once(lab):
@@ -460,5 +460,5 @@ def test_a_survey_asks_each_account_once(lab):
     before = dict(lab.cloud.calls)
     survey(lab.session, Wish())
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
-    assert (made["list"], made["leftovers"], made["orphans"]) == (1, 1, 1)
+    assert (made["list"], made["resources"], made["orphans"]) == (1, 1, 1)
     assert leftovers_of(lab.session, "lab").unanswered == ()

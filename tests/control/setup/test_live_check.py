@@ -224,8 +224,8 @@ def test_what_is_denied_is_found_once_there_is_a_machine(reachable):
 
 def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
     prepared = small(lab)
-    lab.cloud.fail_next("leftovers", lambda: None)  # that of `down`
-    lab.cloud.fail_next("leftovers", silence, times=100)
+    lab.cloud.fail_next("resources", lambda: None)  # that of `down`
+    lab.cloud.fail_next("resources", silence, times=100)
     trial = tried(lab.session, prepared)
     assert names(trial)[-2:] == [("down", True), ("leftovers", False)]
     assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)

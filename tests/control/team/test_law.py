@@ -399,7 +399,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     assert pia.prepare(name="keeper", setup=volume()).offers
     assert bo.prepare(name="own", setup=volume("mine")).offers
     back = ada.up(name="again", setup=volume()).row
-    (thing,) = [one for one in ada.cloud.leftovers().items if one.kind is Kind.VOLUME]
+    (thing,) = [one for one in ada.cloud.resources().items if one.kind is Kind.VOLUME]
     assert thing.attached_to == back.provider_id
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.catalog.matching import fits, join, ranked, same_gpu, satisfies
-from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Want
+from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
 
 AS_OF = datetime(2026, 11, 20, tzinfo=UTC)
@@ -26,7 +26,7 @@ def machine(gpu: str | None = "v100", count: int = 1, **changes: str) -> Availab
 machines = st.builds(machine, st.sampled_from(["v100", "a100", None]), st.integers(1, 8), zone=st.sampled_from("abc"))
 offers = st.lists(st.builds(Offer, machines, st.integers(0, 100).map(price)))
 wants = st.builds(
-    Want,
+    Requirements,
     gpu=st.sampled_from([None, "v100", "a100"]),
     gpu_count=st.integers(1, 8),
     zone=st.sampled_from([None, "a", "b"]),
@@ -35,7 +35,7 @@ wants = st.builds(
 
 
 @given(offers, wants)
-def test_the_cheapest_that_fits_comes_first(found: list[Offer], want: Want) -> None:
+def test_the_cheapest_that_fits_comes_first(found: list[Offer], want: Requirements) -> None:
     order = ranked(found, want)
     costs = [offer.price.per_hour for offer in order]
     assert costs == sorted(costs)
@@ -44,7 +44,7 @@ def test_the_cheapest_that_fits_comes_first(found: list[Offer], want: Want) -> N
 
 
 @given(offers, wants, st.randoms(use_true_random=False))
-def test_the_order_does_not_hang_on_who_answered_first(found: list[Offer], want: Want, chance) -> None:
+def test_the_order_does_not_hang_on_who_answered_first(found: list[Offer], want: Requirements, chance) -> None:
     shuffled = list(found)
     chance.shuffle(shuffled)
 
@@ -87,21 +87,21 @@ def test_a_gpu_goes_by_many_names(listed: str, asked: str, *, same: bool) -> Non
 @pytest.mark.parametrize(
     ("want", "fit"),
     [
-        (Want(), True),
-        (Want(gpu="v100", gpu_count=4), True),
-        (Want(gpu="v100", gpu_count=5), False),
-        (Want(gpu="a100"), False),
-        (Want(region="south"), False),
-        (Want(zone="north-a", instance_type="big"), True),
-        (Want(instance_type="small"), False),
-        (Want(market=Market.SPOT), False),
+        (Requirements(), True),
+        (Requirements(gpu="v100", gpu_count=4), True),
+        (Requirements(gpu="v100", gpu_count=5), False),
+        (Requirements(gpu="a100"), False),
+        (Requirements(region="south"), False),
+        (Requirements(zone="north-a", instance_type="big"), True),
+        (Requirements(instance_type="small"), False),
+        (Requirements(market=Market.SPOT), False),
     ],
 )
-def test_a_wish_is_met_in_every_part(want: Want, *, fit: bool) -> None:
+def test_a_wish_is_met_in_every_part(want: Requirements, *, fit: bool) -> None:
     assert fits(machine("v100", 4), want) is fit
 
 
 def test_a_price_limit_is_kept_to_the_nano() -> None:
     offer = Offer(machine(), price(100))
-    assert satisfies(offer, Want(max_price=Money(100)))
-    assert not satisfies(offer, Want(max_price=Money(99)))
+    assert satisfies(offer, Requirements(max_price=Money(100)))
+    assert not satisfies(offer, Requirements(max_price=Money(99)))

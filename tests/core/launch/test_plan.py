@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.launch.plan import Lease, extended, hold_tags, launch_plan, run_cost, stop_means
-from cloudgpu.core.model.offers import Market, Offer, Want
+from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
@@ -20,7 +20,7 @@ spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
 
 
 def offer(market: Market = Market.ON_DEMAND, usd: str = "3.00") -> Offer:
-    return make_offer(pick(offered("lab", Want(market=market)), market), usd=usd, now=NOW)
+    return make_offer(pick(offered("lab", Requirements(market=market)), market), usd=usd, now=NOW)
 
 
 def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan_cost import Extra, cost_between, paid_meanwhile
-from cloudgpu.core.model.offers import Basis, Market, Offer, Want
+from cloudgpu.core.model.offers import Basis, Market, Offer, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.testing import make_offer, pick
@@ -18,7 +18,9 @@ DAY = timedelta(days=1)
 
 
 def offer(provider: str) -> Offer:
-    found = make_offer(pick(offered("lab", Want(market=Market.ON_DEMAND)), Market.ON_DEMAND), usd="3.00", now=NOW)
+    found = make_offer(
+        pick(offered("lab", Requirements(market=Market.ON_DEMAND)), Market.ON_DEMAND), usd="3.00", now=NOW
+    )
     return replace(found, available=replace(found.available, provider=provider))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources.orphan import Cost, Do, Known, Wish
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import Money
@@ -37,7 +37,7 @@ def thing(**more):
         "name": "", "size_gb": 64, "stored_as": "gp3", "tags": {TAG_LEDGER: MINE, TAG_ID: "cg-1"},
         "made_at": NOW - timedelta(days=3),
     }  # fmt: skip
-    return Leftover(**(usual | more))
+    return ProviderResource(**(usual | more))
 
 
 def known(*rows, **more):

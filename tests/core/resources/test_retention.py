@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.retention import Do
 from cloudgpu.core.values.times import iso
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 def thing(kind, life=1, *, ready=True, attached_to=None, number=0, made_at=NOW - timedelta(days=1), **tags):
     tags = {"cloudgpu-id": "cg-1", "cloudgpu-ledger": "led", "cloudgpu-seq": str(life), **tags}
     name = f"{kind}-{life}-{number}"
-    return Leftover("fake", "lab", "north", "", name, kind, "", 64, "gp3", tags, made_at, ready, attached_to)
+    return ProviderResource("fake", "lab", "north", "", name, kind, "", 64, "gp3", tags, made_at, ready, attached_to)
 
 
 def row(**more):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.testing import make_attempt
 
 CALLER = "203.0.113.7/32"
@@ -16,7 +16,7 @@ USUAL = Setup(network=Network(ssh_from=(CALLER,)))
 
 def offered(provider, name="g4dn.xlarge", zone="us-east-1b", market=Market.ON_DEMAND, *, persistent=False):
     """Return what the provider offers of a type in a zone and market."""
-    want = Want(instance_type=name, zone=zone, market=market, persistent=persistent)
+    want = Requirements(instance_type=name, zone=zone, market=market, persistent=persistent)
     return provider.available(want).items[0]
 
 

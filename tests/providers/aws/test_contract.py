@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.providers.aws.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (
+    BulkStopContract,
     ChecksPermissionsContract,
     ExaminesContract,
     HasBudgetAlertContract,
-    HasLeftoversContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasOrphansContract,
@@ -20,6 +20,7 @@ from cloudgpu.testing import (
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasResourcesContract,
     HasTimerContract,
     HasTimerRoleContract,
     HasVolumesContract,
@@ -30,7 +31,6 @@ from cloudgpu.testing import (
     ReachableContract,
     ResolvesContract,
     SetsTimerContract,
-    StopsManyContract,
     TaggableContract,
 )
 from tests.clouds.aws.plain import role_of_timers
@@ -41,13 +41,13 @@ from tests.providers.aws.accounts import quick
 class TestAws(
     ProviderContract,
     PausableContract,
-    StopsManyContract,
+    BulkStopContract,
     TaggableContract,
     HasPriceHistoryContract,
     HasPricesContract,
     ResolvesContract,
     ReachableContract,
-    HasLeftoversContract,
+    HasResourcesContract,
     HasOrphansContract,
     ImageableContract,
     HasVolumesContract,

@@ -23,7 +23,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.aws import errors
 from cloudgpu.providers.aws.error_codes import MEANINGS
-from cloudgpu.providers.aws.errors import Asked, translated
+from cloudgpu.providers.aws.errors import CallContext, translated
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 
@@ -83,7 +83,7 @@ MEAN_NOTHING = {  # nothing is known: ProviderUnavailable, on purpose
 
 
 def asked(**more):
-    return Asked("RunInstances", "us-east-1", "lab", NOW, **more)
+    return CallContext("RunInstances", "us-east-1", "lab", NOW, **more)
 
 
 def refusal(code, message="No.", headers=None):
@@ -162,7 +162,7 @@ def test_a_permission_is_named_as_aws_names_it_else_by_the_call(code):
     assert (type(fault), fault.field, fault.value) == (AuthFailed, "permission", "iam:PassRole")
     assert "AAAA" not in fault.message
     assert said(code, "No.").value == "ec2:RunInstances"
-    other = Asked("ssm:GetParameter", "us-east-1", "lab", NOW)
+    other = CallContext("ssm:GetParameter", "us-east-1", "lab", NOW)
     assert translated(refusal(code), other).value == "ssm:GetParameter"
 
 

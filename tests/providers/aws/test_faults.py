@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.aws.client import ATTEMPTS
 from tests.listened import Waits, in_a_part
@@ -96,7 +96,7 @@ def test_a_profile_that_is_not_there_is_named(aws, tmp_path):
 def test_a_denied_action_is_named(aws, provider):
     aws.faults.deny("DescribeInstanceTypeOfferings")
     with pytest.raises(AuthFailed, match="may not do ec2:DescribeInstanceTypeOfferings in us-east-1") as refused:
-        provider.available(Want(gpu="t4"))
+        provider.available(Requirements(gpu="t4"))
     assert refused.value.value == "ec2:DescribeInstanceTypeOfferings"
 
 

@@ -42,12 +42,14 @@ def test_what_goes_with_its_machine_is_not_said_to_stay(provider):
     item = spot(provider)
     for setup, stays in ((USUAL, True), (GOES, False)):
         found = provider.resolve(attempt_at(provider, item, setup=setup).request, item)
-        assert [one.what for one in found.beside if one.kept] == (["image of 64 GB while parked"] if stays else [])
+        assert [one.what for one in found.attached if one.while_stopped] == (
+            ["image of 64 GB while parked"] if stays else []
+        )
         assert ("its disk stays" in found.guards[1], "its disk is deleted" in found.guards[1]) == (stays, not stays)
 
 
 def test_a_machine_that_can_be_stopped_keeps_its_disk_over_a_stop_whatever_the_policy(provider):
     item = offered(provider)
     found = provider.resolve(attempt_at(provider, item, setup=GOES).request, item)
-    assert found.beside[0].kept
+    assert found.attached[0].while_stopped
     assert found.guards[1].endswith("which stops it; its disk stays")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.providers.azure.provider import AzureProvider
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import make_attempt
@@ -58,7 +58,7 @@ _SHARED = {}
 
 def offered(provider, name=T4, market=Market.ON_DEMAND, **where):
     """Return what the provider offers of a size on a market."""
-    return provider.available(Want(instance_type=name, market=market, **where)).items[0]
+    return provider.available(Requirements(instance_type=name, market=market, **where)).items[0]
 
 
 def attempt_at(provider, item=None, *, setup=USUAL, max_price=None, template=None, **more):

@@ -10,17 +10,18 @@ from cloudgpu.config.files.paths import data_dir
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.testing import (
+    BulkStopContract,
     CanRehearseInterruptionContract,
     ChecksPermissionsContract,
     ExaminesContract,
     HasBudgetAlertContract,
-    HasLeftoversContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasOrphansContract,
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasResourcesContract,
     HasTimerContract,
     HasVolumesContract,
     ImageableContract,
@@ -30,7 +31,6 @@ from cloudgpu.testing import (
     ReachableContract,
     ResolvesContract,
     SetsTimerContract,
-    StopsManyContract,
     TaggableContract,
 )
 from tests.providers.azure.attempts import quick
@@ -39,12 +39,12 @@ from tests.providers.azure.attempts import quick
 class TestAzure(
     ProviderContract,
     PausableContract,
-    StopsManyContract,
+    BulkStopContract,
     TaggableContract,
     HasPricesContract,
     ResolvesContract,
     ReachableContract,
-    HasLeftoversContract,
+    HasResourcesContract,
     HasOrphansContract,
     ImageableContract,
     HasVolumesContract,

@@ -28,7 +28,7 @@ from cloudgpu.errors import (
     RateLimited,
 )
 from cloudgpu.providers.azure.error_codes import MEANINGS
-from cloudgpu.providers.azure.errors import Asked, code_of, translated
+from cloudgpu.providers.azure.errors import CallContext, code_of, translated
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -97,7 +97,7 @@ def refusal(code, message="No.", status=400, kind=HttpResponseError, headers=Non
 
 
 def said(code, message="No.", status=400, *, field=None, **more):
-    asked = Asked("Microsoft.Compute/virtualMachines/write", "eastus", "lab", NOW, "it", field)
+    asked = CallContext("Microsoft.Compute/virtualMachines/write", "eastus", "lab", NOW, "it", field)
     return translated(refusal(code, message, status, **more), asked)
 
 
@@ -180,7 +180,7 @@ def test_a_missing_permission_is_named():
     ],
 )
 def test_what_is_no_answer_is_said_without_what_it_held(error, kind, words):
-    found = translated(error, Asked("write", "eastus", "lab", NOW))
+    found = translated(error, CallContext("write", "eastus", "lab", NOW))
     assert type(found) is kind
     assert words in found.message
     assert "hunter2" not in str(found.as_dict())
@@ -190,7 +190,7 @@ def test_what_is_no_answer_is_said_without_what_it_held(error, kind, words):
 def test_a_login_that_nobody_answered_is_no_login_that_is_missing():
     error = ClientAuthenticationError("Authentication failed: Connection refused")
     error.__cause__ = ServiceRequestError("Connection refused")
-    found = translated(error, Asked("write", "eastus", "lab", NOW))
+    found = translated(error, CallContext("write", "eastus", "lab", NOW))
     assert (type(found), found.message) == (
         ProviderUnavailable,
         "Entra ID did not answer the login of account lab: Connection refused.",
@@ -210,8 +210,8 @@ def test_a_wrong_clock_shows_in_the_time_of_an_answer_that_refuses_credentials(h
 
 
 def test_a_defect_of_ours_is_no_fault_of_azure():
-    assert translated(SerializationError("x"), Asked("write", "eastus", "lab", NOW)) is None
-    assert translated(KeyError("x"), Asked("write", "eastus", "lab", NOW)) is None
+    assert translated(SerializationError("x"), CallContext("write", "eastus", "lab", NOW)) is None
+    assert translated(KeyError("x"), CallContext("write", "eastus", "lab", NOW)) is None
 
 
 def test_the_code_of_an_error_of_ours_can_be_read_back():

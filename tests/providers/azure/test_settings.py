@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import ask
@@ -69,7 +69,7 @@ def test_a_zone_is_a_region_or_a_number_in_one():
 def test_a_subscription_that_nobody_names_is_asked_for(azure_arm, tmp_path, monkeypatch):
     monkeypatch.delenv("AZURE_SUBSCRIPTION_ID")
     with pytest.raises(InvalidRequest, match="no subscription is named") as caught:
-        provider_of(azure_arm, tmp_path).available(Want(instance_type=T4))
+        provider_of(azure_arm, tmp_path).available(Requirements(instance_type=T4))
     assert caught.value.field == "accounts.lab.subscription"
 
 

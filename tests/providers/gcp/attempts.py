@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.providers.gcp.options import GcpOptions
 from cloudgpu.testing import make_attempt
 
@@ -24,7 +24,7 @@ def offered(provider, name=T4, zone=ZONE, market=Market.ON_DEMAND):
     """Return what the provider offers of a type in a zone and market."""
     key = (name, zone, market)
     if key not in _OFFERED:
-        _OFFERED[key] = provider.available(Want(instance_type=name, zone=zone, market=market)).items[0]
+        _OFFERED[key] = provider.available(Requirements(instance_type=name, zone=zone, market=market)).items[0]
     return _OFFERED[key]
 
 

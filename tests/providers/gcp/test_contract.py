@@ -9,14 +9,15 @@ import pytest
 from cloudgpu.providers.base import Factory, ProviderSettings
 from cloudgpu.providers.gcp.provider import make
 from cloudgpu.testing import (
+    BulkStopContract,
     ChecksPermissionsContract,
     ExaminesContract,
-    HasLeftoversContract,
     HasLoginContract,
     HasOrphansContract,
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasResourcesContract,
     HasTimerContract,
     HasVolumesContract,
     ImageableContract,
@@ -24,11 +25,10 @@ from cloudgpu.testing import (
     ProviderContract,
     ReachableContract,
     ReadsHostKeysContract,
+    ReportsActivityContract,
     ResolvesContract,
     SetsTimerContract,
-    StopsManyContract,
     TaggableContract,
-    TellsActivityContract,
 )
 from cloudgpu.testing.helpers import new_host_key
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -40,12 +40,12 @@ __all__ = ["gcp", "gcp_process"]
 class TestGcp(
     ProviderContract,
     PausableContract,
-    StopsManyContract,
+    BulkStopContract,
     TaggableContract,
     HasPricesContract,
     ResolvesContract,
     ReachableContract,
-    HasLeftoversContract,
+    HasResourcesContract,
     HasOrphansContract,
     ImageableContract,
     HasVolumesContract,
@@ -54,7 +54,7 @@ class TestGcp(
     ChecksPermissionsContract,
     HasLoginContract,
     ExaminesContract,
-    TellsActivityContract,
+    ReportsActivityContract,
     ReadsHostKeysContract,
     HasTimerContract,
     SetsTimerContract,

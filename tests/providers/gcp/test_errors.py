@@ -21,13 +21,13 @@ from cloudgpu.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from cloudgpu.providers.gcp import errors
 from cloudgpu.providers.gcp.error_codes import BY_STATUS, MEANINGS
-from cloudgpu.providers.gcp.errors import Asked, code_of, ended, is_gone, translated
+from cloudgpu.providers.gcp.errors import CallContext, code_of, ended, is_gone, translated
+from cloudgpu.providers.shared.errors import LONGEST
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 WHO = "the default credentials"
-ASKED = Asked("compute.instances.insert", "us-central1-a", "lab", "cloudgpu-test", WHO, NOW, "v")
+ASKED = CallContext("compute.instances.insert", "us-central1-a", "lab", "cloudgpu-test", WHO, NOW, "v")
 # Reasons of an answer: "Standard error responses" of Google's JSON APIs, those that Compute Engine's pages name.
 REASONS = """
     accessNotConfigured accountDisabled alreadyExists authError backendError badRequest conditionNotMet conflict
@@ -149,12 +149,12 @@ def test_a_missing_permission_is_named_as_google_names_it():
 )
 def test_only_a_machine_that_is_missing_is_gone(named, kind):
     """Google answers for a project that there is not as for a machine: then nothing is known of it."""
-    asked = Asked("compute.instances.get", "us-central1-a", "lab", "p", "x", NOW)
+    asked = CallContext("compute.instances.get", "us-central1-a", "lab", "p", "x", NOW)
     assert type(refused(404, "notFound", f"The resource '{named}' was not found", asked=asked)) is kind
 
 
 def test_what_is_not_there_is_no_machine_elsewhere():
-    asked = Asked("compute.firewalls.get", "", "lab", "p", "x", NOW)
+    asked = CallContext("compute.firewalls.get", "", "lab", "p", "x", NOW)
     fault = refused(404, "notFound", asked=asked)
     assert type(fault) is InvalidRequest
     assert is_gone(fault)
@@ -222,7 +222,7 @@ def test_what_comes_in_place_of_an_answer(raised, kind):
 def test_a_page_that_is_no_answer_is_not_shown():
     fault = translated(answered(502, "<html>internal proxy 10.0.0.7</html>"), ASKED)
     assert type(fault) is ProviderUnavailable
-    assert len(fault.message) < errors.LONGEST + 200
+    assert len(fault.message) < LONGEST + 200
 
 
 @pytest.mark.parametrize("page", ["", "<html>404 Not Found</html>"])

@@ -38,7 +38,7 @@ def test_a_kind_of_machine_is_launched_with_the_disk_and_the_driver_that_it_take
     item = offered(cloud, name, zone=zone, market=Market.SPOT)
     found = resolved(cloud, name, zone=zone, market=Market.SPOT)
     assert (found.driver or {}).get("driver") == driver
-    assert found.beside[0].stored_as == disk
+    assert found.attached[0].stored_as == disk
     assert any("takes hyperdisk-balanced disks alone" in said for said in found.remarks) == (disk == HYPER)
     cloud.launch(attempt_at(cloud, item), deadline=soon(cloud))
     asked = gcp.called("compute.instances.insert")[-1].body

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.launch import Part
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.local.layout import Layout
 from cloudgpu.providers.local.processes import wait_for
@@ -43,7 +43,7 @@ class Cloud:
 
     def attempt(self, key="one", script=None, **changes):
         parts = () if script is None else (Part("on_start", script),)
-        offered = pick(self.provider.available(Want()).items)
+        offered = pick(self.provider.available(Requirements()).items)
         return make_attempt(offered, key=key, parts=parts, client_public_keys=[self.public], **changes)
 
     @property

@@ -122,7 +122,7 @@ def test_a_machine_killed_by_accident_is_stopped_and_its_children_are_ended(clou
     layout = cloud.layout(machine.id)
     assert wait_for((layout.home / "begun").exists, PATIENCE_S)
     killed = now()
-    os.kill(int(layout.alive.read_text()), signal.SIGKILL)
+    os.kill(int(layout.lifetime_lock.read_text()), signal.SIGKILL)
     died = cloud.wait(machine.id, State.STOPPED)
     assert (died.reason, died.billed) == ("died", False)
     assert killed - timedelta(seconds=3) <= died.since <= killed + timedelta(seconds=1)

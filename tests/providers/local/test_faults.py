@@ -109,7 +109,7 @@ def test_a_machine_lives_under_a_path_with_spaces_and_quotes(cloud):
 def test_a_machine_that_is_ending_cannot_be_started(cloud):
     machine = cloud.running()
     record = cloud.layout(machine.id).record
-    number = int(cloud.layout(machine.id).alive.read_text())
+    number = int(cloud.layout(machine.id).lifetime_lock.read_text())
     os.kill(number, signal.SIGSTOP)
     record.write_text(record.read_text().replace('"running"', f'"stopped", "asked_at": "{now().isoformat()}"'))
     assert cloud.provider.get(machine.id).state is State.STOPPING
@@ -122,7 +122,7 @@ def test_what_a_dead_machine_process_left_is_ended_from_inside_too(cloud):
     machine = cloud.running(script="touch begun; sleep 1000")
     layout = cloud.layout(machine.id)
     assert wait_for((layout.home / "begun").exists, PATIENCE_S)
-    os.kill(int(layout.alive.read_text()), signal.SIGKILL)
+    os.kill(int(layout.lifetime_lock.read_text()), signal.SIGKILL)
     assert processes_under(cloud.home) != []
     command = [sys.executable, "-m", "cloudgpu.providers.local.machine", "--power-off", str(layout.root), "lease"]
     subprocess.run(command, check=True, timeout=30)

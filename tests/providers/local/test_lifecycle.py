@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.agent import own_source
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.local.processes import marker, wait_for
 from cloudgpu.providers.local.provider import make
@@ -114,7 +114,7 @@ def test_a_process_that_ignores_sigterm_or_cleans_its_environment_is_ended_too(c
 
 def test_a_frozen_machine_process_is_ended_too(cloud):
     machine = cloud.running()
-    number = int(cloud.layout(machine.id).alive.read_text())
+    number = int(cloud.layout(machine.id).lifetime_lock.read_text())
     os.kill(number, signal.SIGSTOP)
     cloud.provider.stop(machine.id)
     assert cloud.provider.get(machine.id).state is State.STOPPED
@@ -124,7 +124,7 @@ def test_a_frozen_machine_process_is_ended_too(cloud):
 def test_a_process_of_another_machine_or_of_nobody_is_left_alone(cloud):
     one, two = cloud.running("one"), cloud.running("two")
     cloud.provider.terminate(one.id)
-    assert os.kill(int(cloud.layout(two.id).alive.read_text()), 0) is None
+    assert os.kill(int(cloud.layout(two.id).lifetime_lock.read_text()), 0) is None
     assert cloud.provider.get(two.id).since == two.since
 
 
@@ -228,12 +228,12 @@ def test_a_broken_record_is_named_and_hides_no_other(cloud):
 
 def test_this_computer_is_offered_in_both_markets_and_nothing_it_does_not_have(cloud, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")  # no nvidia-smi
-    both = [item for market in Market for item in cloud.provider.available(Want(market=market)).items]
+    both = [item for market in Market for item in cloud.provider.available(Requirements(market=market)).items]
     assert [item.market for item in both] == [Market.ON_DEMAND, Market.SPOT]
     assert both[0].accelerators == ()
     assert both[0].vcpus >= 1
-    assert cloud.provider.available(Want(gpu="v100")).items == ()
-    assert cloud.provider.available(Want(region="us-east-1")).items == ()
+    assert cloud.provider.available(Requirements(gpu="v100")).items == ()
+    assert cloud.provider.available(Requirements(region="us-east-1")).items == ()
 
 
 def test_looking_makes_nothing(tmp_path):

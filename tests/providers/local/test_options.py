@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.core.model.offers import Accelerator, Basis, Want
+from cloudgpu.core.model.offers import Accelerator, Basis, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local import power
@@ -87,10 +87,10 @@ def nvidia_smi(tmp_path, monkeypatch):
 def test_gpus_are_reported_and_their_power_is_measured(nvidia_smi, tmp_path):
     nvidia_smi("Tesla V100-SXM2-16GB, 16384\\nTesla V100-SXM2-16GB, 16384\\n", "41.50\\n40.25\\n")
     provider = Cloud(tmp_path / "home").provider
-    found = provider.available(Want(gpu="v100", gpu_count=2)).items
+    found = provider.available(Requirements(gpu="v100", gpu_count=2)).items
     assert found[0].accelerators == (Accelerator("Tesla V100-SXM2-16GB", 2, 16.0),)
-    assert provider.available(Want(gpu="v100", gpu_count=3)).items == ()
-    assert provider.available(Want(gpu="a100")).items == ()
+    assert provider.available(Requirements(gpu="v100", gpu_count=3)).items == ()
+    assert provider.available(Requirements(gpu="a100")).items == ()
     price = provider.prices(found)[0]
     assert price.per_hour == Money.usd("0.02181")  # 181.75 W
     assert price.source.startswith("81.75 W (GPUs now, nvidia-smi) + 100 W (")
@@ -111,7 +111,7 @@ def test_a_strange_answer_of_the_driver_breaks_nothing(nvidia_smi, answer):
 
 def test_what_is_not_ours_has_no_price(tmp_path):
     provider = Cloud(tmp_path / "home").provider
-    ours = provider.available(Want()).items[0]
+    ours = provider.available(Requirements()).items[0]
     import dataclasses
 
     foreign = dataclasses.replace(ours, provider="aws")

@@ -198,7 +198,7 @@ def test_a_signal_reaches_a_command_whose_input_is_stuck(box):
 
 
 def test_a_loud_command_does_not_fill_the_memory_or_hold_up_others(box):
-    server = int(box.cloud.layout(box.machine.id).alive.read_text())
+    server = int(box.cloud.layout(box.machine.id).lifetime_lock.read_text())
     with box.paramiko() as client:
         loud = client.get_transport().open_session()
         loud.exec_command("cat /dev/zero")  # nobody reads it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from cloudgpu.parallel import beat
-from cloudgpu.providers.shared.calls import heard
+from cloudgpu.providers.shared.calls import gather
 
 SILENT_S = 0.15
 
@@ -17,4 +17,4 @@ def test_a_part_that_goes_on_answering_is_read_to_its_end():
             beat()
         return f"all of {region}"
 
-    assert heard(["north"], pages, patience=SILENT_S, grace=0) == ["all of north"]
+    assert gather(["north"], pages, patience=SILENT_S, grace=0) == ["all of north"]

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from cloudgpu.access.keys import HostKey, client_key, new_host_key
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing.helpers import make_attempt
@@ -144,7 +144,7 @@ class Lab:
         return make(self.settings)
 
     def attempt(self, key="one", host=0, **changes):
-        offered = self.provider.available(Want(zone=self.hosts[host].name)).items[0]
+        offered = self.provider.available(Requirements(zone=self.hosts[host].name)).items[0]
         return make_attempt(offered, key=key, name=key, client_public_keys=[self.client.public_line], **changes)
 
     def launch(self, key="one", host=0, **changes):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import (
@@ -19,8 +19,8 @@ from cloudgpu.testing import (
     LeavesFilesContract,
     PausableContract,
     ProviderContract,
+    ReportsProcessesContract,
     TaggableContract,
-    TellsProcessesContract,
     WritesAtHomeContract,
     make_attempt,
     new_host_key,
@@ -58,7 +58,7 @@ class TestSsh(
     HasPricesContract,
     HasMeteredPriceContract,
     KnowsHostKeysContract,
-    TellsProcessesContract,
+    ReportsProcessesContract,
     WritesAtHomeContract,
     LeavesFilesContract,
 ):
@@ -79,7 +79,7 @@ class TestSsh(
 
         def make(*, key: str = "contract", market: Market = Market.ON_DEMAND, **changes: Any) -> Attempt:
             if market not in offers:  # a look at three hosts
-                found = provider.available(Want(market=market)).items
+                found = provider.available(Requirements(market=market)).items
                 offers[market] = [item for item in found if item.market is market]
             place = places.setdefault(key, len(places))
             given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}

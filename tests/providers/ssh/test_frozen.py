@@ -22,7 +22,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapWish, reap
 from cloudgpu.control.session.identity import Whose, by_account
 from cloudgpu.core.model.facts import RecordedIdentity
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.providers.patience import Patience
 from cloudgpu.providers.ssh import client
@@ -72,7 +72,7 @@ def session(lab, frozen, opened):
 
 
 def up(session, host):
-    return launch(session, prepare(session, Wish(Want(zone=host), name=host, account="lab")), wait=False).row
+    return launch(session, prepare(session, Wish(Requirements(zone=host), name=host, account="lab")), wait=False).row
 
 
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
@@ -99,7 +99,7 @@ def test_a_frozen_host_is_waited_for_once_whatever_is_asked_of_it(session, visit
     provider._patience = Patience(3600)
     with pytest.raises(ProviderUnavailable):
         provider.identity("frozen")
-    (gap,) = provider.available(Want()).unanswered
+    (gap,) = provider.available(Requirements()).unanswered
     assert (visits.count("frozen"), gap.scope) == (1, "frozen")
 
 

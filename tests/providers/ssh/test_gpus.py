@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.agent.own import Energy
 from cloudgpu.core.catalog.matching import in_order, join
-from cloudgpu.core.model.offers import Basis, Want
+from cloudgpu.core.model.offers import Basis, Requirements
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.ssh.provider import make
 from cloudgpu.testing import make_attempt
@@ -60,7 +60,7 @@ def provider(lab, *hosts):
 
 def wanted(lab, gpu="a100", count=2):
     """Return the attempt to launch with so many GPUs on the account's host."""
-    want = Want(gpu=gpu, gpu_count=count)
+    want = Requirements(gpu=gpu, gpu_count=count)
     (item,) = offered(lab, want)
     attempt = make_attempt(item, key="one", name="one", client_public_keys=[lab.client.public_line])
     return replace(attempt, request=replace(attempt.request, want=want))
@@ -97,15 +97,15 @@ def test_two_of_eight_are_the_two_that_are_used_least_and_stay_the_machines(lab,
 
 
 def test_one_is_taken_where_no_number_was_said_and_all_where_no_gpu_was(lab):
-    (one,) = offered(lab, Want(gpu="a100"))
+    (one,) = offered(lab, Requirements(gpu="a100"))
     assert [(gpu.count, gpu.of) for gpu in one.accelerators] == [(1, 8)]
-    (all_,) = offered(lab, Want())
+    (all_,) = offered(lab, Requirements())
     assert [(gpu.count, gpu.of) for gpu in all_.accelerators] == [(8, None)]
-    (eight,) = offered(lab, Want(gpu="a100", gpu_count=8))
+    (eight,) = offered(lab, Requirements(gpu="a100", gpu_count=8))
     assert [(gpu.count, gpu.of) for gpu in eight.accelerators] == [(8, None)]
-    assert offered(lab, Want(gpu="a100", gpu_count=9)) == ()
-    assert offered(lab, Want(gpu="v100")) == ()
-    (named,) = offered(lab, Want(gpu="mine", gpu_count=3), gpu="mine", gpu_count=8)
+    assert offered(lab, Requirements(gpu="a100", gpu_count=9)) == ()
+    assert offered(lab, Requirements(gpu="v100")) == ()
+    (named,) = offered(lab, Requirements(gpu="mine", gpu_count=3), gpu="mine", gpu_count=8)
     assert [(gpu.name, gpu.count, gpu.of) for gpu in named.accelerators] == [("mine", 3, 8)]
 
 
@@ -160,26 +160,26 @@ def test_the_agent_counts_the_gpus_that_work_and_not_all_of_them(of_module, card
 
 
 def test_an_offer_and_a_look_say_who_uses_the_gpus(lab, cards):
-    (free,) = offered(lab, Want())
+    (free,) = offered(lab, Requirements())
     assert (free.gpus_now, free.after) == (("nobody uses them",), ())
     cards.use(3, ME)
-    (item,) = offered(lab, Want())
+    (item,) = offered(lab, Requirements())
     assert item.gpus_now == (f"GPU 3 (97% busy): {getpass.getuser()} (python3 {ME}, 38.2 GiB)",)
     assert item.after == ("others use 1 of its 8 GPUs (host bigbox): hosts that nobody uses are tried before it",)
-    (part,) = offered(lab, Want(gpu="a100", gpu_count=7))
+    (part,) = offered(lab, Requirements(gpu="a100", gpu_count=7))
     assert part.after == ()
     lab.launch()
     (seen,) = lab.provider.list().instances
     assert seen.gpus_now == item.gpus_now
-    (held,) = offered(lab, Want())
+    (held,) = offered(lab, Requirements())
     assert "bigbox is in use by one (running)" in held.after[0]
 
 
 def test_what_nvidia_smi_does_not_say_is_not_known(lab, cards):
     cards.answer("#!/bin/sh\nexit 9\n")
-    (item,) = offered(lab, Want(gpu="a100", gpu_count=8), gpu="a100", gpu_count=8)
+    (item,) = offered(lab, Requirements(gpu="a100", gpu_count=8), gpu="a100", gpu_count=8)
     assert item.gpus_now == ("not known: nvidia-smi has no answer there",)
-    assert offered(lab, Want(gpu="a100", gpu_count=2), gpu="a100", gpu_count=8) == ()
+    assert offered(lab, Requirements(gpu="a100", gpu_count=2), gpu="a100", gpu_count=8) == ()
 
 
 # -- prices
@@ -194,8 +194,8 @@ def test_gpus_whose_processes_nvidia_smi_does_not_tell_are_not_taken_for_free(la
 
 
 def test_a_part_of_a_host_costs_its_part(lab):
-    two = Want(gpu="a100", gpu_count=2)
-    whole = price(lab, Want(), watts=4000, usd_per_kwh=0.2)
+    two = Requirements(gpu="a100", gpu_count=2)
+    whole = price(lab, Requirements(), watts=4000, usd_per_kwh=0.2)
     part = price(lab, two, watts=4000, usd_per_kwh=0.2)
     assert (whole.per_hour.text(4), part.per_hour.text(4)) == ("$0.8000", "$0.2000")
     assert "2 of 8 GPUs of 4000 W" in part.source
@@ -207,7 +207,7 @@ def test_a_part_of_a_host_costs_its_part(lab):
 
 
 def test_what_its_gpus_drew_makes_the_price_where_the_settings_leave_that_open(lab):
-    (item,) = offered(lab, Want(gpu="a100", gpu_count=2))
+    (item,) = offered(lab, Requirements(gpu="a100", gpu_count=2))
     measured = (item, Decimal(212), timedelta(hours=3, minutes=20))
     price = provider(lab, {"usd_per_kwh": 0.2}).metered_price(*measured)  # with a quarter of 100 W
     assert (price.per_hour.text(4), price.basis) == ("$0.0474", Basis.MEASURED)
@@ -220,7 +220,7 @@ def test_what_its_gpus_drew_makes_the_price_where_the_settings_leave_that_open(l
 def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_path):
     odd = {"name": "odd", "gpu": "wonder9000", "gpu_count": 8}
     hosts = [odd, {"name": "even", "watts": 9000, "usd_per_kwh": 0.5}]
-    account, want = provider(lab, *hosts), Want()
+    account, want = provider(lab, *hosts), Requirements()
     items = account.available(want).items
     offers, unpriced = join(items, account.prices(items))
     first, last = in_order(offers, want.market)
@@ -233,8 +233,8 @@ def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_p
 def test_a_busy_host_comes_after_a_free_one_that_is_dearer(lab, cards):
     cards.use(0, ME)
     account = provider(lab, {"name": "cheap", "watts": 10, "usd_per_kwh": 0.1})
-    (item,) = account.available(Want()).items
+    (item,) = account.available(Requirements()).items
     free = replace(item, zone="dear", instance_type="dear", after=())
     (cheap,) = account.prices([item])
     offers, _ = join([item, free], [cheap, replace(cheap, per_hour=cheap.per_hour.scaled(100))])
-    assert [one.available.zone for one in in_order(offers, Want().market)] == ["dear", "cheap"]
+    assert [one.available.zone for one in in_order(offers, Requirements().market)] == ["dear", "cheap"]

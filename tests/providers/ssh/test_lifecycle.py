@@ -251,9 +251,9 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
     off = own("other")
     off.off()
     both = Lab(tmp_path, lab.hosts[0], off)
-    from cloudgpu.core.model.offers import Want
+    from cloudgpu.core.model.offers import Requirements
 
-    assert [item.zone for item in both.provider.available(Want()).items] == ["bigbox"]
+    assert [item.zone for item in both.provider.available(Requirements()).items] == ["bigbox"]
 
 
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.9, 0.999])

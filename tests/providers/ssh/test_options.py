@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.access.keys import new_host_key
-from cloudgpu.core.model.offers import Basis, Want
+from cloudgpu.core.model.offers import Basis, Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.ssh.options import KEYS, ssh_hosts
@@ -88,13 +88,13 @@ def account(tmp_path, *hosts):
 
 def test_an_account_without_hosts_says_how_to_list_them(tmp_path):
     with pytest.raises(InvalidRequest) as refused:
-        account(tmp_path).available(Want())
+        account(tmp_path).available(Requirements())
     assert "[accounts.lab]" in refused.value.next
     assert account(tmp_path).list().instances == ()
 
 
 def offered(lab):
-    return lab.provider.available(Want()).items[0]
+    return lab.provider.available(Requirements()).items[0]
 
 
 def test_watts_and_tariff_make_the_price(lab, tmp_path):
@@ -120,11 +120,11 @@ def test_what_the_settings_do_not_say_is_assumed_and_marked_and_never_zero(lab, 
 
 def test_the_gpus_of_the_settings_win_and_nvidia_smi_fills_in(lab, tmp_path, own):
     named = account(tmp_path, {**lab.hosts[0].options, "gpu": "rtx3090", "gpu_count": 2, "gpu_memory_gib": 24})
-    (item,) = named.available(Want(gpu="rtx3090", gpu_count=2)).items
+    (item,) = named.available(Requirements(gpu="rtx3090", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("rtx3090", 2, 24.0)]
     cards = Cards(tmp_path / "driver")
     cards.cards = [Card(f"GPU-{number}", "Tesla V100-SXM2-16GB", 16384) for number in range(2)]
     cards.write()
     asked = own("with-gpus", path=f"{cards.path}:{lab.hosts[0].path}")
-    (item,) = account(tmp_path, asked.options).available(Want(gpu="v100", gpu_count=2)).items
+    (item,) = account(tmp_path, asked.options).available(Requirements(gpu="v100", gpu_count=2)).items
     assert [(gpu.name, gpu.count, gpu.memory_gib) for gpu in item.accelerators] == [("Tesla V100-SXM2-16GB", 2, 16.0)]

@@ -9,11 +9,11 @@ import pytest
 from cloudgpu.providers import abilities as further
 from cloudgpu.providers import account_abilities, base
 from cloudgpu.testing import (
-    BareFakeProvider,
+    FullFakeProvider,
     ManualClock,
+    MinimalFakeProvider,
     PausableContract,
     ProviderContract,
-    WholeFakeProvider,
     new_host_key,
 )
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
@@ -26,16 +26,16 @@ HEAD = """
 import pytest
 from dataclasses import replace
 from cloudgpu.core.model.instances import Listing, State
-from cloudgpu.core.model.resources import Kind, Leftovers
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.resources import Kind, ResourceListing
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing import *
 """
 
 SUITE = """
-class Cloud{number}(WholeFakeProvider):
+class Cloud{number}(FullFakeProvider):
     {fault}
 
 
@@ -58,7 +58,7 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
         pytest.fail("never")
 
     def works(self, provider, id, at):
-        provider.heard_from(id, at)
+        provider.report_activity(id, at)
 
     def boots(self, provider, id):
         provider.say_host_key(id, "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
@@ -139,7 +139,7 @@ FAULTS = {
         "test_a_factory_asks_nothing_over_the_network",
     ),
     "offers everything for a GPU nobody has": (
-        "def available(self, want): return super().available(replace(want, gpu=None))",
+        "def available(self, requirements): return super().available(replace(requirements, gpu=None))",
         "test_an_impossible_gpu_is_not_available",
     ),
     "gives prices in another order": (
@@ -171,17 +171,17 @@ FAULTS = {
         "test_looking_up_makes_nothing_and_says_the_same_twice",
     ),
     "takes a mistyped image for no wish": (
-        "def bound(self, setup, want): return Bound()",
+        "def placement_constraint(self, setup, requirements): return PlacementConstraint()",
         "test_an_image_that_is_not_there_is_refused",
     ),
     "forgets what the disks cost": (
-        "def resolve(self, request, item): return replace(super().resolve(request, item), beside=())",
+        "def resolve(self, request, item): return replace(super().resolve(request, item), attached=())",
         "test_what_costs_beside_the_machine_is_named_and_counted",
     ),
     "lets the caller's old address stay": (
         (
             "def allow(self, id, label, cidr):\n"
-            "        door = self._store._cloud.doors[self.get(id).id]\n"
+            "        door = self._store._cloud.firewalls[self.get(id).id]\n"
             "        door['old'] = door.get(label, ''); super().allow(id, label, cidr)"
         ),
         "test_a_caller_who_has_moved_is_let_in_from_there_only",
@@ -189,14 +189,14 @@ FAULTS = {
     "closes an address with the first label that goes": (
         (
             "def allow(self, id, label, cidr):\n"
-            "        door = self._store._cloud.doors[self.get(id).id]; old = door.get(label)\n"
+            "        door = self._store._cloud.firewalls[self.get(id).id]; old = door.get(label)\n"
             "        super().allow(id, label, cidr)\n"
             "        if cidr is None: [door.pop(k) for k in [k for k, v in door.items() if v == old]]"
         ),
         "test_two_labels_at_one_address_do_not_lose_it_together",
     ),
     "opens the door of a machine that is not there": (
-        "def allowed(self, id): return self._store._cloud.doors.get(id, {})",
+        "def allowed(self, id): return self._store._cloud.firewalls.get(id, {})",
         "test_what_is_unknown_lets_nobody_in",
     ),
     "leaves the disk of what was terminated": (
@@ -204,18 +204,18 @@ FAULTS = {
         "test_a_terminated_machine_leaves_nothing",
     ),
     "removes the disk of a running machine": (
-        "def remove(self, leftover): self._store._cloud.things.pop(leftover.id, None)",
+        "def remove(self, resource): self._store._cloud.resources.pop(resource.id, None)",
         "test_what_a_machine_uses_is_not_removed",
     ),
     "lists only what no machine uses": (
         (
-            "def leftovers(self, region=None):\n"
-            "        return Leftovers(tuple(i for i in super().leftovers(region).items if i.attached_to is None))"
+            "def resources(self, region=None):\n"
+            "        return ResourceListing(tuple(i for i in super().resources(region).items if i.attached_to is None))"
         ),
         "test_a_machines_disk_is_listed_as_in_use",
     ),
     "answers for every region when it is asked for one": (
-        "def leftovers(self, region=None): return super().leftovers()",
+        "def resources(self, region=None): return super().resources()",
         "test_a_region_shows_its_own_and_no_others",
     ),
     "loses the disk that was to be kept": (
@@ -224,21 +224,21 @@ FAULTS = {
     ),
     "fails to end what has ended": (
         "def end_keeping_disk(self, id): self._living(self._store._cloud, id); super().end_keeping_disk(id)",
-        "test_ending_with_the_disk_kept_is_fine_again",
+        "test_ending_with_the_disk_retained_is_fine_again",
     ),
     "makes a second image when it is asked again": (
         (
             "def save_image(self, source, name, tags, *, restart=True):\n"
-            "        there = [t for t in self._store._cloud.things.values() if t.full_name == name]\n"
+            "        there = [t for t in self._store._cloud.resources.values() if t.full_name == name]\n"
             "        ready = [t for t in there if t.kind is Kind.IMAGE]\n"
             "        return super().save_image(source, name + 'i' * len(ready), tags, restart=restart)"
         ),
-        "test_a_disk_becomes_one_image_however_often_it_is_asked",
+        "test_a_disk_becomes_one_image_however_often_it_is_requested",
     ),
     "looks for the disk before it looks for the image": (
         (
             "def save_image(self, source, name, tags, *, restart=True):\n"
-            "        if source not in {**self._store._cloud.things, **self._store._cloud.machines}:\n"
+            "        if source not in {**self._store._cloud.resources, **self._store._cloud.machines}:\n"
             "            raise InstanceNotFound(source)\n"
             "        return super().save_image(source, name, tags, restart=restart)"
         ),
@@ -246,11 +246,11 @@ FAULTS = {
     ),
     "leaves the snapshot of an image that was removed": (
         (
-            "def remove(self, leftover):\n"
-            "        super().remove(leftover)\n"
-            "        if leftover.kind is Kind.IMAGE: self.left = (replace(leftover, kind=Kind.SNAPSHOT),)\n"
-            "    def leftovers(self, region=None):\n"
-            "        return Leftovers(super().leftovers(region).items + getattr(self, 'left', ()))"
+            "def remove(self, resource):\n"
+            "        super().remove(resource)\n"
+            "        if resource.kind is Kind.IMAGE: self.left = (replace(resource, kind=Kind.SNAPSHOT),)\n"
+            "    def resources(self, region=None):\n"
+            "        return ResourceListing(super().resources(region).items + getattr(self, 'left', ()))"
         ),
         "test_an_image_that_was_removed_is_gone_with_all_of_it",
     ),
@@ -270,8 +270,8 @@ FAULTS = {
     "makes a volume for every machine": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        for t in list(self._store._cloud.things.values()):\n"
-            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, tags={})\n"
+            "        for t in list(self._store._cloud.resources.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.resources[t.id] = replace(t, tags={})\n"
             "        return super().attach(id, replace(volume, size_gb=volume.size_gb or 1), tags)"
         ),
         "test_a_volume_outlives_its_machine_and_is_found_again",
@@ -279,8 +279,8 @@ FAULTS = {
     "gives a volume to two machines": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        for t in list(self._store._cloud.things.values()):\n"
-            "            if t.kind is Kind.VOLUME: self._store._cloud.things[t.id] = replace(t, attached_to=None)\n"
+            "        for t in list(self._store._cloud.resources.values()):\n"
+            "            if t.kind is Kind.VOLUME: self._store._cloud.resources[t.id] = replace(t, attached_to=None)\n"
             "        return super().attach(id, volume, tags)"
         ),
         "test_a_volume_that_is_used_is_not_given_to_another",
@@ -288,7 +288,7 @@ FAULTS = {
     "deletes the volume with its machine": (
         (
             "def attach(self, id, volume, tags):\n"
-            "        made = super().attach(id, volume, tags); things = self._store._cloud.things\n"
+            "        made = super().attach(id, volume, tags); things = self._store._cloud.resources\n"
             "        things[made.id] = replace(things[made.id], stays=False)\n"
             "        return made"
         ),
@@ -300,7 +300,7 @@ FAULTS = {
     ),
     "grants no wish and says nothing": (
         "def request_quota(self, region, code, limit): return ''",
-        "test_a_higher_limit_can_be_asked_for",
+        "test_a_higher_limit_can_be_requested",
     ),
     "asks for a quota that is none": (
         "def request_quota(self, region, code, limit): return 'asked'",
@@ -324,7 +324,7 @@ FAULTS = {
     ),
     "asks everybody when nobody is meant": (
         "def activity(self, ids): return super().activity(ids) or {'': None}",
-        "test_nobody_is_asked_for_nothing",
+        "test_no_ids_need_no_call",
     ),
     "shows one machine's host key for all": (
         "def host_keys(self, id): self.get(id); return [k for m in self._store._cloud.host_keys.values() for k in m]",
@@ -345,7 +345,7 @@ FAULTS = {
     "tries its account out": (
         (
             "def findings(self, region=None):\n"
-            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        attempt = make_attempt(pick(self.available(Requirements()).items), now=self.clock())\n"
             "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
             "        return super().findings(region)"
         ),
@@ -358,7 +358,7 @@ FAULTS = {
     "tries its permissions out": (
         (
             "def permissions(self, region=None):\n"
-            "        attempt = make_attempt(pick(self.available(Want()).items), now=self.clock())\n"
+            "        attempt = make_attempt(pick(self.available(Requirements()).items), now=self.clock())\n"
             "        self.launch(attempt, deadline=self.clock()); self.clock.advance(2)\n"
             "        return super().permissions(region)"
         ),
@@ -437,12 +437,12 @@ def test_every_suite_has_tests_of_its_own() -> None:
 
 @pytest.fixture
 def able(tmp_path):
-    return WholeFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return FullFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 @pytest.fixture
 def bare(tmp_path):
-    return BareFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
+    return MinimalFakeProvider(base.ProviderSettings("contract", {}, tmp_path, ManualClock()))
 
 
 def test_an_ability_without_its_suite_is_found(able, bare) -> None:

@@ -13,12 +13,11 @@ from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing import (
-    BareFakeProvider,
+    BulkStopContract,
     CanRehearseInterruptionContract,
     ChecksPermissionsContract,
     ExaminesContract,
     HasBudgetAlertContract,
-    HasLeftoversContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasMeteredPriceContract,
@@ -27,6 +26,7 @@ from cloudgpu.testing import (
     HasPricesContract,
     HasQuotaContract,
     HasRegionsContract,
+    HasResourcesContract,
     HasTimerContract,
     HasTimerRoleContract,
     HasVolumesContract,
@@ -34,20 +34,20 @@ from cloudgpu.testing import (
     KnowsHostKeysContract,
     LeavesFilesContract,
     ManualClock,
+    MinimalFakeProvider,
     PausableContract,
     ProviderContract,
     RaisesQuotaContract,
     ReachableContract,
     ReadsHostKeysContract,
+    ReportsActivityContract,
+    ReportsProcessesContract,
     ResolvesContract,
     SetsTimerContract,
-    StopsManyContract,
     TaggableContract,
-    TellsActivityContract,
-    TellsProcessesContract,
     WritesAtHomeContract,
     make,
-    make_whole,
+    make_full,
     new_host_key,
 )
 from cloudgpu.testing.fake.machines import FakeMachine
@@ -88,7 +88,7 @@ class OnManualClock(ProviderContract):
 class OnTheWholeFake(
     OnManualClock,
     PausableContract,
-    StopsManyContract,
+    BulkStopContract,
     TaggableContract,
     HasPriceHistoryContract,
     HasPricesContract,
@@ -98,7 +98,7 @@ class OnTheWholeFake(
     CanRehearseInterruptionContract,
     KnowsHostKeysContract,
     ResolvesContract,
-    HasLeftoversContract,
+    HasResourcesContract,
     HasOrphansContract,
     ImageableContract,
     HasVolumesContract,
@@ -125,10 +125,10 @@ class TestFakeInAFile(
     OnTheWholeFake,
     ReachableContract,
     HasMeteredPriceContract,
-    TellsActivityContract,
+    ReportsActivityContract,
     ReadsHostKeysContract,
     ExaminesContract,
-    TellsProcessesContract,
+    ReportsProcessesContract,
     WritesAtHomeContract,
     LeavesFilesContract,
 ):
@@ -136,10 +136,10 @@ class TestFakeInAFile(
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return make_whole
+        return make_full
 
     def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
-        provider.heard_from(id, at)
+        provider.report_activity(id, at)
 
     def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
         provider.say_host_key(id, new_host_key()[0])
@@ -165,10 +165,10 @@ class TestBareFake(OnManualClock):
 
     @pytest.fixture
     def factory(self) -> Factory:
-        return BareFakeProvider
+        return MinimalFakeProvider
 
 
-class TellsNoTimes(BareFakeProvider):
+class TellsNoTimes(MinimalFakeProvider):
     """A poor cloud: it says neither when a machine was made nor since when it is in its state."""
 
     def _shown(self, machine: FakeMachine) -> Instance:

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_ID, State
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.abilities import Reachable
@@ -40,20 +40,20 @@ def cloud(request, build, tmp_path):
 
 
 def launch(cloud, *, market=Market.SPOT, **changes):
-    offered = pick(cloud.available(Want(gpu="v100", market=market)).items, market)
+    offered = pick(cloud.available(Requirements(gpu="v100", market=market)).items, market)
     given = {"now": cloud.clock(), "host_key": HOST_KEY, "client_public_keys": [HOST_KEY[0]]}
     made = make_attempt(offered, **{**given, **changes})
     return cloud.launch(made, deadline=made.expires)
 
 
 def things(cloud):
-    return [(one.kind, one.ready, one.attached_to) for one in cloud.leftovers().items]
+    return [(one.kind, one.ready, one.attached_to) for one in cloud.resources().items]
 
 
 def test_the_disk_of_an_interrupted_spot_machine_stays(cloud):
     made = launch(cloud)
     cloud.take(made.id)
-    (disk,) = cloud.leftovers().items
+    (disk,) = cloud.resources().items
     assert (disk.kind, disk.attached_to, disk.tags[TAG_ID]) == (Kind.DISK, None, made.tags[TAG_ID])
 
 
@@ -68,14 +68,14 @@ def test_a_persistent_spot_machine_can_be_stopped(cloud):
     made = launch(cloud, setup=FOR_EVER)
     cloud.stop(made.id)
     assert cloud.get(made.id).state is State.STOPPED
-    (offered, *_) = cloud.available(Want(gpu="v100", market=Market.SPOT, persistent=True)).items
+    (offered, *_) = cloud.available(Requirements(gpu="v100", market=Market.SPOT, persistent=True)).items
     assert offered.stoppable
 
 
 def test_a_disk_becomes_a_snapshot_first_and_an_image_when_that_is_ready(cloud, clock):
     made = launch(cloud)
     cloud.end_keeping_disk(made.id)
-    (disk,) = cloud.leftovers().items
+    (disk,) = cloud.resources().items
     assert cloud.save_image(disk.id, "kept", disk.tags).ready is False
     clock.advance(59)
     assert cloud.save_image(disk.id, "kept", disk.tags).kind is Kind.SNAPSHOT
@@ -98,29 +98,29 @@ def test_an_image_of_a_running_machine_restarts_it_once_and_takes_its_time(cloud
 def test_an_image_that_is_not_ready_cannot_be_launched_from(cloud):
     made = launch(cloud)
     image = cloud.save_image(made.id, "kept", made.tags)
-    offered = pick(cloud.available(Want(region=made.region)).items)
+    offered = pick(cloud.available(Requirements(region=made.region)).items)
     wanted = make_attempt(offered, now=cloud.clock(), host_key=HOST_KEY, setup=Setup(image="kept"))
     with pytest.raises(InvalidRequest, match="not ready"):
         cloud.resolve(wanted.request, offered)
-    assert cloud.bound(Setup(image=image.id), Want()).region == made.region
+    assert cloud.placement_constraint(Setup(image=image.id), Requirements()).region == made.region
 
 
 def test_an_image_lies_in_its_region(cloud):
     made = launch(cloud)
     cloud.save_image(made.id, "kept", made.tags)
     with pytest.raises(InvalidRequest) as refused:
-        cloud.bound(Setup(image="kept"), Want(region="south"))
+        cloud.placement_constraint(Setup(image="kept"), Requirements(region="south"))
     assert (made.region, refused.value.field) == ("north", "--image")
 
 
 def test_a_hidden_region_keeps_its_leftovers_to_itself_and_is_named(cloud):
     launch(cloud)
     cloud.hide("north")
-    found = cloud.leftovers()
+    found = cloud.resources()
     assert (found.items, [gap.scope for gap in found.unanswered]) == ((), ["north"])
-    assert cloud.leftovers("south").unanswered == ()
+    assert cloud.resources("south").unanswered == ()
     cloud.show("north")
-    assert len(cloud.leftovers().items) == 1
+    assert len(cloud.resources().items) == 1
 
 
 def test_a_quota_counts_gpus_and_refuses_what_is_too_much(cloud):
@@ -163,7 +163,7 @@ def test_what_is_denied_fails_and_is_named_by_the_permissions(cloud):
 
 def test_a_lost_reply_to_a_removal_has_removed(cloud):
     cloud.end_keeping_disk(launch(cloud).id)
-    (disk,) = cloud.leftovers().items
+    (disk,) = cloud.resources().items
     cloud.lose_reply("remove")
     with pytest.raises(ProviderUnavailable):
         cloud.remove(disk)
@@ -174,7 +174,7 @@ def test_a_volume_in_another_zone_is_not_attached(cloud):
     tags = {"cloudgpu-ledger": "led-test"}
     one, two = (launch(cloud, key=key) for key in ("one", "two"))
     assert cloud.attach(one.id, Volume("data", 5), tags).zone == one.zone
-    there = pick(cloud.available(Want(zone="south-b")).items)
+    there = pick(cloud.available(Requirements(zone="south-b")).items)
     wanted = make_attempt(there, key="three", now=cloud.clock(), host_key=HOST_KEY)
     with pytest.raises(InvalidRequest, match="lies in"):
         cloud.attach(cloud.launch(wanted, deadline=wanted.expires).id, Volume("data"), tags)
@@ -185,10 +185,12 @@ def test_a_volume_in_another_zone_is_not_attached(cloud):
 def test_a_name_means_a_volume_of_the_own_ledger(cloud):
     made = launch(cloud)
     cloud.attach(made.id, Volume("data", 5), {"cloudgpu-ledger": "led-other"})
-    assert cloud.bound(Setup(volume=Volume("data")), Want()).zone == made.zone, "no ledger means anybody's"
+    assert cloud.placement_constraint(Setup(volume=Volume("data")), Requirements()).zone == made.zone, (
+        "no ledger means anybody's"
+    )
     cloud.ledger = "led-test"
     with pytest.raises(InvalidRequest, match="no volume data"):
-        cloud.bound(Setup(volume=Volume("data")), Want())
+        cloud.placement_constraint(Setup(volume=Volume("data")), Requirements())
 
 
 def test_only_a_fake_that_is_told_so_says_who_may_connect(build):
@@ -210,7 +212,7 @@ def test_another_value_sees_what_was_kept(build, tmp_path):
     made = launch(first, setup=Setup(network=Network(ssh_from=("203.0.113.7/32",))))
     first.set_quota("north", Market.SPOT, 3)
     first.deny("stop")
-    assert second.leftovers() == first.leftovers()
+    assert second.resources() == first.resources()
     assert second.allowed(made.id) == {"caller": "203.0.113.7/32"}
     assert {quota.limit for quota in second.quotas("north")} == {3, 10_000}
     assert json.loads((tmp_path / "cloud.json").read_text())["denied"] == ["stop"]

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.core.model.instances import Address, State
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
     InstanceNotFound,
@@ -48,7 +48,7 @@ def cloud(request, build, tmp_path):
 
 
 def attempt(cloud, *, gpu="v100", market=Market.ON_DEMAND, **changes):
-    offered = pick(cloud.available(Want(gpu=gpu, market=market)).items, market)
+    offered = pick(cloud.available(Requirements(gpu=gpu, market=market)).items, market)
     given = {"now": cloud.clock(), "host_key": HOST_KEY, "client_public_keys": [HOST_KEY[0]]}
     return make_attempt(offered, **{**given, **changes})
 
@@ -147,7 +147,7 @@ def test_an_exhausted_zone_is_not_offered_and_not_sold(cloud):
     wanted = attempt(cloud)
     zone = wanted.offer.available.zone
     cloud.exhaust(zone)
-    assert zone not in {item.zone for item in cloud.available(Want()).items}
+    assert zone not in {item.zone for item in cloud.available(Requirements()).items}
     with pytest.raises(NoCapacity) as raised:
         cloud.launch(wanted, deadline=wanted.expires)
     assert raised.value.value == zone
@@ -228,7 +228,7 @@ def test_a_spot_machine_cannot_be_stopped(cloud):
     with pytest.raises(InvalidRequest) as raised:
         cloud.stop(made.id)
     assert raised.value.next == "terminate it"
-    assert not pick(cloud.available(Want(market=Market.SPOT)).items, Market.SPOT).stoppable
+    assert not pick(cloud.available(Requirements(market=Market.SPOT)).items, Market.SPOT).stoppable
 
 
 def test_a_machine_on_demand_cannot_be_interrupted(cloud):
@@ -274,13 +274,18 @@ def test_every_call_is_counted_whether_it_worked_or_not(cloud):
 
 
 def test_it_sells_two_regions_of_two_zones_in_both_markets(cloud):
-    found = cloud.available(Want(gpu="v100")).items + cloud.available(Want(gpu="v100", market=Market.SPOT)).items
+    found = (
+        cloud.available(Requirements(gpu="v100")).items
+        + cloud.available(Requirements(gpu="v100", market=Market.SPOT)).items
+    )
     assert {(item.region, item.zone) for item in found} == {
         ("north", "north-a"), ("north", "north-b"), ("south", "south-a"), ("south", "south-b"),
     }  # fmt: skip
     assert {item.market for item in found} == set(Market)
-    assert {item.instance_type for item in cloud.available(Want(gpu="v100", gpu_count=4)).items} == {"fake.v100.4"}
-    assert {item.instance_type for item in cloud.available(Want(gpu="a100", region="south")).items} == {
+    assert {item.instance_type for item in cloud.available(Requirements(gpu="v100", gpu_count=4)).items} == {
+        "fake.v100.4"
+    }
+    assert {item.instance_type for item in cloud.available(Requirements(gpu="a100", region="south")).items} == {
         "fake.a100.1",
     }
 
@@ -288,7 +293,7 @@ def test_it_sells_two_regions_of_two_zones_in_both_markets(cloud):
 def test_prices_can_be_set(build):
     cloud = build(prices={"fake.v100.1": "1.5", "fake.cpu": 0})
     dear, spot, free = (
-        pick(cloud.available(Want(instance_type=kind, market=market)).items, market)
+        pick(cloud.available(Requirements(instance_type=kind, market=market)).items, market)
         for kind, market in (
             ("fake.v100.1", Market.ON_DEMAND),
             ("fake.v100.1", Market.SPOT),
@@ -312,7 +317,7 @@ def test_a_running_machine_has_the_address_it_was_given(build, clock):
 
 def test_a_machine_reports_when_it_was_last_active(cloud, clock):
     made = launch(cloud)
-    cloud.heard_from(made.id, clock())
+    cloud.report_activity(made.id, clock())
     assert cloud.get(made.id).last_active == clock()
 
 

@@ -102,7 +102,7 @@ def _account(aws: Aws) -> str:
         return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 
-def _do(aws: Aws, permission: str, call: str, *, unless: str | None = None, **asked: Any) -> Any:
+def _do(aws: Aws, permission: str, call: str, *, unless: str | None = None, **parameters: Any) -> Any:
     """Call AWS Budgets; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # Budgets has one endpoint for all of them
     client = aws.client("budgets", region)
@@ -110,7 +110,7 @@ def _do(aws: Aws, permission: str, call: str, *, unless: str | None = None, **as
 
     with aws.said(permission, region, value=NAME):
         try:
-            return getattr(client, call)(**asked)
+            return getattr(client, call)(**parameters)
         except ClientError as error:
             if unless is None or error.response["Error"]["Code"] != unless:
                 raise

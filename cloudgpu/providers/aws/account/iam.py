@@ -63,10 +63,10 @@ def _policy(aws: Aws, name: str) -> Any:
     return None if answer is None else answer["PolicyDocument"]
 
 
-def made(aws: Aws, action: str, look: Callable[[], Part | None], **asked: Any) -> Part:
+def made(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: Any) -> Part:
     """Make a tagged part; one that somebody made meanwhile is read back, so that its tag is checked too."""
-    tags, name = [{"Key": TAG, "Value": VALUE}], asked.get("RoleName") or asked["InstanceProfileName"]
-    if do(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **asked) is not None:
+    tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
+    if do(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **parameters) is not None:
         return {"Tags": tags}
     for _ in range(SHOWN_WITHIN_S):  # what was made a moment ago may not be shown at once
         found = look()
@@ -76,7 +76,7 @@ def made(aws: Aws, action: str, look: Callable[[], Part | None], **asked: Any) -
     raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
 
 
-def do(aws: Aws, action: str, name: str, *, unless: str | None = None, **asked: Any) -> Any:
+def do(aws: Aws, action: str, name: str, *, unless: str | None = None, **parameters: Any) -> Any:
     """Call IAM about the role or profile `name`; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # IAM has one endpoint for all of them
     client = aws.client("iam", region)
@@ -85,7 +85,7 @@ def do(aws: Aws, action: str, name: str, *, unless: str | None = None, **asked: 
 
     with aws.said(f"iam:{action}", region, value=name):
         try:
-            return getattr(client, xform_name(action))(**asked)
+            return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
             if unless is None or error.response["Error"]["Code"] != unless:
                 raise

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws import ids, owner
+from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import AT_ONCE, Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import instances
-from cloudgpu.providers.shared.calls import halved, heard
+from cloudgpu.providers.shared.calls import gather, halved
 
 MOST = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
 VALUES = 200  # of a filter: the most that EC2 takes
@@ -52,7 +52,7 @@ def get_many(aws: Aws, many: Sequence[str]) -> Found:
     """
     known, faults = _by_region(many)
     found: Found = dict(faults)
-    told = heard(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
+    told = gather(list(known), lambda region: _looked(aws, region, known[region]), AT_ONCE, patience=aws.patience.reads)
     for (region, own), of_region in zip(known.items(), told, strict=True):
         if isinstance(of_region, Silent):
             found.update(dict.fromkeys((ids.joined(region, one) for one in own), of_region))
@@ -92,7 +92,7 @@ def _gone(aws: Aws, region: str, own: Sequence[str]) -> Found:
 
 def _missing(aws: Aws, region: str, own: str) -> CloudgpuError:
     try:
-        owner.check(aws, own)  # credentials of another account prove nothing about an end
+        aws.launched_in.check(own, aws.number)  # credentials of another account prove nothing about an end
     except CloudgpuError as fault:
         return fault
     return InstanceNotFound(f"AWS {region} has no machine {own}.", field="instance", value=ids.joined(region, own))

@@ -40,14 +40,14 @@ _ENDS = _TAKEN | _BY_USER
 _OVER = frozenset(state for states in _ENDS.values() for state in states)
 
 
-def told(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
+def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
     """Return these machines of a region; those on spot that are over, without a time or a cause, by their requests.
 
     One call for all of these (by 200), none where there are none. What a request does not say, or was not answered,
     stays as it was: how a machine is, matters more than since when.
     """
-    asked = [found["SpotInstanceRequestId"] for found, known in seen if _is_untold(found, known)]
-    requests = _requests(aws, region, "spot-instance-request-id", asked)
+    request_ids = [found["SpotInstanceRequestId"] for found, known in seen if _is_untold(found, known)]
+    requests = _requests(aws, region, "spot-instance-request-id", request_ids)
     now = aws.clock()
     return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
 

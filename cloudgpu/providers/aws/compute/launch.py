@@ -19,7 +19,6 @@ from cloudgpu.errors import (
     Silent,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws import owner
 from cloudgpu.providers.aws.compute.request import Call, call_of, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
 from cloudgpu.providers.aws.network import network
@@ -43,8 +42,8 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     another ProviderUnavailable when that is not known.
     """
     call = call_of(attempt)
-    asked = _asked(aws, attempt, call)
-    found = _Sender(aws, attempt, call.region, deadline).send(asked)
+    parameters = _asked(aws, attempt, call)
+    found = _Sender(aws, attempt, call.region, deadline).send(parameters)
     return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
 
 
@@ -68,14 +67,14 @@ class _Sender:
         self._silent = 0  # sends that were taken and not answered in time
         self._not_yet = NOT_YET_TIMES
         what = f"AWS has not accepted RunInstances in {self._zone}"
-        self._waiting = Waiting(aws.tell, aws.clock, what, deadline, after=0)
+        self._waiting = Waiting(aws.notify, aws.clock, what, deadline, after=0)
 
-    def send(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def send(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the machine as AWS says it."""
         pause = FIRST_PAUSE_S
         while True:
             try:
-                return self._sent(asked)
+                return self._sent(parameters)
             except LaunchUncertain as fault:  # the token is known, with other parameters
                 return self._made_before(fault)
             except ProviderUnavailable as fault:
@@ -92,15 +91,15 @@ class _Sender:
                 elif self._unsure:
                     return self._made_before(fault)
                 else:
-                    raise self._explained(fault, asked) from fault
+                    raise self._explained(fault, parameters) from fault
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _sent(self, parameters: dict[str, Any]) -> dict[str, Any]:
         with self._aws.said("RunInstances", self._region, value=self._zone):
-            answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**asked)
+            answer = self._aws.client("ec2", self._region, sends=ONCE).run_instances(**parameters)
         found: dict[str, Any] = answer["Instances"][0]
         with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
-            owner.remember(self._aws, found["InstanceId"], answer["OwnerId"])
+            self._aws.launched_in.remember(found["InstanceId"], answer["OwnerId"])
         return found
 
     def _wait(self, seconds: float, fault: CloudgpuError) -> None:
@@ -120,10 +119,10 @@ class _Sender:
         A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
         machine, AWS would have returned it. Any other may have come before AWS looked at the token.
         """
-        asked = [{"Name": "client-token", "Values": [self._token]}]
+        parameters = [{"Name": "client-token", "Values": [self._token]}]
         try:
             with self._aws.said("DescribeInstances", self._region):
-                answer = self._aws.ec2(self._region).describe_instances(Filters=asked)
+                answer = self._aws.ec2(self._region).describe_instances(Filters=parameters)
         except CloudgpuError:
             raise self._uncertain(fault) from fault
         found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
@@ -134,9 +133,9 @@ class _Sender:
             raise fault
         raise self._uncertain(fault) from fault
 
-    def _explained(self, fault: CloudgpuError, asked: dict[str, Any]) -> CloudgpuError:
+    def _explained(self, fault: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
         """Return the refusal of a profile that is not there with the way out; any other as it is."""
-        profile = asked.get("IamInstanceProfile", {}).get("Name")
+        profile = parameters.get("IamInstanceProfile", {}).get("Name")
         if profile is None or not isinstance(fault, InvalidRequest) or "profile" not in fault.message.lower():
             return fault
         return InvalidRequest(

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.aws import ids, owner
+from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute import translate
@@ -40,7 +40,7 @@ def raw(aws: Aws, region: str, own: str) -> dict[str, Any]:
     try:
         return _found(aws, region, own)
     except InstanceNotFound:
-        owner.check(aws, own)
+        aws.launched_in.check(own, aws.number)
         raise
 
 
@@ -74,7 +74,7 @@ def _there(aws: Aws, region: str) -> list[Instance]:
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
     """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
-    return spot_end.told(aws, region, [(one, _instance(aws, region, one)) for one in found])
+    return spot_end.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
 def _instance(aws: Aws, region: str, found: dict[str, Any]) -> Instance:

@@ -7,9 +7,9 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.compute.translate import tags_of
@@ -23,22 +23,24 @@ _STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
 _NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
 
 
-def bound(aws: Aws, setup: Setup, want: Want) -> Bound:
+def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return the region of an own image, the zone of a volume or a subnet of `setup`; none of them: nothing is asked.
 
     One call per region for a volume, and for an image or a subnet that is not named in a known region. Raises
-    InvalidRequest for one that does not exist, or that lies elsewhere than `want` or another of them says.
+    InvalidRequest for one that does not exist, or that lies elsewhere than `requirements` or another of them says.
     """
-    region = _image_region(aws, setup.image, want) if setup.image is not None else None
-    volume = _volume(aws, setup.volume, want) if setup.volume is not None else None
+    region = _image_region(aws, setup.image, requirements) if setup.image is not None else None
+    volume = _volume(aws, setup.volume, requirements) if setup.volume is not None else None
     if volume is not None:
         _one_region(setup.image, region, volume)
-        return Bound(ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
+        return PlacementConstraint(
+            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}"
+        )
     subnet = setup.network.subnet
-    zone = _subnet_zone(aws, subnet, want, region) if subnet is not None and want.zone is None else None
+    zone = _subnet_zone(aws, subnet, requirements, region) if subnet is not None and requirements.zone is None else None
     if zone is not None:
-        return Bound(ids.region_of(zone), zone, why=f"the subnet {subnet} lies in {zone}")
-    return Bound(region=region, why=f"the image {setup.image} lies in {region}" if region else "")
+        return PlacementConstraint(ids.region_of(zone), zone, why=f"the subnet {subnet} lies in {zone}")
+    return PlacementConstraint(region=region, why=f"the image {setup.image} lies in {region}" if region else "")
 
 
 def _one_region(image: str | None, region: str | None, volume: Data) -> None:
@@ -68,9 +70,9 @@ def data_volume(aws: Aws, item: Available, wanted: Volume | None) -> Data | None
 # Images
 
 
-def _image_region(aws: Aws, named: str, want: Want) -> str | None:
+def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
-    wished, by_id = named_region(aws, want), AMI.fullmatch(named)
+    wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
         return agreed("image", named, by_id["region"], wished, "--region")
     if by_id and wished:
@@ -102,12 +104,12 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 # Volumes
 
 
-def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
+def _volume(aws: Aws, wanted: Volume, requirements: Requirements) -> Data | None:
     """Return the volume of this name, wherever it lies; None where it is to be made.
 
     All regions are asked, also where one is named: a second volume of the same name would be found by nobody.
     """
-    wished = named_region(aws, want)
+    wished = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
     found = [one for region in sorted(answers) for one in answers[region] if one.name == wanted.name]
     if not found and (silent or wanted.size_gb is None):
@@ -116,7 +118,7 @@ def _volume(aws: Aws, wanted: Volume, want: Want) -> Data | None:
     if not found:
         _check_size(wanted)
         return None
-    return meant(found, wanted, want, wished, ids.region_of)
+    return meant(found, wanted, requirements, wished, ids.region_of)
 
 
 def _check_size(wanted: Volume) -> None:
@@ -148,9 +150,9 @@ def _data(found: Mapping[str, Any]) -> Data:
 # Subnets
 
 
-def _subnet_zone(aws: Aws, id_: str, want: Want, region: str | None) -> str | None:
+def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | None) -> str | None:
     """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
-    region = region or named_region(aws, want)
+    region = region or named_region(aws, requirements)
     if region is not None:
         return _zone_in(aws, region, id_)
     answers, silent = aws.each(aws.regions(), lambda place: _zone_in(aws, place, id_))
@@ -163,6 +165,6 @@ def _subnet_zone(aws: Aws, id_: str, want: Want, region: str | None) -> str | No
 
 def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
     with aws.said("DescribeSubnets", region, value=id_):
-        asked = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-        found = aws.ec2(region).describe_subnets(Filters=asked)["Subnets"]
+        parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+        found = aws.ec2(region).describe_subnets(Filters=parameters)["Subnets"]
     return str(found[0]["AvailabilityZone"]) if found else None

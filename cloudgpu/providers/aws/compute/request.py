@@ -87,7 +87,7 @@ def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: byt
     readable there. Source: the EC2 API reference, RunInstances.
     """
     call, available = call_of(attempt), attempt.offer.available
-    asked: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
         "ClientToken": attempt.token,
@@ -107,12 +107,12 @@ def run_instances(attempt: Attempt, *, key_name: str, group: str, user_data: byt
         "TagSpecifications": tag_specifications(attempt),
     }
     if call.profile:
-        asked["IamInstanceProfile"] = {"Name": call.profile}
+        parameters["IamInstanceProfile"] = {"Name": call.profile}
     if available.market is Market.SPOT:
-        asked["InstanceMarketOptions"] = _spot(attempt)
+        parameters["InstanceMarketOptions"] = _spot(attempt)
     if available.instance_type.startswith(BURSTABLE):  # unlimited credits cost extra, beyond the price that was agreed
-        asked["CreditSpecification"] = {"CpuCredits": "standard"}
-    return asked
+        parameters["CreditSpecification"] = {"CpuCredits": "standard"}
+    return parameters
 
 
 def is_one_time(attempt: Attempt) -> bool:

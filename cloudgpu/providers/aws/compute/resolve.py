@@ -10,7 +10,7 @@ from cloudgpu.catalog.read import listed_price
 from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.aws.client import KIND
 from cloudgpu.providers.aws.compute.placement import data_volume
 from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
@@ -67,7 +67,7 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
     )
     return Resolved(
         call=call.to_json(),
-        beside=tuple(_beside(request, item, disk_gb, found.volume)),
+        attached=tuple(_attached(request, item, disk_gb, found.volume)),
         guards=_guards(aws, request, item),
         remarks=tuple(_remarks(aws, request, item, found, call)),
         driver=found.choice.driver,
@@ -103,16 +103,18 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="gp3")
 
 
-def _beside(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[Beside]:
-    yield Beside(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, kept=item.stoppable)
+def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:
+    yield AttachedResource(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, while_stopped=item.stoppable)
     if request.setup.keep_disk and not item.stoppable:
-        yield Beside(f"image of {disk_gb} GB while parked", SNAPSHOT, disk_gb, kept=True, running=False)
+        yield AttachedResource(
+            f"image of {disk_gb} GB while parked", SNAPSHOT, disk_gb, while_stopped=True, while_running=False
+        )
     if request.setup.network.public_ip:
-        yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=False)
+        yield AttachedResource("public IPv4 address", PUBLIC_ADDRESS, 1, while_stopped=False)
     wanted = request.setup.volume
     size = volume.size_gb if volume else wanted.size_gb if wanted else None
     if wanted and size:
-        yield Beside(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, kept=True, named=True)
+        yield AttachedResource(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, while_stopped=True, named=True)
 
 
 def _may_rise(item: Available) -> str:

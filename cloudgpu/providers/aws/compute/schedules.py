@@ -19,7 +19,7 @@ from typing import Any
 
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Firing
+from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.compute.listing import raw
@@ -44,7 +44,7 @@ def no_timer(aws: Aws) -> str:
     return f"no timer in the cloud ends it when everything else is dead: cloudgpu init aws makes its role ({where})"
 
 
-def set_timer(aws: Aws, id: str, at: datetime, does: Firing | None) -> None:  # noqa: A002
+def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None:  # noqa: A002
     """Make the machine's schedule, or replace what there is of it.
 
     One call; two where there is one already, three for the first of a region. Up to two more where `does` is not known.
@@ -53,13 +53,13 @@ def set_timer(aws: Aws, id: str, at: datetime, does: Firing | None) -> None:  # 
     if no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
-    asked = _schedule(aws, region, own, at, does or _usual(aws, id))
-    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **asked)
+    parameters = _schedule(aws, region, own, at, does or _usual(aws, id))
+    made = _do(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
         _do(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
-        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **asked)
+        made = _do(aws, region, "CreateSchedule", unless=(THERE,), **parameters)
     if made == THERE:
-        _do(aws, region, "UpdateSchedule", **asked)
+        _do(aws, region, "UpdateSchedule", **parameters)
 
 
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
@@ -131,16 +131,16 @@ def _read(aws: Aws, region: str, name: str) -> datetime | None:
     return started and started.astimezone(UTC)
 
 
-def _schedule(aws: Aws, region: str, own: str, at: datetime, does: Firing) -> dict[str, Any]:
+def _schedule(aws: Aws, region: str, own: str, at: datetime, does: TimerAction) -> dict[str, Any]:
     """Return the parameters of CreateSchedule, which are those of UpdateSchedule: that replaces all.
 
     The SDK gives each call a client token of its own. One that followed from the time would make a schedule that was
     moved away and back look like a call that AWS has answered already.
     """
     role = aws.options.timer_role or ""
-    verb = "terminateInstances" if does is Firing.TERMINATE else "stopInstances"
+    verb = "terminateInstances" if does is TimerAction.TERMINATE else "stopInstances"
     moment = max(at, aws.clock() + SOONEST).astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    again = does is Firing.STOP_AGAIN
+    again = does is TimerAction.STOP_AGAIN
     when = {"ScheduleExpression": AGAIN, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
     return {
         "GroupName": GROUP,
@@ -159,14 +159,14 @@ def _schedule(aws: Aws, region: str, own: str, at: datetime, does: Firing) -> di
     } | when
 
 
-def _usual(aws: Aws, id: str) -> Firing:  # noqa: A002
+def _usual(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
     region, own = ids.machine(id)
     found: Mapping[str, Any] = raw(aws, region, own)
     refuse_ended(id, found["State"]["Name"])
     if found.get("SpotInstanceRequestId") is None:
-        return Firing.STOP
-    return Firing.TERMINATE if is_one_time(aws, region, found) else Firing.STOP_AGAIN
+        return TimerAction.STOP
+    return TimerAction.TERMINATE if is_one_time(aws, region, found) else TimerAction.STOP_AGAIN
 
 
 def _name(aws: Aws, own: str) -> str:
@@ -177,15 +177,15 @@ def _prefix(aws: Aws) -> str:
     return aws.ledger or "any"
 
 
-def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **asked: Any) -> Any:
+def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
     """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
     client = _client(aws, region)
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
-    with aws.said(f"scheduler:{action}", region, value=asked["Name"]):
+    with aws.said(f"scheduler:{action}", region, value=parameters["Name"]):
         try:
-            return getattr(client, xform_name(action))(**asked)
+            return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
             code = str(error.response["Error"]["Code"])
             if code not in unless:

@@ -15,7 +15,7 @@ from cloudgpu.catalog import priced_in, regions, types
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
@@ -27,25 +27,25 @@ NO_ZONE = "no availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."
 
 
-def wanted_regions(aws: Aws, want: Want, names: Sequence[str]) -> tuple[str, ...]:
+def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -> tuple[str, ...]:
     """Return the regions in which to look for the types `names`.
 
     Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
     """
-    named = named_region(aws, want)
+    named = named_region(aws, requirements)
     if named is not None:
         return (named,)
     priced = priced_in("aws")
     sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
-    asked = Market.SPOT in markets(want)  # spot prices are asked: they are there where the catalogue knows none
+    asked = Market.SPOT in markets(requirements)  # spot prices are asked: they are there where the catalogue knows none
     known = regions("aws")
     return tuple(one for one in aws.regions() if one in sold or unlisted or (asked and one not in known))
 
 
-def named_region(aws: Aws, want: Want) -> str | None:
+def named_region(aws: Aws, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(aws, region)
     return region
@@ -113,35 +113,39 @@ class Shape:
     scratch_gb: float | None = None
 
 
-def available(aws: Aws, want: Want) -> Stock:
+def available(aws: Aws, requirements: Requirements) -> Availability:
     """Return what AWS offers of what fits, by zone and market, and the regions that did not answer.
 
     One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
     or zone that does not exist.
     """
-    shapes = _shapes(aws, want)
+    shapes = _shapes(aws, requirements)
     if not shapes:
-        return Stock(())
-    regions = wanted_regions(aws, want, list(shapes))
+        return Availability(())
+    regions = wanted_regions(aws, requirements, list(shapes))
     if not regions:
-        return Stock(())
-    answers, silent = aws.each(regions, lambda region: _offered(aws, region, sorted(shapes), want.zone))
+        return Availability(())
+    answers, silent = aws.each(regions, lambda region: _offered(aws, region, sorted(shapes), requirements.zone))
     items = tuple(
-        _item(aws, shapes[name], region, zone, market, persistent=want.persistent)
+        _item(aws, shapes[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
-        for market in markets(want)
+        for market in markets(requirements)
     )
-    if want.zone is not None and not items and not silent:
-        check_zone(aws, want.zone)
-    return Stock(items, silent)
+    if requirements.zone is not None and not items and not silent:
+        check_zone(aws, requirements.zone)
+    return Availability(items, silent)
 
 
-def _shapes(aws: Aws, want: Want) -> dict[str, Shape]:
+def _shapes(aws: Aws, requirements: Requirements) -> dict[str, Shape]:
     """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
-    known = {one.name: _shape(one) for one in types(KIND) if is_meant(one, want)}
-    if want.instance_type is not None and not known and want.instance_type not in {one.name for one in types(KIND)}:
-        return {want.instance_type: described(aws, want.instance_type, want)}
+    known = {one.name: _shape(one) for one in types(KIND) if is_meant(one, requirements)}
+    if (
+        requirements.instance_type is not None
+        and not known
+        and requirements.instance_type not in {one.name for one in types(KIND)}
+    ):
+        return {requirements.instance_type: described(aws, requirements.instance_type, requirements)}
     return known
 
 
@@ -149,12 +153,12 @@ def _shape(one: InstanceType) -> Shape:
     return Shape(one.name, (one.gpu,), one.vcpus, one.memory_gib, one.local_ssd_gb)
 
 
-def described(aws: Aws, name: str, want: Want) -> Shape:
+def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
     """Return what AWS says of a type that the catalogue lacks, asked where it is wanted, else in the home region.
 
     Raises InvalidRequest, with the near one, for a type that AWS does not have there.
     """
-    region = named_region(aws, want) or aws.options.home_region
+    region = named_region(aws, requirements) or aws.options.home_region
     try:
         with aws.said("DescribeInstanceTypes", region, value=name):
             (found,) = aws.ec2(region).describe_instance_types(InstanceTypes=[name])["InstanceTypes"]

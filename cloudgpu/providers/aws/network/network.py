@@ -43,9 +43,9 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
 
     Raises InvalidRequest for one that is not there or lies in another zone, and where there is no default VPC.
     """
-    asked: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
+    parameters: dict[str, Any] = {"SubnetIds": [network.subnet]} if network.subnet else {"Filters": _default_in(zone)}
     with aws.said("DescribeSubnets", region, value=network.subnet):
-        found = aws.ec2(region).describe_subnets(**asked)["Subnets"]
+        found = aws.ec2(region).describe_subnets(**parameters)["Subnets"]
     if not found:
         raise _no_default(region, zone)
     chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
@@ -99,8 +99,8 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
     name, ec2, tags = key_name(public_line), aws.ec2(region), {TAG_OWNER: owner, TAG_LEDGER: ledger}
     for _ in range(_TRIES):
         with aws.said("DescribeKeyPairs", region, value=name):
-            asked = [{"Name": "key-name", "Values": [name]}]
-            found = ec2.describe_key_pairs(Filters=asked, IncludePublicKey=True)["KeyPairs"]
+            parameters = [{"Name": "key-name", "Values": [name]}]
+            found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
         if found:
             return _same_key(found[0], name, public_line, region)
         try:
@@ -179,9 +179,11 @@ def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]
 
 
 def _named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
-    asked = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
+    parameters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
     with aws.said("DescribeSecurityGroups", region, value=name):
-        found: Sequence[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(Filters=asked)["SecurityGroups"]
+        found: Sequence[Mapping[str, Any]] = aws.ec2(region).describe_security_groups(Filters=parameters)[
+            "SecurityGroups"
+        ]
     return found
 
 

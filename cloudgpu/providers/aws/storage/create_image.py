@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws
@@ -19,7 +19,7 @@ Raw = Mapping[str, Any]
 _TAKEN = "InvalidAMIName.Duplicate"
 
 
-def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> Leftover:
+def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
     Nothing here has a client token on AWS: what an earlier call made is found by its name. Raises InstanceNotFound for
@@ -51,7 +51,7 @@ def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
     return found[0] if found else None
 
 
-def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     if tags_of(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         raise _taken(name, region)
     made = image(aws, region, found)
@@ -63,7 +63,9 @@ def _checked(aws: Aws, region: str, found: Raw, name: str, tags: Mapping[str, st
     raise InvalidRequest(message, field="image", value=name, next="Run it again.")
 
 
-def _of_machine(aws: Aws, region: str, own: str, name: str, tags: Mapping[str, str], *, restart: bool) -> Leftover:
+def _of_machine(
+    aws: Aws, region: str, own: str, name: str, tags: Mapping[str, str], *, restart: bool
+) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
     ec2, id_ = aws.ec2(region), ids.joined(region, own)
     with aws.said("DescribeInstances", region, value=id_):
@@ -94,7 +96,7 @@ def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
             raise
 
 
-def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> Leftover:
+def _now(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     found = _image_named(aws, region, name)
     if found is None:  # AWS shows what it has just made a moment later
         message = f"The image {name} in {region} is being made and cannot be seen yet."
@@ -155,7 +157,7 @@ def _boots(aws: Aws, region: str, disk: Raw) -> str:
     raise InvalidRequest(message, field=TAG_BOOT, value=own, next=way)
 
 
-def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Make the image of a completed snapshot."""
     boots = tags_of(begun).get(TAG_BOOT, "")
     like = register_as(boots)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
@@ -24,14 +24,16 @@ _GONE = frozenset(
 )
 
 
-def leftovers(aws: Aws, region: str | None) -> Leftovers:
+def resources(aws: Aws, region: str | None) -> ResourceListing:
     """Return the disks, snapshots and images with our tags, by three calls per region, and who did not answer."""
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
-    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+    return ResourceListing(
+        tuple(resource for found in answers.values() for resource in found), silent, frozenset(regions)
+    )
 
 
-def _of_region(aws: Aws, region: str) -> list[Leftover]:
+def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ec2 = aws.ec2(region)
     asked: list[tuple[str, str, dict[str, Any]]] = [
         ("describe_volumes", "Volumes", {}),
@@ -54,7 +56,7 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
     ]
 
 
-def disk(aws: Aws, region: str, found: Raw) -> Leftover:
+def disk(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
     tags = tags_of(found)
     holder = next((one["InstanceId"] for one in found.get("Attachments", ()) if one["State"] != "detached"), None)
@@ -74,7 +76,7 @@ def disk(aws: Aws, region: str, found: Raw) -> Leftover:
     )
 
 
-def snapshot(aws: Aws, region: str, found: Raw) -> Leftover:
+def snapshot(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return a snapshot that is no part of an image."""
     return _leftover(
         aws,
@@ -90,7 +92,7 @@ def snapshot(aws: Aws, region: str, found: Raw) -> Leftover:
     )
 
 
-def image(aws: Aws, region: str, found: Raw) -> Leftover:
+def image(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return an image with its snapshots, which are what is billed: at most the size of their disks."""
     made = found.get("CreationDate")
     return _leftover(
@@ -115,30 +117,30 @@ def snapshots_of(found: Raw) -> Iterator[tuple[str, int]]:
             yield made_of["SnapshotId"], made_of.get("VolumeSize", 0)
 
 
-def _leftover(aws: Aws, region: str, found: Raw, **facts: Any) -> Leftover:
+def _leftover(aws: Aws, region: str, found: Raw, **facts: Any) -> ProviderResource:
     ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
     usual = {"zone": "", "name": "", **facts}
-    return Leftover(provider=KIND, account=aws.account, region=region, tags=ours, **usual)
+    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=ours, **usual)
 
 
-def remove(aws: Aws, leftover: Leftover) -> None:
+def remove(aws: Aws, resource: ProviderResource) -> None:
     """Delete it, an image with its snapshots; what is gone already is no error. Raises InvalidRequest while in use."""
-    region, own = _split(leftover)
+    region, own = _split(resource)
     ec2 = aws.ec2(region)
-    if leftover.kind is Kind.IMAGE:
+    if resource.kind is Kind.IMAGE:
         _remove_image(aws, region, own)
-    elif leftover.kind is Kind.SNAPSHOT:
+    elif resource.kind is Kind.SNAPSHOT:
         _remove_snapshot(aws, region, own)
     else:
         _unless_gone(aws, region, "DeleteVolume", own, lambda: ec2.delete_volume(VolumeId=own))
 
 
-def _split(leftover: Leftover) -> tuple[str, str]:
+def _split(resource: ProviderResource) -> tuple[str, str]:
     kinds = {Kind.IMAGE: "ami", Kind.SNAPSHOT: "snap"}
-    found = ids.split(leftover.id, kinds.get(leftover.kind, "vol"))
+    found = ids.split(resource.id, kinds.get(resource.kind, "vol"))
     if found is None:
-        message = f"{leftover.id!r} is no id of a {leftover.kind} on AWS."
-        raise InvalidRequest(message, field="id", value=leftover.id, next="Run: cloudgpu ls --refresh")
+        message = f"{resource.id!r} is no id of a {resource.kind} on AWS."
+        raise InvalidRequest(message, field="id", value=resource.id, next="Run: cloudgpu ls --refresh")
     return found
 
 

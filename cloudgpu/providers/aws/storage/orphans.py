@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
@@ -26,7 +26,7 @@ _GONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Query:
     """A question to a region: the operation, the part of its answer that counts, and what it is filtered by."""
 
     operation: str
@@ -41,25 +41,25 @@ class _Asked:
 
 
 _QUESTIONS = (
-    _Asked("describe_addresses", "Addresses", paged=False),
-    _Asked("describe_network_interfaces", "NetworkInterfaces"),
-    _Asked("describe_security_groups", "SecurityGroups"),
-    _Asked("describe_key_pairs", "KeyPairs", paged=False),
-    _Asked("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=OPEN),
+    _Query("describe_addresses", "Addresses", paged=False),
+    _Query("describe_network_interfaces", "NetworkInterfaces"),
+    _Query("describe_security_groups", "SecurityGroups"),
+    _Query("describe_key_pairs", "KeyPairs", paged=False),
+    _Query("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=OPEN),
 )
 
 
-def orphans(aws: Aws, region: str | None) -> Leftovers:
+def orphans(aws: Aws, region: str | None) -> ResourceListing:
     """Return these things with our tags, in use or not, by five calls per region, and who did not answer."""
     regions = aws.regions() if region is None else (region,)
     answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
-    return Leftovers(tuple(thing for found in answers.values() for thing in found), silent, frozenset(regions))
+    return ResourceListing(tuple(orphan for found in answers.values() for orphan in found), silent, frozenset(regions))
 
 
-def _of_region(aws: Aws, region: str) -> list[Leftover]:
+def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     ec2 = aws.ec2(region)
 
-    def ask(one: _Asked) -> list[Raw]:
+    def ask(one: _Query) -> list[Raw]:
         with aws.said(one.operation.title().replace("_", ""), region):
             if not one.paged:
                 return list(getattr(ec2, one.operation)(Filters=one.filters())[one.key])
@@ -76,32 +76,32 @@ def _of_region(aws: Aws, region: str) -> list[Leftover]:
     ]
 
 
-def _address(aws: Aws, region: str, found: Raw) -> Leftover:
+def _address(aws: Aws, region: str, found: Raw) -> ProviderResource:
     used_by = found.get("InstanceId") or found.get("NetworkInterfaceId") or None
     more = {"stored_as": ADDRESS, "size_gb": 1, "name": found.get("PublicIp", ""), "attached_to": used_by}
-    return _thing(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
+    return _orphan(aws, region, found, Kind.ADDRESS, found["AllocationId"], **more)
 
 
-def _interface(aws: Aws, region: str, found: Raw) -> Leftover:
+def _interface(aws: Aws, region: str, found: Raw) -> ProviderResource:
     named = {**found, "Tags": found.get("TagSet", ())}  # EC2's word for an interface's tags
     more = {"zone": found.get("AvailabilityZone", ""), "attached_to": _user(found)}
-    return _thing(aws, region, named, Kind.INTERFACE, found["NetworkInterfaceId"], **more)
+    return _orphan(aws, region, named, Kind.INTERFACE, found["NetworkInterfaceId"], **more)
 
 
-def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> Leftover:
+def _group(aws: Aws, region: str, found: Raw, interfaces: Sequence[Raw]) -> ProviderResource:
     """Return a group; it is used as long as an interface is in it, whatever has become of the machine."""
     own = found["GroupId"]
     inside = [one for one in interfaces if any(group["GroupId"] == own for group in one.get("Groups", ()))]
     used_by = next((_user(one) or one["NetworkInterfaceId"] for one in inside), None)
-    return _thing(aws, region, found, Kind.SECURITY_GROUP, own, name=found["GroupName"], attached_to=used_by)
+    return _orphan(aws, region, found, Kind.SECURITY_GROUP, own, name=found["GroupName"], attached_to=used_by)
 
 
-def _key_pair(aws: Aws, region: str, found: Raw) -> Leftover:
+def _key_pair(aws: Aws, region: str, found: Raw) -> ProviderResource:
     made = found.get("CreateTime")
-    return _thing(aws, region, found, Kind.KEY_PAIR, found["KeyPairId"], name=found["KeyName"], made_at=made)
+    return _orphan(aws, region, found, Kind.KEY_PAIR, found["KeyPairId"], name=found["KeyName"], made_at=made)
 
 
-def _request(aws: Aws, region: str, found: Raw) -> Leftover:
+def _request(aws: Aws, region: str, found: Raw) -> ProviderResource:
     """Return a spot request; one whose machine was terminated still names that.
 
     An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
@@ -110,7 +110,7 @@ def _request(aws: Aws, region: str, found: Raw) -> Leftover:
     over = found.get("Status", {}).get("Code", "").startswith(_TERMINATED)
     machine = None if over else found.get("InstanceId")
     made, own = found.get("CreateTime"), found["SpotInstanceRequestId"]
-    return _thing(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
+    return _orphan(aws, region, found, Kind.SPOT_REQUEST, own, made_at=made, attached_to=machine)
 
 
 def _user(interface: Raw) -> str | None:
@@ -121,11 +121,11 @@ def _user(interface: Raw) -> str | None:
     return str(attached.get("InstanceId") or attached.get("AttachmentId") or "in use")
 
 
-def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> Leftover:
+def _orphan(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any) -> ProviderResource:
     ours = {key: value for key, value in tags_of(found).items() if key.startswith(TAG_PREFIX)}
     used_by = facts.pop("attached_to", None)
     usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
-    return Leftover(
+    return ProviderResource(
         provider=KIND,
         account=aws.account,
         region=region,
@@ -137,12 +137,12 @@ def _thing(aws: Aws, region: str, found: Raw, kind: Kind, own: str, **facts: Any
     )
 
 
-def remove(aws: Aws, thing: Leftover) -> None:
+def remove(aws: Aws, orphan: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
     The machine of a spot request goes on: only the request ends.
     """
-    region, own = _split(thing)
+    region, own = _split(orphan)
     ec2 = aws.ec2(region)
     calls: dict[Kind, tuple[str, Callable[[], object]]] = {
         Kind.ADDRESS: ("ReleaseAddress", lambda: ec2.release_address(AllocationId=own)),
@@ -154,9 +154,9 @@ def remove(aws: Aws, thing: Leftover) -> None:
             lambda: ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[own]),
         ),
     }
-    action, call = calls[thing.kind]
+    action, call = calls[orphan.kind]
     try:
-        with aws.said(action, region, value=thing.id):
+        with aws.said(action, region, value=orphan.id):
             call()
     except CloudgpuError as fault:
         if code_of(fault) not in _GONE:
@@ -172,11 +172,11 @@ _PREFIXES = {
 }
 
 
-def _split(thing: Leftover) -> tuple[str, str]:
+def _split(orphan: ProviderResource) -> tuple[str, str]:
     """Return the region and AWS's own id. Raises InvalidRequest for what is none of these things."""
-    region, _, own = thing.id.partition("/")
-    prefix = _PREFIXES.get(thing.kind)
+    region, _, own = orphan.id.partition("/")
+    prefix = _PREFIXES.get(orphan.kind)
     if prefix is None or not ids.REGION.fullmatch(region) or not own.startswith(prefix):
-        message = f"{thing.id!r} is no id of a {thing.kind} on AWS."
-        raise InvalidRequest(message, field="id", value=thing.id, next="Run: cloudgpu orphans")
+        message = f"{orphan.id!r} is no id of a {orphan.kind} on AWS."
+        raise InvalidRequest(message, field="id", value=orphan.id, next="Run: cloudgpu orphans")
     return region, own

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.providers.aws import ids
@@ -23,7 +23,7 @@ SEEN_AFTER = 30  # looks until a disk that was just made is surely shown: EC2 is
 _GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
 
 
-def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
     """Find or make the volume in the machine's zone, and attach it; return it as it is then.
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.

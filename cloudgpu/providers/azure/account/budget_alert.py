@@ -78,8 +78,8 @@ def _emails(mails: Mapping[str, Raw]) -> tuple[str, ...]:
     there = {(one.get("thresholdType", "Actual"), float(one["threshold"])) for one in mails.values() if one["enabled"]}
     if there != {(kind, float(percent)) for kind, percent in MAILS.values()}:
         return ()
-    told = {tuple(one.get("contactEmails") or ()) for one in mails.values()}
-    return told.pop() if len(told) == 1 else ()
+    answers = {tuple(one.get("contactEmails") or ()) for one in mails.values()}
+    return answers.pop() if len(answers) == 1 else ()
 
 
 def _mail(kind: str, percent: int, alert: BudgetAlert) -> dict[str, Any]:

@@ -33,15 +33,15 @@ _TAKEN, _ENDS = ("evictspotvm", "simulateeviction"), ("deallocate", "poweroff")
 _FAILED = ("failed", "cancelled")
 
 
-def told(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
+def with_causes(azure: Azure, seen: Sequence[Instance]) -> list[Instance]:
     """Return these machines; those on spot that are deallocated for no known cause with what the log says of them.
 
     One call for each of these, none where there are none. What the log does not say, or was not answered, stays as it
     was: how a machine is, matters more than why.
     """
-    asked = [one.id for one in seen if _is_untold(one)]
+    candidates = [one.id for one in seen if _is_untold(one)]
     with Pool(AT_ONCE) as pool:
-        taken = dict(zip(asked, pool.map(lambda one: _taken(azure, one), asked), strict=True))
+        taken = dict(zip(candidates, pool.map(lambda one: _taken(azure, one), candidates), strict=True))
     return [_with(one, taken.get(one.id)) for one in seen]
 
 
@@ -65,8 +65,8 @@ def _taken(azure: Azure, id: str) -> datetime | None:  # noqa: A002
 def _events(azure: Azure, group: str) -> Iterable[Raw]:
     path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Insights/eventtypes/management/values"
     since = (azure.clock() - KEPT).astimezone(UTC)
-    asked = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
-    more = {"$filter": asked, "$select": "eventTimestamp,operationName,status,resourceId"}
+    candidates = f"eventTimestamp ge '{since:%Y-%m-%dT%H:%M:%SZ}' and resourceGroupName eq '{group}'"
+    more = {"$filter": candidates, "$select": "eventTimestamp,operationName,status,resourceId"}
     return plainly.pages(azure, _ACTION, path, VERSION, **more)
 
 

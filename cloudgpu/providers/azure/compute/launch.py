@@ -29,7 +29,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import ask, finished, look
-from cloudgpu.providers.azure.compute import listing, owner, request, translate
+from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.machine import WRITE
 from cloudgpu.providers.azure.error_codes import BUSY, MEANINGS, ONLY_INSIDE
 from cloudgpu.providers.azure.errors import code_of
@@ -70,7 +70,7 @@ class _Launch:
         self._call: Call = request.call_of(attempt)
         self._group = ids.group_of(attempt.token)
         what = f"Azure has not accepted the launch in {self._call.region}"
-        self._waiting = Waiting(azure.tell, azure.clock, what, deadline, after=0)
+        self._waiting = Waiting(azure.notify, azure.clock, what, deadline, after=0)
         boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 
@@ -89,10 +89,11 @@ class _Launch:
     def _check_subscription(self) -> None:
         """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
         try:
-            owner.check(self._azure, self._group)
+            self._azure.launched_in.check(self._group, lambda: self._azure.subscription)
         except AuthFailed as fault:
             raise self._uncertain(fault.message) from fault
-        owner.remember(self._azure, self._group)
+        if not self._azure.launched_in.file(self._group).exists():
+            self._azure.launched_in.remember(self._group, self._azure.subscription)
 
     def _look_made(self) -> Raw | None:
         """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
@@ -121,7 +122,7 @@ class _Launch:
             if self._is_made():
                 return
             self._undo(refusal)
-            owner.forget(self._azure, self._group)
+            self._azure.launched_in.forget(self._group)
             raise
         except InstanceNotFound as fault:  # somebody deletes the group meanwhile
             raise self._uncertain(fault.message) from fault
@@ -269,7 +270,7 @@ class _Launch:
 
     def _tell(self, what: str, fault: CloudgpuError) -> None:
         name = self._attempt.request.name
-        self._azure.tell(f"{name} {what}. {fault.message}")
+        self._azure.notify(f"{name} {what}. {fault.message}")
 
     def _give_role(self, found: Raw) -> None:
         principal = str((found.get("identity") or {}).get("principalId") or "")

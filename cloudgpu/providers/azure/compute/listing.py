@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
-from cloudgpu.errors import InstanceNotFound
+from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.client import AT_ONCE
 from cloudgpu.providers.azure.compute import interruption as evicted
-from cloudgpu.providers.azure.compute import owner, translate
+from cloudgpu.providers.azure.compute import translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 
@@ -44,11 +44,11 @@ def raw(azure: Azure, region: str, group: str) -> Raw | None:
     """Return what Azure says of a machine, its instance view in it; None for none. One call."""
     machines = azure.compute.virtual_machines
 
-    def asked() -> Raw:
+    def read() -> Raw:
         said: Raw = machines.get(group, group, expand="instanceView").as_dict()
         return said
 
-    return look(azure, READ, asked, region=region, value=ids.joined(region, group))
+    return look(azure, READ, read, region=region, value=ids.joined(region, group))
 
 
 def described(azure: Azure, found: Raw) -> Instance:
@@ -56,7 +56,7 @@ def described(azure: Azure, found: Raw) -> Instance:
     statuses = translate.statuses_of(found)
     runs = translate.state_of(found, statuses) in (State.PENDING, State.RUNNING)
     address = _address(azure, found) if runs else None
-    return evicted.told(azure, [translate.instance(found, statuses, account=azure.account, address=address)])[0]
+    return evicted.with_causes(azure, [translate.instance(found, statuses, account=azure.account, address=address)])[0]
 
 
 def _going(azure: Azure, region: str, group: str) -> Instance:
@@ -64,8 +64,8 @@ def _going(azure: Azure, region: str, group: str) -> Instance:
     found = look(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
     if found is not None and _state(found) == "deleting":
         return translate.of_group(found, account=azure.account)
-    owner.check(azure, group)
-    owner.forget(azure, group)
+    azure.launched_in.check(group, lambda: azure.subscription)
+    azure.launched_in.forget(group)
     message = f"Azure {region} has no machine {group}."
     raise InstanceNotFound(message, field="instance", value=ids.joined(region, group))
 
@@ -120,8 +120,8 @@ def listed(azure: Azure) -> Listing:
     more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
     found, silent = both(azure)
-    silent += owner.elsewhere(azure)
-    return Listing(tuple(evicted.told(azure, [one for _, one in sorted(found.items())])), tuple(silent))
+    silent += _elsewhere(azure)
+    return Listing(tuple(evicted.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(silent))
 
 
 def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
@@ -131,9 +131,9 @@ def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     itself.
     """
     with Pool(2) as pool:
-        told, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
+        with_causes, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
         views = {_key(one): translate.statuses_of(one) for one in power.result()}
-        ours = [one for one in told.result() if TAG_ID in (one.get("tags") or {})]
+        ours = [one for one in with_causes.result() if TAG_ID in (one.get("tags") or {})]
     home = [one for one in ours if _is_at_home(one)]
     untold = [one for one in home if _is_untold(one, views.get(_key(one), ()))]
     with Pool(AT_ONCE) as pool:
@@ -150,8 +150,8 @@ def _is_untold(found: Raw, statuses: Sequence[Raw]) -> bool:
 
 
 def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
-    asked = raw(azure, str(found["location"]).lower(), str(found["name"]).lower())
-    return () if asked is None else translate.statuses_of(asked)
+    read = raw(azure, str(found["location"]).lower(), str(found["name"]).lower())
+    return () if read is None else translate.statuses_of(read)
 
 
 def _all(azure: Azure, **which: str) -> list[Raw]:
@@ -175,3 +175,14 @@ def _moved(found: Raw) -> Unanswered:
         f"the machine {found.get('name')} bears our tags and lies in the group {where}, where cloudgpu did not make it"
     )
     return Unanswered(f"{found.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
+
+
+def _elsewhere(azure: Azure) -> list[Unanswered]:
+    """Return the machines that were launched in another subscription than the account's of now: nobody asks there."""
+    found = []
+    for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):
+        try:
+            azure.launched_in.check(group, lambda: azure.subscription)
+        except AuthFailed as fault:
+            found.append(Unanswered(group, f"{fault.message} {fault.next}"))
+    return found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import ask, look
-from cloudgpu.providers.azure.compute import owner
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -24,7 +23,7 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
     machines = azure.compute.virtual_machines
     found = look(azure, READ, lambda: machines.get(group, group), region=region, value=id)
     if found is None:
-        owner.check(azure, group)
+        azure.launched_in.check(group, lambda: azure.subscription)
         raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
     said: Raw = found.as_dict()
     return said

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import look
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery, volumes
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ Raw = Mapping[str, Any]
 _IMAGES, _SUBNETS = "Microsoft.Compute/images/read", "Microsoft.Network/virtualNetworks/read"
 
 
-def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
+def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return the region of an own image or a subnet, the zone of a volume of `setup`; none of them: nothing is asked.
 
-    One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than `want` or another of
-    them says.
+    One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
+    another of them says.
     """
-    wished = named_region(azure, want)
-    volume = _volume(azure, setup.volume, want, wished) if setup.volume is not None else None
+    wished = named_region(azure, requirements)
+    volume = _volume(azure, setup.volume, requirements, wished) if setup.volume is not None else None
     tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
     image, subnet = setup.image or "", setup.network.subnet or ""
     tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
@@ -44,10 +44,10 @@ def bound(azure: Azure, setup: Setup, want: Want) -> Bound:
         if one.region != tied[0].region:
             raise _apart(tied[0], one)
     if not tied:
-        return Bound()
+        return PlacementConstraint()
     first = tied[0]
     zone = first.lies if volume is not None else None
-    return Bound(first.region, zone, why=f"the {first.what} {first.name} lies in {first.lies}")
+    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} lies in {first.lies}")
 
 
 def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | None:
@@ -89,7 +89,7 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
     """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
     if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
         return
-    own = things.split(named)
+    own = refs.split(named)
     if own is not None:
         yield own.region
         return
@@ -104,7 +104,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
     where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
-    of, mine = ids.resource(named), things.split(named)
+    of, mine = ids.resource(named), refs.split(named)
     if of is not None and of.kind != "microsoft.compute/images":
         return None
     group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group
@@ -149,12 +149,12 @@ def _data(found: Raw) -> Data:
     return Data(found["tags"][TAG_VOLUME], str(found["id"]), machine.zone_of(found), size, holder=storage.holder(found))
 
 
-def _volume(azure: Azure, wanted: Volume, want: Want, region: str | None) -> Data | None:
+def _volume(azure: Azure, wanted: Volume, requirements: Requirements, region: str | None) -> Data | None:
     """Return the volume of this name, wherever it lies; None where it is to be made."""
     there = _volumes(azure)
     found = [one for one in there if one.name == wanted.name]
     if found:
-        return meant(found, wanted, want, region, ids.region_of)
+        return meant(found, wanted, requirements, region, ids.region_of)
     if wanted.size_gb is None:
         known = {one.name for one in there}
         raise nowhere("volume", "--volume", wanted.name, known, (), "Give it a size to make it: --volume NAME:GB")

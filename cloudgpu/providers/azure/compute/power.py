@@ -69,15 +69,15 @@ def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
     return found or []
 
 
-def is_ours(thing: Mapping[str, Any], group: str) -> bool:
+def is_ours(resource: Mapping[str, Any], group: str) -> bool:
     """Say whether something in a launch's group was made by that launch: of its kinds, with its name or our tags.
 
     Of disks that is the machine's system disk alone.
     """
-    kind, name = str(thing.get("type") or "").lower(), str(thing.get("name") or "").lower()
+    kind, name = str(resource.get("type") or "").lower(), str(resource.get("name") or "").lower()
     if kind == "microsoft.compute/disks":
         return is_system_disk(name, group)
-    return kind in _OURS and (name.startswith(group) or TAG_ID in (thing.get("tags") or {}))
+    return kind in _OURS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
 
 
 def stop(azure: Azure, id: str) -> None:  # noqa: A002

@@ -13,7 +13,7 @@ from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
 from cloudgpu.providers.azure.client import KIND
@@ -70,7 +70,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     call = _call(azure, request, item, found)
     return Resolved(
         call=call.to_json(),
-        beside=tuple(_beside(request, call, found.volume)),
+        attached=tuple(_attached(request, call, found.volume)),
         guards=_guards(azure, call),
         remarks=tuple(_remarks(azure, request, item, found)),
         driver=found.choice.driver,
@@ -140,15 +140,19 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Azure")
 
 
-def _beside(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[Beside]:
+def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
     """Say what costs beside the machine; a disk is billed by its size class, an address whether it is used or not."""
-    yield Beside(f"system disk of {call.disk_gb} GB", tier(call.disk_sku, call.disk_gb), call.disk_gb, kept=True)
+    yield AttachedResource(
+        f"system disk of {call.disk_gb} GB", tier(call.disk_sku, call.disk_gb), call.disk_gb, while_stopped=True
+    )
     if request.setup.network.public_ip:
-        yield Beside("public IPv4 address", PUBLIC_ADDRESS, 1, kept=True)
+        yield AttachedResource("public IPv4 address", PUBLIC_ADDRESS, 1, while_stopped=True)
     wanted = request.setup.volume
     size = volume.size_gb if volume else wanted.size_gb if wanted else None
     if wanted and size:
-        yield Beside(f"volume {wanted.name} of {size} GB", tier(VOLUME_SKU, size), size, kept=True, named=True)
+        yield AttachedResource(
+            f"volume {wanted.name} of {size} GB", tier(VOLUME_SKU, size), size, while_stopped=True, named=True
+        )
 
 
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:

@@ -138,8 +138,8 @@ def _alive(azure: Azure, region: str, operations: Iterable[str]) -> set[str]:
     asked, alive = list(operations), set[str]()
     for begin in range(0, len(asked), AT_ONCE):
         body = {"operationIds": asked[begin : begin + AT_ONCE], "correlationid": str(uuid4())}
-        told = [one.get("operation") or {} for one in _do(azure, region, "GetOperationStatus", body)]
-        alive |= {str(one["operationId"]) for one in told if str(one.get("state", "")).lower() not in OVER and one}
+        answers = [one.get("operation") or {} for one in _do(azure, region, "GetOperationStatus", body)]
+        alive |= {str(one["operationId"]) for one in answers if str(one.get("state", "")).lower() not in OVER and one}
     return alive
 
 

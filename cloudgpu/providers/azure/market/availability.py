@@ -16,7 +16,7 @@ from cloudgpu.catalog import priced_in, types
 from cloudgpu.catalog import regions as listed_regions
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
-from cloudgpu.core.model.offers import Accelerator, Available, Market, Stock, Want
+from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly
@@ -48,12 +48,12 @@ def account_regions(azure: Azure) -> tuple[str, ...]:
     return tuple(one for one in chosen if one not in azure.options.exclude_regions)
 
 
-def wanted_regions(azure: Azure, want: Want, names: Sequence[str]) -> tuple[str, ...]:
+def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str]) -> tuple[str, ...]:
     """Return the regions in which to look for the sizes `names`: where the price list has one, else all. Asks nothing.
 
     Raises InvalidRequest for a region that the account does not use, a zone that is none, or one of another region.
     """
-    named = named_region(azure, want)
+    named = named_region(azure, requirements)
     if named is not None:
         return (named,)
     priced = priced_in("azure")
@@ -62,9 +62,9 @@ def wanted_regions(azure: Azure, want: Want, names: Sequence[str]) -> tuple[str,
     return tuple(one for one in account_regions(azure) if one in sold or unlisted)
 
 
-def named_region(azure: Azure, want: Want) -> str | None:
+def named_region(azure: Azure, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(azure, region)
     return region
@@ -117,45 +117,45 @@ PREFIX = "Standard_"
 Here = Mapping[str, Sku]
 
 
-def available(azure: Azure, want: Want) -> Stock:
+def available(azure: Azure, requirements: Requirements) -> Availability:
     """Return what Azure offers of what fits, by region and market, and the regions that did not answer.
 
     One call per region, none for one that was asked some minutes ago. Raises InvalidRequest for a size, region or zone
     that does not exist, NoCapacity where what fits is withheld from this subscription everywhere.
     """
-    names = _names(want)
+    names = _names(requirements)
     if not names:
-        return Stock(())
-    regions = wanted_regions(azure, want, names)
+        return Availability(())
+    regions = wanted_regions(azure, requirements, names)
     if not regions:
-        return Stock(())
+        return Availability(())
     answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.changes)
     items = tuple(
         item
         for region in sorted(answers)
         for name in names
         if (sku := answers[region].get(name.lower())) is not None
-        for item in _items(azure, name, sku, region, want)
+        for item in _items(azure, name, sku, region, requirements)
     )
     if not items and not silent:
-        _explain(want, names, answers)
-    return Stock(items, silent)
+        _explain(requirements, names, answers)
+    return Availability(items, silent)
 
 
-def _names(want: Want) -> list[str]:
+def _names(requirements: Requirements) -> list[str]:
     """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
     known = {one.name: one for one in types(KIND)}
-    if want.instance_type is not None and want.instance_type not in known:
-        return [want.instance_type]
-    return sorted(one.name for one in known.values() if is_meant(one, want))
+    if requirements.instance_type is not None and requirements.instance_type not in known:
+        return [requirements.instance_type]
+    return sorted(one.name for one in known.values() if is_meant(one, requirements))
 
 
-def _items(azure: Azure, name: str, sku: Sku, region: str, want: Want) -> Iterator[Available]:
-    zone = want.zone if want.zone is not None and ids.number_of(want.zone) else region
+def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Requirements) -> Iterator[Available]:
+    zone = requirements.zone if requirements.zone is not None and ids.number_of(requirements.zone) else region
     number = ids.number_of(zone)
     if sku.withheld or (number is not None and number not in sku.zones):
         return
-    for market in markets(want):
+    for market in markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
             yield Available(
                 provider=KIND,
@@ -182,23 +182,27 @@ def _erases(sku: Sku) -> str:
     return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
 
 
-def _explain(want: Want, names: list[str], answers: Mapping[str, Here]) -> None:
+def _explain(requirements: Requirements, names: list[str], answers: Mapping[str, Here]) -> None:
     """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
-    number = ids.number_of(want.zone) if want.zone else None
+    number = ids.number_of(requirements.zone) if requirements.zone else None
     there = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
     if number is not None and number not in there:
         listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(there)) or "none"
-        message = f"This subscription has no zone {want.zone!r}."
-        raise InvalidRequest(message, field="--zone", value=want.zone, next=f"Use one of: {listed}.")
+        message = f"This subscription has no zone {requirements.zone!r}."
+        raise InvalidRequest(message, field="--zone", value=requirements.zone, next=f"Use one of: {listed}.")
     found = {
         region: skus
         for region, here in sorted(answers.items())
         if (skus := [sku for name in names if (sku := here.get(name.lower())) is not None])
     }
-    if want.instance_type is not None and not found:
-        _refuse_unknown(want.instance_type, answers)
-    if found and all(sku.withheld for skus in found.values() for sku in skus) and (want.instance_type or want.gpu):
-        _refuse_withheld(want, found, len(answers) - len(found))
+    if requirements.instance_type is not None and not found:
+        _refuse_unknown(requirements.instance_type, answers)
+    if (
+        found
+        and all(sku.withheld for skus in found.values() for sku in skus)
+        and (requirements.instance_type or requirements.gpu)
+    ):
+        _refuse_withheld(requirements, found, len(answers) - len(found))
 
 
 def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
@@ -216,7 +220,7 @@ def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
     )
 
 
-def _refuse_withheld(want: Want, found: Mapping[str, list[Sku]], elsewhere: int) -> None:
+def _refuse_withheld(requirements: Requirements, found: Mapping[str, list[Sku]], elsewhere: int) -> None:
     """Raise NoCapacity for sizes that Azure lists, and withholds. `elsewhere` regions do not list any of them."""
     first, *more = found
     sku = found[first][0]
@@ -227,8 +231,8 @@ def _refuse_withheld(want: Want, found: Mapping[str, list[Sku]], elsewhere: int)
     offered = " The other region of this account does not offer it at all." if elsewhere == 1 else offered
     raise NoCapacity(
         f"Azure withholds {what} from this subscription in {where} ({sku.withheld}).{offered}",
-        field="--instance-type" if want.instance_type else "--gpu",
-        value=want.instance_type or want.gpu,
+        field="--instance-type" if requirements.instance_type else "--gpu",
+        value=requirements.instance_type or requirements.gpu,
         next="Choose another --region or size, or ask for access: Help + support in the Azure portal, issue type "
         '"Service and subscription limits (quotas)".',
     )

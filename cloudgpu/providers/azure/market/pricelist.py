@@ -72,9 +72,9 @@ def _asked(server: Retail, region: str) -> Iterator[Item]:
         yield from server.items(meant + narrower)
 
 
-def part_from(items: Iterable[Item], region: str, asked_at: datetime) -> PricePart:
+def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
     """Return the prices that the items of a region stand for."""
-    rows = Gathering(region, asked_at, region)
+    rows = Gathering(region, read_at, region)
     found: dict[tuple[RowKey, str], list[Item]] = {}
     for item in items:
         lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]

@@ -58,11 +58,11 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
         raise InvalidRequest(f"{subnet!r} is no id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
     networks = azure.network.virtual_networks
 
-    def asked() -> Raw:
+    def read() -> Raw:
         found: Raw = networks.get(of.group, of.name).as_dict()
         return found
 
-    found = look(azure, "Microsoft.Network/virtualNetworks/read", asked, region=region, value=subnet)
+    found = look(azure, "Microsoft.Network/virtualNetworks/read", read, region=region, value=subnet)
     if found is None or _subnet(found, subnet) is None:
         way = "See what there is: az network vnet list"
         raise InvalidRequest(f"There is no subnet {subnet}.", field="--subnet", value=subnet, next=way)
@@ -103,11 +103,11 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         raise InvalidRequest(message, field="--security-group", value=id_, next=way)
     groups = azure.network.network_security_groups
 
-    def asked() -> Raw:
+    def read() -> Raw:
         found: Raw = groups.get(of.group, of.name).as_dict()
         return found
 
-    found = look(azure, "Microsoft.Network/networkSecurityGroups/read", asked, region=region, value=id_)
+    found = look(azure, "Microsoft.Network/networkSecurityGroups/read", read, region=region, value=id_)
     if found is None:
         message = f"There is no network security group {of.name} in the resource group {of.group}."
         raise InvalidRequest(

@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as things
-from cloudgpu.providers.azure.storage.resources import Thing
+from cloudgpu.providers.azure.storage import resources as refs
+from cloudgpu.providers.azure.storage.resources import ResourceRef
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -35,7 +35,7 @@ _TRUSTED = "trustedlaunch"
 TAG_TRUSTED = "cloudgpu-trusted"  # on a snapshot: its disk is one of a machine with Trusted Launch
 
 
-def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Take the next step to the image `name` and return what there is: a snapshot, or the image, `ready` at the end.
 
     Raises InstanceNotFound for a source that is not there, InvalidRequest for a name that something else bears.
@@ -43,7 +43,7 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     region = source.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
         raise _unknown(source)
-    copy, kept = (Thing(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
+    copy, kept = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
     begun, made = storage.read(azure, copy), storage.read(azure, kept)
     if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.is_there(azure):
         made = gallery.read(azure, gallery.name_of(name, region))
@@ -64,7 +64,7 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
 
 
-def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> Leftover:
+def _finished(azure: Azure, made: Raw, copy: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
     """Return the image as it is; once it is done, the snapshot that it was made of goes.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
@@ -81,7 +81,7 @@ def _finished(azure: Azure, made: Raw, copy: Thing, tags: Mapping[str, str]) -> 
     return found
 
 
-def _begin(azure: Azure, source: str, copy: Thing, tags: Mapping[str, str]) -> Raw:
+def _begin(azure: Azure, source: str, copy: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Begin a snapshot of a machine's system disk, or of a free one. Its name is its own token."""
     disk = _disk_of(azure, source)
     groups.need_shared(azure, copy.region)
@@ -93,15 +93,15 @@ def _begin(azure: Azure, source: str, copy: Thing, tags: Mapping[str, str]) -> R
         "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
     }
     _put(azure, azure.compute.snapshots, copy, body)
-    return storage.read(azure, copy) or {**body, "id": things.own_id(azure.subscription, copy), "name": copy.name}
+    return storage.read(azure, copy) or {**body, "id": refs.own_id(azure.subscription, copy), "name": copy.name}
 
 
 def _disk_of(azure: Azure, source: str) -> Raw:
     """Return the system disk of a machine, or the disk that is named; raise for what holds no system."""
-    named = things.split(source, "disks")
+    named = refs.split(source, "disks")
     if named is None and source.count("/") == 1:
         own = machine.system_disk(machine.raw(azure, source))
-        named = things.of(source.partition("/")[0], own)
+        named = refs.of(source.partition("/")[0], own)
     found = None if named is None else storage.read(azure, named)
     if named is None or found is None:
         raise _unknown(source)
@@ -122,7 +122,7 @@ def _is_copied(begun: Raw) -> bool:
     return storage.state(begun) == "succeeded" and float(said.get("completionPercent") or 100) >= 100  # noqa: PLR2004
 
 
-def _register(azure: Azure, begun: Raw, kept: Thing, tags: Mapping[str, str]) -> Raw:
+def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Make the image of a snapshot that is done."""
     said = begun.get("properties") or {}
     disk = {
@@ -142,24 +142,24 @@ def _register(azure: Azure, begun: Raw, kept: Thing, tags: Mapping[str, str]) ->
     }
     _put(azure, azure.compute.images, kept, body)
     found = storage.read(azure, kept)
-    return found or {**body, "id": things.own_id(azure.subscription, kept), "name": kept.name}
+    return found or {**body, "id": refs.own_id(azure.subscription, kept), "name": kept.name}
 
 
-def _put(azure: Azure, operations: Any, thing: Thing, body: Raw) -> None:
-    def asked() -> Any:
-        return operations.begin_create_or_update(thing.group, thing.name, body, polling=False)
+def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
+    def send() -> Any:
+        return operations.begin_create_or_update(ref.group, ref.name, body, polling=False)
 
-    ask(azure, f"Microsoft.Compute/{thing.kind}/write", asked, region=thing.region, value=thing.name)
-
-
-def _drop(azure: Azure, thing: Thing) -> None:
-    storage.delete(azure, thing)
+    ask(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
 
 
-def _check_ours(found: Raw, thing: Thing, tags: Mapping[str, str]) -> None:
+def _drop(azure: Azure, ref: ResourceRef) -> None:
+    storage.delete(azure, ref)
+
+
+def _check_ours(found: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
     if (found.get("tags") or {}).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
-        message = f"An image called {thing.name} is in {found['location']} already, and it is not of this ledger."
-        raise InvalidRequest(message, field="--name", value=thing.name, next="Choose another --name.")
+        message = f"An image called {ref.name} is in {found['location']} already, and it is not of this ledger."
+        raise InvalidRequest(message, field="--name", value=ref.name, next="Choose another --name.")
 
 
 def _unknown(source: str) -> InstanceNotFound:

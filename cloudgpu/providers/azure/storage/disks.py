@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -35,7 +35,7 @@ _ACTION = "Microsoft.Compute"
 _MADE, _GOING = "succeeded", ("deleting", "failed deletion")
 
 
-def leftovers(azure: Azure, region: str | None) -> Leftovers:
+def resources(azure: Azure, region: str | None) -> ResourceListing:
     """Return the disks, snapshots and images of ours, by four calls for the whole subscription and their pages.
 
     Where there is a gallery, one more, and one for each image in it. Raises the error of whichever did not answer: a
@@ -62,7 +62,7 @@ def leftovers(azure: Azure, region: str | None) -> Leftovers:
             *(image(azure, one) for one in kept),
         ]
     here = tuple(one for one in found if region in (None, one.region))
-    return Leftovers(here, regions=None if region is None else frozenset({region}))
+    return ResourceListing(here, regions=None if region is None else frozenset({region}))
 
 
 def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
@@ -70,7 +70,7 @@ def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
     return [one for one in found if state(one) not in _GOING]
 
 
-def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[Leftover]:
+def _ours(azure: Azure, found: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
     """Return the disks that bear our tags, or are called after the launch's group they lie in: its tags are theirs.
 
     What else somebody has put into such a group is theirs.
@@ -89,7 +89,7 @@ def _is_ours(found: Raw) -> bool:
     return TAG_LEDGER in (found.get("tags") or {})
 
 
-def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> Leftover:
+def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> ProviderResource:
     """Return a disk: a volume where it bears a name of the user's, else a machine's system disk."""
     said, named = _said(found), tags.get(TAG_VOLUME, "")
     size = int(said.get("diskSizeGB") or 0)
@@ -107,7 +107,7 @@ def disk(azure: Azure, found: Raw, tags: Mapping[str, str]) -> Leftover:
     )
 
 
-def snapshot(azure: Azure, found: Raw) -> Leftover:
+def snapshot(azure: Azure, found: Raw) -> ProviderResource:
     """Return a snapshot that is no image yet; it is billed by what is written in it, its size at most."""
     size, tags = int(_said(found).get("diskSizeGB") or 0), found.get("tags") or {}
     return _leftover(
@@ -115,7 +115,7 @@ def snapshot(azure: Azure, found: Raw) -> Leftover:
     )
 
 
-def image(azure: Azure, found: Raw) -> Leftover:
+def image(azure: Azure, found: Raw) -> ProviderResource:
     """Return an image, which is billed as a snapshot of its disk is."""
     of, tags = (_said(found).get("storageProfile") or {}).get("osDisk") or {}, found.get("tags") or {}
     size = int(of.get("diskSizeGB") or 0)
@@ -135,17 +135,17 @@ def is_in_gallery(found: Raw) -> bool:
     return "/galleries/" in str(found["id"]).lower()
 
 
-def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -> Leftover:
+def _leftover(azure: Azure, found: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
     region = str(found["location"])
-    thing = things.of(region, str(found["id"]))
+    ref = refs.of(region, str(found["id"]))
     if is_in_gallery(found):
-        thing = things.Thing(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
+        ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(found["name"]))
     usual = {"zone": "", "attached_to": None, **facts}
-    return Leftover(
+    return ProviderResource(
         provider="azure",
         account=azure.account,
         region=region,
-        id=str(found["id"]) if thing is None else thing.id,
+        id=str(found["id"]) if ref is None else ref.id,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
         made_at=_made_at(found),
         ready=state(found) in (_MADE, ""),
@@ -187,49 +187,49 @@ def _made_at(found: Raw) -> datetime | None:
     return datetime.fromtimestamp(int(tag), UTC) if re.fullmatch(r"[1-9]\d{0,10}", tag) else None
 
 
-def remove(azure: Azure, leftover: Leftover) -> None:
+def remove(azure: Azure, resource: ProviderResource) -> None:
     """Delete it, an image with the snapshot it was made of; what is gone already is no error.
 
     The group of a launch goes with its last disk. Raises InvalidRequest while a machine uses it. Two calls; up to two
     more for the last disk of a launch.
     """
-    thing = things.named(leftover.id, leftover.kind)
-    if thing.kind == gallery.KIND:
-        gallery.delete(azure, thing.name)
+    ref = refs.named(resource.id, resource.kind)
+    if ref.kind == gallery.KIND:
+        gallery.delete(azure, ref.name)
         return
-    if thing.kind == "disks":
-        _refuse_used(azure, thing, leftover.id)
-    delete(azure, thing)
-    if thing.kind == "images":
-        delete(azure, things.Thing(thing.region, thing.group, "snapshots", thing.name))
-    if thing.kind == "disks" and ids.GROUP.fullmatch(thing.group):
-        groups.drop_empty(azure, thing.region, thing.group, but=thing.name)
+    if ref.kind == "disks":
+        _refuse_used(azure, ref, resource.id)
+    delete(azure, ref)
+    if ref.kind == "images":
+        delete(azure, refs.ResourceRef(ref.region, ref.group, "snapshots", ref.name))
+    if ref.kind == "disks" and ids.GROUP.fullmatch(ref.group):
+        groups.drop_empty(azure, ref.region, ref.group, but=ref.name)
 
 
-def delete(azure: Azure, thing: things.Thing) -> None:
+def delete(azure: Azure, ref: refs.ResourceRef) -> None:
     """Ask to delete a disk, a snapshot or an image; one that is gone is no error. One call, not waited for."""
-    operations = getattr(azure.compute, thing.kind)
+    operations = getattr(azure.compute, ref.kind)
 
-    def asked() -> Any:
-        return operations.begin_delete(thing.group, thing.name, polling=False)
+    def call() -> Any:
+        return operations.begin_delete(ref.group, ref.name, polling=False)
 
-    look(azure, f"{_ACTION}/{thing.kind}/delete", asked, region=thing.region, value=thing.id)
+    look(azure, f"{_ACTION}/{ref.kind}/delete", call, region=ref.region, value=ref.id)
 
 
-def _refuse_used(azure: Azure, thing: things.Thing, id: str) -> None:  # noqa: A002
-    found = read(azure, thing)
+def _refuse_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
+    found = read(azure, ref)
     user = None if found is None else holder(found)
     if user is not None:
         message = f"{id} is in use by {user}."
         raise InvalidRequest(message, field="id", value=id, next="End that machine first.")
 
 
-def read(azure: Azure, thing: things.Thing) -> Raw | None:
+def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
     """Return what Azure says of a disk, a snapshot or an image; None where it has none. One call."""
-    operations = getattr(azure.compute, thing.kind)
+    operations = getattr(azure.compute, ref.kind)
 
-    def asked() -> Raw:
-        found: Raw = operations.get(thing.group, thing.name).as_dict()
+    def call() -> Raw:
+        found: Raw = operations.get(ref.group, ref.name).as_dict()
         return found
 
-    return look(azure, f"{_ACTION}/{thing.kind}/read", asked, region=thing.region, value=thing.id)
+    return look(azure, f"{_ACTION}/{ref.kind}/read", call, region=ref.region, value=ref.id)

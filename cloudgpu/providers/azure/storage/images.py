@@ -17,7 +17,7 @@ from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure.calls import look
 from cloudgpu.providers.azure.compute.placement import own_image
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared import rules as drivers
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def _named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str,
 
 
 def _own(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
-    mine = things.split(named, "images")  # an id of ours
-    found = own_image(azure, named if mine is None else things.own_id(azure.subscription, mine))
+    mine = refs.split(named, "images")  # an id of ours
+    found = own_image(azure, named if mine is None else refs.own_id(azure.subscription, mine))
     if found is None or str(found.get("location") or "").lower() != item.region:
         raise _nowhere(named, item.region)
     said = found.get("properties") or {}

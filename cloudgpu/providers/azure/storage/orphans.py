@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
@@ -19,7 +19,7 @@ from cloudgpu.providers.azure.account import identity
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -30,7 +30,7 @@ _NETWORK, _COMPUTE = "Microsoft.Network", "Microsoft.Compute"
 SETTLES_S, LOOKS = 2.0, 60
 
 
-def orphans(azure: Azure, region: str | None) -> Leftovers:
+def orphans(azure: Azure, region: str | None) -> ResourceListing:
     """Return these things of ours, in use or not, by five calls for the whole subscription and their pages.
 
     One more where the settings name a role of machines. Raises the error of whichever did not answer: a part would
@@ -43,15 +43,15 @@ def orphans(azure: Azure, region: str | None) -> Leftovers:
         addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)
         disks = pool.submit(_disks, azure)
         given = pool.submit(_given, azure)
-        told = _Told(azure, launched.result(), machines.result(), disks.result(), interfaces.result())
+        known = _Account(azure, launched.result(), machines.result(), disks.result(), interfaces.result())
         found = [
-            *(told.group(one) for one in launched.result()),
-            *(told.interface(one) for one in interfaces.result() if told.tags_of(one)),
-            *(told.address(one) for one in addresses.result() if told.tags_of(one)),
-            *filter(None, map(told.given, given.result())),
+            *(known.group(one) for one in launched.result()),
+            *(known.interface(one) for one in interfaces.result() if known.tags_of(one)),
+            *(known.address(one) for one in addresses.result() if known.tags_of(one)),
+            *filter(None, map(known.given, given.result())),
         ]
     here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
-    return Leftovers(here, regions=None if region is None else frozenset({region}))
+    return ResourceListing(here, regions=None if region is None else frozenset({region}))
 
 
 def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
@@ -67,7 +67,7 @@ def _given(azure: Azure) -> list[identity.Given]:
     return identity.given(azure, role) if role else []
 
 
-class _Told:
+class _Account:
     """What Azure said of groups, machines, disks and interfaces, by which the rest is told."""
 
     def __init__(
@@ -84,24 +84,24 @@ class _Told:
         """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
         return {**self._tags.get(storage.group_of(found), {}), **(found.get("tags") or {})}
 
-    def group(self, found: Raw) -> Leftover:
+    def group(self, found: Raw) -> ProviderResource:
         """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
         name, region = str(found["name"]).lower(), str(found["location"])
         disk = self._disks.get(name) if groups.KEPT in (found.get("tags") or {}) else None
-        user = self._machines.get(name) or (things.Thing(region, name, "disks", disk).id if disk else None)
-        thing = things.Thing(region, name, "resourceGroups", name)
-        return self._thing(thing, Kind.GROUP, found.get("tags") or {}, attached_to=user)
+        user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
+        orphan = refs.ResourceRef(region, name, "resourceGroups", name)
+        return self._orphan(orphan, Kind.GROUP, found.get("tags") or {}, attached_to=user)
 
-    def interface(self, found: Raw) -> Leftover:
+    def interface(self, found: Raw) -> ProviderResource:
         """Return an interface; it is used as long as it is a machine's."""
-        return self._thing(
+        return self._orphan(
             self._named(found, "networkInterfaces"), Kind.INTERFACE, self.tags_of(found), attached_to=self._user(found)
         )
 
-    def address(self, found: Raw) -> Leftover:
+    def address(self, found: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
         user = self._holders.get(str(found["id"]).lower())
-        return self._thing(
+        return self._orphan(
             self._named(found, "publicIPAddresses"),
             Kind.ADDRESS,
             self.tags_of(found),
@@ -111,30 +111,32 @@ class _Told:
             stored_as=ADDRESS,
         )
 
-    def given(self, one: identity.Given) -> Leftover | None:
+    def given(self, one: identity.Given) -> ProviderResource | None:
         """Return a role that a machine's identity was given; None for what is no machine of ours."""
         of = ids.resource(one.scope)
         if of is None or not ids.GROUP.fullmatch(of.group):
             return None
-        region = self._regions.get(of.group, things.ANYWHERE)
-        thing = things.Thing(region, of.group, "roleAssignments", one.id.rpartition("/")[2])
+        region = self._regions.get(of.group, refs.ANYWHERE)
+        orphan = refs.ResourceRef(region, of.group, "roleAssignments", one.id.rpartition("/")[2])
         # One of a launch that is gone with its group bears no word of its ledger: it is told as this one's own.
         tags = self._tags.get(of.group) or {TAG_LEDGER: self._azure.ledger}
-        return self._thing(thing, Kind.ROLE, tags, attached_to=self._machines.get(of.group))
+        return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(of.group))
 
-    def _named(self, found: Raw, kind: str) -> things.Thing:
+    def _named(self, found: Raw, kind: str) -> refs.ResourceRef:
         region, own = str(found["location"]), str(found["id"])
-        return things.of(region, own) or things.Thing(region, storage.group_of(found), kind, str(found["name"]))
+        return refs.of(region, own) or refs.ResourceRef(region, storage.group_of(found), kind, str(found["name"]))
 
     def _user(self, found: Raw) -> str | None:
         own = str(((found.get("properties") or {}).get("virtualMachine") or {}).get("id") or "")
         of = ids.resource(own)
         return None if of is None else self._machines.get(of.name.lower(), own)
 
-    def _thing(self, thing: things.Thing, kind: Kind, tags: Mapping[str, str], **facts: Any) -> Leftover:
+    def _orphan(self, orphan: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
         usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
         ours = {key: value for key, value in tags.items() if key.startswith(storage.TAG_PREFIX)}
-        return Leftover("azure", self._azure.account, thing.region, id=thing.id, kind=kind, tags=ours, **usual)
+        return ProviderResource(
+            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **usual
+        )
 
 
 def _addresses_of(interface: Raw) -> list[str]:
@@ -144,25 +146,25 @@ def _addresses_of(interface: Raw) -> list[str]:
     return [str(one["id"]).lower() for one in held if one.get("id")]
 
 
-def remove(azure: Azure, thing: Leftover) -> None:
+def remove(azure: Azure, orphan: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
     An address is let go of by the interface that holds it first: that one goes too, where it is no machine's.
     """
-    named = things.named(thing.id, thing.kind)
-    if thing.kind is Kind.ROLE:
+    named = refs.named(orphan.id, orphan.kind)
+    if orphan.kind is Kind.ROLE:
         scope = ids.machine_id(azure.subscription, named.group)
         _refuse_living(azure, named)  # a launch may have made it since the groups were listed
         identity.take(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
-    elif thing.kind is Kind.GROUP:
+    elif orphan.kind is Kind.GROUP:
         _remove_group(azure, named)
-    elif thing.kind is Kind.INTERFACE:
+    elif orphan.kind is Kind.INTERFACE:
         _remove_interface(azure, named)
     else:
         _remove_address(azure, named)
 
 
-def _remove_group(azure: Azure, named: things.Thing) -> None:
+def _remove_group(azure: Azure, named: refs.ResourceRef) -> None:
     """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
     region = named.region
     _refuse_living(azure, named)
@@ -178,14 +180,14 @@ def _remove_group(azure: Azure, named: things.Thing) -> None:
     groups.delete(azure, region, named.group)
 
 
-def _refuse_living(azure: Azure, named: things.Thing) -> None:
+def _refuse_living(azure: Azure, named: refs.ResourceRef) -> None:
     """Raise InvalidRequest where the machine of a launch's group is there. One call."""
     machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
     if look(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
         raise _used(named, "its machine")
 
 
-def _remove_interface(azure: Azure, named: things.Thing) -> None:
+def _remove_interface(azure: Azure, named: refs.ResourceRef) -> None:
     operations = azure.network.network_interfaces
     found = _read(azure, operations, named)
     if found is None:
@@ -195,19 +197,19 @@ def _remove_interface(azure: Azure, named: things.Thing) -> None:
     _delete(azure, operations, named)
 
 
-def _remove_address(azure: Azure, named: things.Thing) -> None:
-    own, interfaces = things.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
+def _remove_address(azure: Azure, named: refs.ResourceRef) -> None:
+    own, interfaces = refs.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
     action = f"{_NETWORK}/networkInterfaces/read"
     there = look(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
     for one in there or ():
         if own in _addresses_of(one):
-            holds = things.Thing(named.region, named.group, "networkInterfaces", str(one["name"]))
+            holds = refs.ResourceRef(named.region, named.group, "networkInterfaces", str(one["name"]))
             _remove_interface(azure, holds)
             _wait_gone(azure, holds)
     _delete(azure, azure.network.public_ip_addresses, named)
 
 
-def _wait_gone(azure: Azure, named: things.Thing) -> None:
+def _wait_gone(azure: Azure, named: refs.ResourceRef) -> None:
     """Wait until an interface is gone: Azure refuses to delete an address before. What is not, the next call tells."""
     for _ in range(LOOKS):
         if _read(azure, azure.network.network_interfaces, named) is None:
@@ -215,21 +217,21 @@ def _wait_gone(azure: Azure, named: things.Thing) -> None:
         azure.pause(SETTLES_S)
 
 
-def _read(azure: Azure, operations: Any, named: things.Thing) -> Raw | None:
-    def asked() -> Raw:
+def _read(azure: Azure, operations: Any, named: refs.ResourceRef) -> Raw | None:
+    def call() -> Raw:
         found: Raw = operations.get(named.group, named.name).as_dict()
         return found
 
-    return look(azure, f"{_NETWORK}/{named.kind}/read", asked, region=named.region, value=named.id)
+    return look(azure, f"{_NETWORK}/{named.kind}/read", call, region=named.region, value=named.id)
 
 
-def _delete(azure: Azure, operations: Any, named: things.Thing) -> None:
-    def asked() -> Any:
+def _delete(azure: Azure, operations: Any, named: refs.ResourceRef) -> None:
+    def call() -> Any:
         return operations.begin_delete(named.group, named.name, polling=False)
 
-    look(azure, f"{_NETWORK}/{named.kind}/delete", asked, region=named.region, value=named.id)
+    look(azure, f"{_NETWORK}/{named.kind}/delete", call, region=named.region, value=named.id)
 
 
-def _used(named: things.Thing, by: str) -> InvalidRequest:
+def _used(named: refs.ResourceRef, by: str) -> InvalidRequest:
     message = f"{named.id} is in use by {by}."
     return InvalidRequest(message, field="id", value=named.id, next="End that machine first.")

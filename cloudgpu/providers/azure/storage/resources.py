@@ -37,7 +37,7 @@ _ID = re.compile(rf"({ids.LOCATION.pattern})/([A-Za-z0-9_.()-]{{1,90}})/([a-zA-Z
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class ResourceRef:
     """What an id of ours names: the region, the resource group, Azure's kind (`disks`) and name."""
 
     region: str
@@ -51,24 +51,24 @@ class Thing:
         return f"{self.region}/{self.group}/{self.kind}/{self.name}"
 
 
-def of(region: str, own: str) -> Thing | None:
+def of(region: str, own: str) -> ResourceRef | None:
     """Return what Azure's own id names that lies in a region; None for what is none of these kinds."""
     found = ids.resource(own)
     if found is None or found.rest:
         return None
     kind = next((one for one in KINDS if f"{KINDS[one]}/{one}".lower() == found.kind), None)
-    return None if kind is None else Thing(region, found.group, kind, found.name)
+    return None if kind is None else ResourceRef(region, found.group, kind, found.name)
 
 
-def split(id: str, kind: str = "") -> Thing | None:  # noqa: A002
+def split(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
     """Return what one of our ids names, of this kind where one is given; None for any other."""
     found = _ID.fullmatch(id)
     if found is None or found[3] not in KINDS or kind not in ("", found[3]):
         return None
-    return Thing(found[1], found[2], found[3], found[4])
+    return ResourceRef(found[1], found[2], found[3], found[4])
 
 
-def named(id: str, kind: Kind) -> Thing:  # noqa: A002
+def named(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
     """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
     found = split(id, KIND_OF.get(kind, "-")) or (split(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
@@ -77,6 +77,6 @@ def named(id: str, kind: Kind) -> Thing:  # noqa: A002
     return found
 
 
-def own_id(subscription: str, thing: Thing) -> str:
+def own_id(subscription: str, ref: ResourceRef) -> str:
     """Return Azure's own id."""
-    return ids.resource_id(subscription, thing.group, f"{KINDS[thing.kind]}/{thing.kind}", thing.name)
+    return ids.resource_id(subscription, ref.group, f"{KINDS[ref.kind]}/{ref.kind}", ref.name)

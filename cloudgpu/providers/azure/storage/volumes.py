@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.calls import ask, look
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.storage import disks as storage
-from cloudgpu.providers.azure.storage import resources as things
+from cloudgpu.providers.azure.storage import resources as refs
 from cloudgpu.providers.shared.named_volumes import used
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _UNHEARD_OF = (404, 405, 501)
 _ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
-def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
     """Find or make the volume where the machine lies, and attach it; return it as it is then.
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
@@ -41,16 +41,16 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Le
     found = machine.raw(azure, id)
     named = {**tags, TAG_VOLUME: volume.name}
     disk = _found(azure, machine.zone_of(found), volume, named) or _made(azure, found, volume, named)
-    asked = False
+    send = False
     for _ in range(LOOKS):
         at = storage.holder(disk)
         if at == id:
             return storage.disk(azure, disk, disk.get("tags") or {})
         if at is not None:
             raise used(volume, at)
-        if storage.state(disk) == "succeeded" and not asked:
+        if storage.state(disk) == "succeeded" and not send:
             _hang(azure, id, str(disk["id"]))
-            asked = True
+            send = True
         else:
             azure.pause(SETTLES_S)
         disk = _look(azure, disk, volume)
@@ -61,8 +61,8 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Le
 def there(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data disks with a name of the user's, of this ledger; empty: of any. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
-    asked = look(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
-    found: Sequence[Raw] = asked or ()
+    send = look(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
+    found: Sequence[Raw] = send or ()
     named = (one for one in found if TAG_VOLUME in (one.get("tags") or {}) and storage.state(one) != "deleting")
     return [one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER))]
 
@@ -111,15 +111,15 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
         region=region,
         value=volume.name,
     )
-    return _read(azure, things.Thing(region, ids.SHARED_GROUP, "disks", name), volume)
+    return _read(azure, refs.ResourceRef(region, ids.SHARED_GROUP, "disks", name), volume)
 
 
 def _look(azure: Azure, disk: Raw, volume: Volume) -> Raw:
-    of = things.of(str(disk["location"]), str(disk["id"]))
+    of = refs.of(str(disk["location"]), str(disk["id"]))
     return disk if of is None else _read(azure, of, volume)
 
 
-def _read(azure: Azure, thing: things.Thing, volume: Volume) -> Raw:
+def _read(azure: Azure, thing: refs.ResourceRef, volume: Volume) -> Raw:
     found = storage.read(azure, thing)
     if found is None or storage.state(found) == "failed":
         message = f"Azure {thing.region} did not make the volume {volume.name}."
@@ -136,11 +136,11 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     machines = azure.compute.virtual_machines
     body = {"dataDisksToAttach": [{"diskId": disk, "lun": LUN, "deleteOption": "Detach"}]}
 
-    def asked() -> Any:
+    def send() -> Any:
         return machines.begin_attach_detach_data_disks(group, group, body, polling=False)
 
     try:
-        ask(azure, _ATTACH, asked, region=region, value=id)
+        ask(azure, _ATTACH, send, region=region, value=id)
     except CloudgpuError as fault:
         if getattr(fault.__cause__, "status_code", None) not in _UNHEARD_OF:
             raise

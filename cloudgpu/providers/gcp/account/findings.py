@@ -91,12 +91,12 @@ def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
-    told = dict(read(project)).get(ALL_REGIONS)
+    limit = dict(read(project)).get(ALL_REGIONS)
     way = f"Ask for more: {page(gcp, region, ALL_REGIONS)}"
-    if told is None:
+    if limit is None:
         return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=way)
-    says = f"{ALL_REGIONS} is {told[0]:g}, of which {told[1]:g} are used"
-    if told[0] > 0:
+    says = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"
+    if limit[0] > 0:
         return Finding(QUOTA, good=True, says=says)
     return Finding(QUOTA, good=False, says=f"{says}: no machine with a GPU can be launched", next=way, needed=True)
 

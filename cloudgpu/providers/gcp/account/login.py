@@ -27,8 +27,8 @@ def login(gcp: Gcp) -> Login:
 
 def _of(credentials: Any) -> Login:
     module = type(credentials).__module__.removeprefix("google.")
-    tell = next((tell for name, tell in _KINDS.items() if module.endswith(name)), None)
-    return tell(credentials) if tell else Login(f"a credential of the kind {module}", None, lasts=None)
+    describe = next((describe for name, describe in _KINDS.items() if module.endswith(name)), None)
+    return describe(credentials) if describe else Login(f"a credential of the kind {module}", None, lasts=None)
 
 
 def _key_file(credentials: Any) -> Login:

@@ -25,9 +25,9 @@ def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
 
     A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
     """
-    told = _looked(gcp, many)
-    refused = {id_: found for id_, found in told.items() if isinstance(found, CloudgpuError)}
-    there = {id_: found for id_, found in told.items() if not isinstance(found, CloudgpuError)}
+    answers = _looked(gcp, many)
+    refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
+    there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
     asked = _each(list(there), lambda id_: _stopped(gcp, id_, there[id_]))
     return refused | {id_: fault for id_, fault in asked.items() if fault is not None}
 
@@ -48,20 +48,20 @@ def _stopped(gcp: Gcp, id: str, found: Raw) -> CloudgpuError | None:  # noqa: A0
 
 def get_many(gcp: Gcp, many: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
-    told = _looked(gcp, many)
-    found = [one for one in told.values() if not isinstance(one, CloudgpuError)]
+    answers = _looked(gcp, many)
+    found = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
     seen = {one.id: one for one in instances(gcp, found)}
-    return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in told.items()}
+    return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in answers.items()}
 
 
 def _looked(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     """Return what Google says of each, or why not. One alone is asked for itself."""
-    told: dict[str, Raw | CloudgpuError] = {}
+    answers: dict[str, Raw | CloudgpuError] = {}
     wanted = list(dict.fromkeys(many))
     if len(wanted) > 1:
-        told |= _listed(gcp, wanted)
-    missing = [id_ for id_ in wanted if id_ not in told]
-    return {id_: told[id_] for id_ in wanted if id_ in told} | _each(missing, lambda id_: _tried(gcp, id_))
+        answers |= _listed(gcp, wanted)
+    missing = [id_ for id_ in wanted if id_ not in answers]
+    return {id_: answers[id_] for id_ in wanted if id_ in answers} | _each(missing, lambda id_: _tried(gcp, id_))
 
 
 def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:

@@ -37,7 +37,7 @@ PREEMPTIONS = f'operationType="{PREEMPTED}"'
 OTHERS = 'operationType eq "compute.instances.(guestTerminate|hostError|terminateOnHostMaintenance)"'
 
 
-def told(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
+def causes(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """Return why each of these machines has ended, by our id; those of which nothing is known are missing.
 
     Machines that run are passed over: without one that has ended lately nothing is asked. One call for spot machines,
@@ -46,9 +46,9 @@ def told(gcp: Gcp, machines: Iterable[Raw]) -> Mapping[str, str]:
     """
     ended = [one for one in machines if one.get("status") == "TERMINATED"]
     found = {_id(one): TIMER for one in ended if _by_timer(one)}
-    for asked, concerns in ((PREEMPTIONS, _is_spot), (OTHERS, _any)):
+    for wanted_events, concerns in ((PREEMPTIONS, _is_spot), (OTHERS, _any)):
         rest = [one for one in ended if _id(one) not in found and concerns(one) and _is_recent(one, gcp.clock())]
-        events = _events(gcp, asked, sorted({ids.last(one["zone"]) for one in rest})) if rest else ()
+        events = _events(gcp, wanted_events, sorted({ids.last(one["zone"]) for one in rest})) if rest else ()
         found |= {_id(one): why for one in rest if (why := reason(one, events)) is not None}
     return found
 
@@ -107,19 +107,19 @@ def _is_of(event: Raw, machine: Raw) -> bool:
     return str(event.get("targetLink")).endswith(f"/zones/{zone}/instances/{name}")
 
 
-def _events(gcp: Gcp, asked: str, zones: Sequence[str]) -> Sequence[Raw]:
+def _events(gcp: Gcp, wanted_events: str, zones: Sequence[str]) -> Sequence[Raw]:
     """Return the events that a filter means, each list asked once; none where they cannot be read."""
     try:
-        return aggregated(gcp, "globalOperations", key="operations", filter=asked, sends=1)[0]
+        return aggregated(gcp, "globalOperations", key="operations", filter=wanted_events, sends=1)[0]
     except AuthFailed:
         return ()
     except CloudgpuError:  # as a whole it fails for one zone that cannot be reached ("aggregatedList", the reference)
-        return _events_of(gcp, asked, zones)
+        return _events_of(gcp, wanted_events, zones)
 
 
-def _events_of(gcp: Gcp, asked: str, zones: Sequence[str]) -> Sequence[Raw]:
+def _events_of(gcp: Gcp, wanted_events: str, zones: Sequence[str]) -> Sequence[Raw]:
     def listed(zone: str) -> list[Raw]:
-        pages = gcp.pages("compute.zoneOperations.list", zone, zone=zone, filter=asked, sends=1)
+        pages = gcp.pages("compute.zoneOperations.list", zone, zone=zone, filter=wanted_events, sends=1)
         return [one for page in pages for one in page.get("items", ())]
 
     try:

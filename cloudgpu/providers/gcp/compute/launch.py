@@ -25,7 +25,7 @@ from cloudgpu.errors import (
     Silent,
 )
 from cloudgpu.providers.gcp import errors, ids, operations
-from cloudgpu.providers.gcp.compute import listing, owner
+from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, call_of, request_id
 from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
@@ -51,7 +51,7 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = call_of(attempt)
     made = body(attempt)  # a fault in it is said before anything is made
     machine = ids.joined(call.zone, made["name"])
-    owner.used(gcp, call.project)
+    listing.used(gcp, call.project)
     try:
         _doors(gcp, attempt, call, machine)
         found = _Sender(gcp, attempt, call, deadline).send(made)
@@ -101,7 +101,7 @@ class _Sender:
         self._unsure = False  # a send was not answered: it may have made the machine
         self._silent = 0  # sends that were taken and not answered in time
         what = f"Google Cloud has not accepted {ACTION} in {call.zone}"
-        self._waiting = Waiting(gcp.tell, gcp.clock, what, deadline, after=0)
+        self._waiting = Waiting(gcp.notify, gcp.clock, what, deadline, after=0)
 
     def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
@@ -139,8 +139,8 @@ class _Sender:
     def _done(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine once its operation has ended; raise what that has failed with."""
         with suppress(OSError):  # a full disk, say: the machine is there all the same
-            owner.remember(self._gcp, self._name, self._call.project)
-        owner.used(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
+            self._gcp.launched_in.remember(self._name, self._call.project)
+        listing.used(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
         zone, project = self._call.zone, self._call.project
         try:
             done = operations.waited(
@@ -148,7 +148,7 @@ class _Sender:
             )
         except CloudgpuError as fault:  # nobody told how it ended: is there a machine?
             return self._made_before(fault)
-        refused = errors.ended(done, self._gcp.asked(ACTION, zone, zone))
+        refused = errors.ended(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
             return self._failed(refused)
         return self._looked()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute import interruption as ended
-from cloudgpu.providers.gcp.compute import owner, translate
+from cloudgpu.providers.gcp.compute import translate
 from cloudgpu.providers.gcp.storage.resources import aggregated
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cloudgpu.providers.gcp.client import Gcp
 
 OURS = f"labels.{TAG_ID}:*"
@@ -32,7 +35,7 @@ def raw(gcp: Gcp, id: str) -> dict[str, Any]:  # noqa: A002
     Raises AuthFailed where the account's project is another one now than the machine's: that one was not asked.
     """
     zone, name = ids.machine(id)
-    owner.check(gcp, name)
+    gcp.launched_in.check(name, lambda: gcp.project)
     return {"zone": zone, "name": name, **gcp.ask("compute.instances.get", zone, value=id, zone=zone, instance=name)}
 
 
@@ -42,7 +45,7 @@ def listed(gcp: Gcp) -> Listing:
     One more where machines have ended lately, which asks why.
     """
     found, silent = everything(gcp)
-    return Listing(tuple(instances(gcp, found)), (*silent, *owner.elsewhere(gcp)))
+    return Listing(tuple(instances(gcp, found)), (*silent, *elsewhere(gcp)))
 
 
 def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
@@ -59,7 +62,7 @@ def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...
 def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
     """Return machines as Google describes them as ours, with why they ended."""
     machines = list(found)
-    why = ended.told(gcp, machines)
+    why = ended.causes(gcp, machines)
     port = gcp.options.ssh_port
     return [
         translate.instance(
@@ -70,3 +73,33 @@ def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
         )
         for one in machines
     ]
+
+
+# A project in which this account launched is named in every look from another one, until a look into it has found
+# nothing of this ledger any more.
+
+
+def used(gcp: Gcp, project: str) -> None:
+    """Write down that there may be resources of this account in a project."""
+    with suppress(OSError):  # a full disk, say: no reason to launch nothing
+        _used(gcp).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (_used(gcp) / project).touch()
+
+
+def emptied(gcp: Gcp) -> None:
+    """Forget that there may be resources in the account's project: a whole look has found none."""
+    with suppress(OSError):
+        (_used(gcp) / gcp.project).unlink(missing_ok=True)
+
+
+def elsewhere(gcp: Gcp) -> tuple[Unanswered, ...]:
+    """Return the account as silent where there may be resources of it in another project than is asked. No call."""
+    if not _used(gcp).is_dir():
+        return ()
+    others = sorted(file.name for file in _used(gcp).iterdir() if file.name != gcp.project)
+    why = "it launched in the project {0}, and is of {1} now, where nothing is known of that; use {0} again to look"
+    return tuple(Unanswered(gcp.account, why.format(one, gcp.project)) for one in others)
+
+
+def _used(gcp: Gcp) -> Path:
+    return gcp.home / "projects"

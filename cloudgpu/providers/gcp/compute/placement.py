@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.disktypes import takes
 from cloudgpu.core.model.instances import TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Available, Want
+from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Bound
+from cloudgpu.providers.abilities import PlacementConstraint
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.storage import images
@@ -26,22 +26,26 @@ if TYPE_CHECKING:
 SUBNET = re.compile(r"(?:projects/[^/]+/)?regions/([a-z]+-[a-z]+\d+)/subnetworks/([a-z][-a-z0-9]{0,62})")
 
 
-def bound(gcp: Gcp, setup: Setup, want: Want) -> Bound:
+def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementConstraint:
     """Return the zone of a volume, or the region of a subnet, of `setup`; none of them: nothing is asked.
 
     An image of Google's can be used in every region and ties to none: it only has to be there. One call for a volume,
     and for a subnet that does not name its region; up to three for an image. Raises InvalidRequest for one that does
-    not exist, or that lies elsewhere than `want` or another of them says.
+    not exist, or that lies elsewhere than `requirements` or another of them says.
     """
     if setup.image is not None:
         images.meant(gcp, setup.image)
-    volume = _volume(gcp, setup.volume, want) if setup.volume is not None else None
-    region = _subnet_region(gcp, setup.network.subnet, want) if setup.network.subnet is not None else None
+    volume = _volume(gcp, setup.volume, requirements) if setup.volume is not None else None
+    region = _subnet_region(gcp, setup.network.subnet, requirements) if setup.network.subnet is not None else None
     if volume is not None:
         if region not in (None, ids.region_of(volume.zone)):
             raise _apart(volume, str(setup.network.subnet), str(region))
-        return Bound(ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}")
-    return Bound(region=region, why=f"the subnet {setup.network.subnet} lies in {region}" if region else "")
+        return PlacementConstraint(
+            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}"
+        )
+    return PlacementConstraint(
+        region=region, why=f"the subnet {setup.network.subnet} lies in {region}" if region else ""
+    )
 
 
 def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
@@ -82,12 +86,12 @@ def _data(found: Mapping[str, Any]) -> Data:
     return Data(ours(found)[TAG_VOLUME], found["name"], zone, size, machine_of(found.get("users", ())))
 
 
-def _volume(gcp: Gcp, wanted: Volume, want: Want) -> Data | None:
+def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:
     """Return the volume of this name, wherever it lies; None where it is to be made.
 
     All zones are asked, also where one is named: a second volume of the same name would be found by nobody.
     """
-    wished, volumes = named_region(gcp, want), _volumes(gcp)
+    wished, volumes = named_region(gcp, requirements), _volumes(gcp)
     found = [one for one in volumes if one.name == wanted.name]
     if not found and wanted.size_gb is None:
         known = {one.name for one in volumes}
@@ -95,12 +99,12 @@ def _volume(gcp: Gcp, wanted: Volume, want: Want) -> Data | None:
     if not found:
         check_size(wanted)
         return None
-    return meant(found, wanted, want, wished, ids.region_of)
+    return meant(found, wanted, requirements, wished, ids.region_of)
 
 
-def _subnet_region(gcp: Gcp, named: str, want: Want) -> str | None:
+def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | None:
     """Return the region of a subnet; None where the region that is meant does not have it: resolving says so."""
-    wished, whole = named_region(gcp, want), SUBNET.fullmatch(named)
+    wished, whole = named_region(gcp, requirements), SUBNET.fullmatch(named)
     if whole is not None:
         return agreed("subnet", named, whole[1], wished, "--region")
     if wished is not None:

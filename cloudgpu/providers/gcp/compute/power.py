@@ -49,7 +49,7 @@ def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     if found is None and keep_disk:
         return
     if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
-        raise errors.protected(gcp.asked(errors.DELETE, ids.machine(id)[0], id))
+        raise errors.protected(gcp.context(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if found is not None:
             _mark_disk(gcp, id, found, goes=not keep_disk)
@@ -72,8 +72,8 @@ def _mark_disk(gcp: Gcp, id: str, found: Mapping[str, Any], *, goes: bool) -> No
     disk = boot_disk(found)
     if disk is None or bool(disk.get("autoDelete")) is goes:
         return
-    asked = _ask(gcp, "setDiskAutoDelete", id, deviceName=disk["deviceName"], autoDelete=goes)
-    operations.finished(gcp, asked, action="compute.instances.setDiskAutoDelete", value=id)
+    operation = _ask(gcp, "setDiskAutoDelete", id, deviceName=disk["deviceName"], autoDelete=goes)
+    operations.finished(gcp, operation, action="compute.instances.setDiskAutoDelete", value=id)
 
 
 def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -117,8 +117,8 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         raise InvalidRequest(message, field="instance", value=id, next=way)
     if status == STOPPED:
         timer.renew(gcp, id, found)
-        asked = _ask(gcp, "start", id)
-        operations.finished(gcp, asked, action="compute.instances.start", value=id)
+        operation = _ask(gcp, "start", id)
+        operations.finished(gcp, operation, action="compute.instances.start", value=id)
 
 
 def _ask(gcp: Gcp, verb: str, id: str, **fields: Any) -> Mapping[str, Any]:  # noqa: A002

@@ -11,7 +11,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import Beside, Resolved
+from cloudgpu.providers.abilities import AttachedResource, Resolved
 from cloudgpu.providers.gcp.compute.machine_types import Shape, named
 from cloudgpu.providers.gcp.compute.placement import data_volume
 from cloudgpu.providers.gcp.compute.request import LONGEST, Call
@@ -81,7 +81,7 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     )
     return Resolved(
         call=call.to_json(),
-        beside=tuple(_beside(request, item, call, found.volume)),
+        attached=tuple(_attached(request, item, call, found.volume)),
         guards=_guards(),
         remarks=tuple(_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
@@ -139,14 +139,16 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
     return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Google")
 
 
-def _beside(request: LaunchRequest, item: Available, call: Call, volume: Data | None) -> Iterator[Beside]:
-    yield Beside(f"system disk of {call.disk_gb} GB", call.disk_type, call.disk_gb, kept=True)
+def _attached(request: LaunchRequest, item: Available, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
+    yield AttachedResource(f"system disk of {call.disk_gb} GB", call.disk_type, call.disk_gb, while_stopped=True)
     if request.setup.network.public_ip:
-        yield Beside("public IPv4 address", ADDRESSES[item.market], 1, kept=False)
+        yield AttachedResource("public IPv4 address", ADDRESSES[item.market], 1, while_stopped=False)
     wanted = request.setup.volume
     size = volume.size_gb if volume else wanted.size_gb if wanted else None
     if wanted and size:
-        yield Beside(f"volume {wanted.name} of {size} GB", call.disk_type, size, kept=True, named=True)
+        yield AttachedResource(
+            f"volume {wanted.name} of {size} GB", call.disk_type, size, while_stopped=True, named=True
+        )
 
 
 def _guards() -> tuple[str, ...]:

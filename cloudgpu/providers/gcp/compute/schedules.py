@@ -124,5 +124,5 @@ def _reschedule(gcp: Gcp, id: str, found: Mapping[str, Any], seconds: int) -> No
     if has_scratch(found):
         wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
-    asked = gcp.ask(action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
-    operations.finished(gcp, asked, action=action, value=id)
+    operation = gcp.ask(action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
+    operations.finished(gcp, operation, action=action, value=id)

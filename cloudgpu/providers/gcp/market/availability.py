@@ -15,7 +15,7 @@ from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.offers import Available, Market, Stock, Want
+from cloudgpu.core.model.offers import Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
@@ -37,13 +37,13 @@ def used_regions(gcp: Gcp) -> tuple[str, ...]:
     return tuple(sorted(region for region in found if gcp.options.uses(region)))
 
 
-def named_region(gcp: Gcp, want: Want) -> str | None:
+def named_region(gcp: Gcp, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(want, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(gcp, region)
-    if want.zone is not None and not gcp.options.uses_zone(want.zone):
-        raise _unused(gcp, "--zone", want.zone)
+    if requirements.zone is not None and not gcp.options.uses_zone(requirements.zone):
+        raise _unused(gcp, "--zone", requirements.zone)
     return region
 
 
@@ -90,41 +90,45 @@ _OVER = ("OBSOLETE", "DELETED")
 Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
 
 
-def available(gcp: Gcp, want: Want) -> Stock:
+def available(gcp: Gcp, requirements: Requirements) -> Availability:
     """Return what Google has of what fits, by zone and market, and the zones that did not answer.
 
     A call per 500 kinds of GPU and zone, of all regions at once; whether a zone has the very machine type is asked when
     the offer is taken (`resolve`). A type that the catalogue lacks is asked for by its name. Raises InvalidRequest for
     a type, region or zone that does not exist.
     """
-    region = named_region(gcp, want)
-    meant = _meant(want)
+    region = named_region(gcp, requirements)
+    meant = _meant(requirements)
     if not meant:
-        return Stock(()) if want.instance_type is None else _unlisted(gcp, want.instance_type, want, region)
+        return (
+            Availability(())
+            if requirements.instance_type is None
+            else _unlisted(gcp, requirements.instance_type, requirements, region)
+        )
     cards, silent = _cards(gcp)
-    gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, want, region))
-    places = sorted({zone for _, zone in cards if ids.region_of(zone) and _is_asked(gcp, zone, want, region)})
-    items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, want))
-    if want.zone is not None and not items and not gaps:
-        check_zone(gcp, want.zone)
-    return Stock(items, gaps)
+    gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, requirements, region))
+    places = sorted({zone for _, zone in cards if ids.region_of(zone) and _is_asked(gcp, zone, requirements, region)})
+    items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, requirements))
+    if requirements.zone is not None and not items and not gaps:
+        check_zone(gcp, requirements.zone)
+    return Availability(items, gaps)
 
 
-def _meant(want: Want) -> list[InstanceType]:
+def _meant(requirements: Requirements) -> list[InstanceType]:
     """Return the types of the catalogue that fit."""
-    return [one for one in types(KIND) if is_meant(one, want)]
+    return [one for one in types(KIND) if is_meant(one, requirements)]
 
 
-def _unlisted(gcp: Gcp, name: str, want: Want, region: str | None) -> Stock:
+def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
     """Return where Google has a type without GPUs; raise InvalidRequest, with the near one, for one that it has not."""
     known = [one.name for one in types(KIND)]
     if name in known:
-        return Stock(())
-    found, silent = unlisted.places(gcp, name) if want.gpu is None and NAME.fullmatch(name) else ([], ())
+        return Availability(())
+    found, silent = unlisted.places(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())
     if found or silent:
-        here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), want, region)]
-        gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, want, region))
-        return Stock(unlisted.items(gcp.account, here, markets(want), STOPS), gaps)
+        here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), requirements, region)]
+        gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, requirements, region))
+        return Availability(unlisted.items(gcp.account, here, markets(requirements), STOPS), gaps)
     meant = near(name, known)
     raise InvalidRequest(
         f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU"
@@ -135,10 +139,10 @@ def _unlisted(gcp: Gcp, name: str, want: Want, region: str | None) -> Stock:
     )
 
 
-def _is_asked(gcp: Gcp, zone: str, want: Want, region: str | None) -> bool:
+def _is_asked(gcp: Gcp, zone: str, requirements: Requirements, region: str | None) -> bool:
     if ids.region_of(zone) is None:  # a region, or all of it, that did not answer
         return region in (None, zone) and gcp.options.uses(zone)
-    return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and want.zone in (None, zone)
+    return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and requirements.zone in (None, zone)
 
 
 def _cards(gcp: Gcp) -> tuple[Cards, tuple[Unanswered, ...]]:
@@ -151,12 +155,12 @@ def _most(found: Mapping[str, Any]) -> int:
     return int(found.get("maximumCardsPerInstance") or 0)
 
 
-def _items(gcp: Gcp, one: InstanceType, zone: str, cards: Cards, want: Want) -> Iterator[Available]:
+def _items(gcp: Gcp, one: InstanceType, zone: str, cards: Cards, requirements: Requirements) -> Iterator[Available]:
     wanted = shape(one)
     most = cards.get((wanted.accelerator, zone))
     if most is None or (wanted.attached and 0 < most < wanted.count):
         return
-    for market in markets(want):
+    for market in markets(requirements):
         if market is Market.SPOT or not one.spot_only:
             yield _item(gcp, one, wanted, zone, market)
 

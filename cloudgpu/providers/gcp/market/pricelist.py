@@ -88,9 +88,9 @@ def price_list(settings: ProviderSettings) -> PriceList:
     return PriceList("gcp", (part_from(skus(settings.pause), settings.clock()),))
 
 
-def part_from(found: Iterable[Any], asked_at: datetime) -> PricePart:
+def part_from(found: Iterable[Any], read_at: datetime) -> PricePart:
     """Return the prices that SKUs stand for; each machine is added up wherever all its parts have a price."""
-    rows = Gathering("all regions", asked_at)
+    rows = Gathering("all regions", read_at)
     parts: dict[tuple[str, str, Market], Fraction] = {}
     for sku in found:
         market = _MARKETS.get(sku.category.usage_type)

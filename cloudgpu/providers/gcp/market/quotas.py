@@ -32,7 +32,7 @@ _SPOT = "PREEMPTIBLE_"
 _OF_GPUS = re.compile(rf"(?:{_SPOT})?NVIDIA_[A-Z0-9_]+_GPUS")
 _WORKSTATIONS = "_VWS_GPUS"  # GPUs with a licence for displays, which are not launched here
 _CODE = re.compile(r"[A-Za-z0-9_-]+(?::[A-Z0-9_]+)?")
-Told = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
+Limits = Mapping[str, tuple[float, float]]  # the limit and the usage of each metric
 
 
 def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
@@ -45,22 +45,22 @@ def check(gcp: Gcp, region: str, name: str, market: Market) -> list[str]:
     if not listed:
         return [f"it is not known which quota of Google's counts {name}, so none was checked"]
     try:
-        told = _told(gcp, region)
+        limits = _limits_of(gcp, region)
     except CloudgpuError as fault:  # Google checks them itself when it launches
         return [f"the quotas of GPUs in {region} could not be read: {fault.message}"]
-    return [said for one in listed if (said := _checked(gcp, one, region, name, told)) is not None]
+    return [said for one in listed if (said := _checked(gcp, one, region, name, limits)) is not None]
 
 
-def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, told: Told) -> str | None:
+def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limits) -> str | None:
     """Return what could not be checked of one limit; raise QuotaExceeded where it is too small."""
-    limit = _limit(quota, told)
+    limit = _limit(quota, limits)
     if limit is None:
         where = "in all regions together" if quota.is_overall else f"in {region}"
         return f"Google does not tell here how many {quota.name} may run {where} ({quota.code}): not checked"
     other = quota.code.removeprefix(_SPOT)
-    if limit[0] == 0 and other != quota.code and told.get(other, (0.0, 0.0))[0]:
+    if limit[0] == 0 and other != quota.code and limits.get(other, (0.0, 0.0))[0]:
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
-        said = _checked(gcp, replace(quota, code=other), region, name, told)
+        said = _checked(gcp, replace(quota, code=other), region, name, limits)
         return said or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
     if limit[0] < quota.counts(instance_type(KIND, name)):
         raise _too_small(gcp, quota, region, name, limit[0])
@@ -78,11 +78,11 @@ def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: floa
     )
 
 
-def _limit(quota: ListedQuota, told: Told) -> tuple[float, float] | None:
+def _limit(quota: ListedQuota, limits: Limits) -> tuple[float, float] | None:
     """Return limit and usage of a quota; of one that Cloud Quotas alone has a name for, under the old kind of name."""
     family = quota.code.partition(":")[2]
     old = f"{_SPOT if quota.market is Market.SPOT else ''}{family}_GPUS" if family else quota.code
-    return told.get(old)
+    return limits.get(old)
 
 
 def quotas(gcp: Gcp, region: str) -> list[Quota]:
@@ -91,11 +91,11 @@ def quotas(gcp: Gcp, region: str) -> list[Quota]:
     Raises InvalidRequest for a region that the account does not use.
     """
     check_region(gcp, region)
-    told = _told(gcp, region)
+    limits = _limits_of(gcp, region)
     known = {one.code: one for one in reversed(listed_quotas(KIND))}  # one of both markets once, as on demand
-    listed = [_quota(gcp, region, one, _limit(one, told)) for one in reversed(known.values())]
-    others = (code for code in told if code not in known and _is_of_gpus(code))
-    return [*listed, *(_quota(gcp, region, _unlisted(code), told[code]) for code in others)]
+    listed = [_quota(gcp, region, one, _limit(one, limits)) for one in reversed(known.values())]
+    others = (code for code in limits if code not in known and _is_of_gpus(code))
+    return [*listed, *(_quota(gcp, region, _unlisted(code), limits[code]) for code in others)]
 
 
 def _is_of_gpus(code: str) -> bool:
@@ -110,12 +110,12 @@ def _unlisted(code: str) -> ListedQuota:
     return ListedQuota(KIND, code, name, market, "GPU", (), "the region", "")
 
 
-def _quota(gcp: Gcp, region: str, one: ListedQuota, told: tuple[float, float] | None) -> Quota:
-    limit, used = told or (None, None)
+def _quota(gcp: Gcp, region: str, one: ListedQuota, limits: tuple[float, float] | None) -> Quota:
+    limit, used = limits or (None, None)
     return Quota(KIND, gcp.account, region, one.code, one.name, one.market, one.unit, limit, used)
 
 
-def _told(gcp: Gcp, region: str) -> Told:
+def _limits_of(gcp: Gcp, region: str) -> Limits:
     """Return what the region and the project say of their limits, side by side."""
     with Pool(2) as pool:
         here = pool.submit(gcp.ask, "compute.regions.get", region, value=region, region=region)
@@ -125,9 +125,9 @@ def _told(gcp: Gcp, region: str) -> Told:
 
 def read(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the metrics of a region's or a project's answer, each with its limit and its usage."""
-    told: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
+    limits: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
     return (
-        (one["metric"], (float(one.get("limit", 0)), float(one.get("usage", 0)))) for one in told if "metric" in one
+        (one["metric"], (float(one.get("limit", 0)), float(one.get("usage", 0)))) for one in limits if "metric" in one
     )
 
 
@@ -141,5 +141,5 @@ def page(gcp: Gcp, region: str, code: str) -> str:
         way = "For example NVIDIA_T4_GPUS in us-central1."
         raise InvalidRequest(f"{code!r} is no quota of {region!r}.", field="--request", value=code, next=way)
     where = {} if code == ALL_REGIONS else {"region": region}
-    asked = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
-    return f"{PAGE}?{urlencode(asked, safe=':')}"
+    parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
+    return f"{PAGE}?{urlencode(parameters, safe=':')}"

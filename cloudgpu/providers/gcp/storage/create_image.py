@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _GET, _MAKE = "compute.images.get", "compute.images.insert"
 
 
-def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> Leftover:
+def save_image(gcp: Gcp, source: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Take the next step to the image `name` and return it, `ready` once it is there.
 
     What an earlier call made is found by its name, also when the source has gone meanwhile. Raises InstanceNotFound for
@@ -61,7 +61,7 @@ def _named(gcp: Gcp, own: str) -> Raw | None:
     return unless_gone(lambda: gcp.ask(_GET, image=own, value=own))
 
 
-def _checked(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> Leftover:
+def _checked(gcp: Gcp, found: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     if ours(found).get(TAG_LEDGER) != tags.get(TAG_LEDGER):
         message = f"The project has an image called {name} already, and it is not of this ledger."
         raise InvalidRequest(message, field="--name", value=name, next="Choose another --name.")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND
-from cloudgpu.providers.gcp.compute import owner
+from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
     aggregated,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
 
 Raw = Mapping[str, Any]
-Part = tuple[list[Leftover], tuple[Unanswered, ...]]
+Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
 OURS = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
@@ -46,7 +46,7 @@ _NAMES = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES:
 _GIB = 1024**3
 
 
-def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
+def resources(gcp: Gcp, region: str | None) -> ResourceListing:
     """Return the disks, snapshots and images with our labels, by four lists side by side, and who did not answer.
 
     Raises the error of disks and images where neither answered. Snapshots and images of whole machines are none of
@@ -64,13 +64,15 @@ def leftovers(gcp: Gcp, region: str | None) -> Leftovers:
     if len(faults) > 1:
         raise faults[0]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    told = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
-    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
-    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
+    answered = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
+    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    items = tuple(
+        resource for found_there, _ in answered for resource in found_there if region in (None, resource.region)
+    )
     if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
-        owner.emptied(gcp)  # no machine either: each has a disk
-    silent += owner.elsewhere(gcp) if region is None else ()
-    return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
+        listing.emptied(gcp)  # no machine either: each has a disk
+    silent += listing.elsewhere(gcp) if region is None else ()
+    return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
 def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
@@ -85,7 +87,7 @@ def _disks(gcp: Gcp) -> Part:
     return [disk(gcp, one) for one in found if _is_there(one)], silent
 
 
-def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], Leftover]) -> Part:
+def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
     pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
     silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
     found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _is_there(one)]
@@ -96,7 +98,7 @@ def _is_there(found: Raw) -> bool:
     return TAG_LEDGER in ours(found) and found.get("status") != "DELETING"
 
 
-def disk(gcp: Gcp, found: Raw) -> Leftover:
+def disk(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
     tags, zone = ours(found), ids.last(found.get("zone", ""))
     return _leftover(
@@ -114,7 +116,7 @@ def disk(gcp: Gcp, found: Raw) -> Leftover:
     )
 
 
-def image(gcp: Gcp, found: Raw) -> Leftover:
+def image(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return an image; what is billed is its archive, at most the size of its disk."""
     billed = -(-int(found.get("archiveSizeBytes", 0)) // _GIB)
     size = billed or int(found.get("diskSizeGb", 0))
@@ -122,7 +124,7 @@ def image(gcp: Gcp, found: Raw) -> Leftover:
     return _kept(gcp, found, IMAGES, Kind.IMAGE, **more)
 
 
-def snapshot(gcp: Gcp, found: Raw) -> Leftover:
+def snapshot(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return a snapshot; what is billed is what it stores, at most the size of its disk."""
     billed = -(-int(found.get("storageBytes", 0)) // _GIB)
     size = billed or int(found.get("diskSizeGb", 0))
@@ -130,7 +132,7 @@ def snapshot(gcp: Gcp, found: Raw) -> Leftover:
     return _kept(gcp, found, SNAPSHOTS, Kind.SNAPSHOT, **more)
 
 
-def machine_image(gcp: Gcp, found: Raw) -> Leftover:
+def machine_image(gcp: Gcp, found: Raw) -> ProviderResource:
     """Return an image of a whole machine: cloudgpu makes none, and sees those that bear its labels."""
     size = -(-int(found.get("totalStorageBytes", 0)) // _GIB)
     more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(found)}
@@ -148,18 +150,18 @@ def lies_in(found: Raw) -> str:
     return next(iter(stored), None) or ids.region_of(zone) or next(iter(found.get("storageLocations", ())), GLOBAL)
 
 
-def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> Leftover:
+def _kept(gcp: Gcp, found: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
     named = {"id": joined(GLOBAL, sort, found["name"]), "kind": kind, "name": ours(found).get(TAG_IMAGE, "")}
     return _leftover(gcp, found, **named, ready=found.get("status", "READY") == "READY", **facts)
 
 
-def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> Leftover:
+def _leftover(gcp: Gcp, found: Raw, **facts: Any) -> ProviderResource:
     usual = {"zone": "", "made_at": at(found.get("creationTimestamp")), "tags": ours(found), **facts}
-    return Leftover(provider=KIND, account=gcp.account, **usual)
+    return ProviderResource(provider=KIND, account=gcp.account, **usual)
 
 
-def remove(gcp: Gcp, leftover: Leftover) -> None:
+def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
-    scope, sort, name = checked(leftover, _SORTS, "cloudgpu ls --refresh")
+    scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
     where = {**place(scope), _NAMES[sort]: name}
-    unless_gone(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=leftover.id, **where))
+    unless_gone(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_LEDGER
-from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
+from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.network.firewall_rules import Rule
 
 Raw = Mapping[str, Any]
-Part = tuple[list[Leftover], tuple[Unanswered, ...]]
+Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
 STORED_AS = "static_ip_unused"  # the catalogue's name
 _SORTS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
 
 
-def orphans(gcp: Gcp, region: str | None) -> Leftovers:
+def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
     """Return these things of ours, in use or not, by three lists side by side, and who did not answer.
 
     A rule counts as used while its machine is there. Raises the first error where nothing answered.
@@ -55,11 +55,11 @@ def orphans(gcp: Gcp, region: str | None) -> Leftovers:
     faults = [one for one in answers if isinstance(one, CloudgpuError)]
     if len(faults) == len(answers):
         raise faults[0]
-    told = [one for one in answers if not isinstance(one, CloudgpuError)]
+    answered = [one for one in answers if not isinstance(one, CloudgpuError)]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    silent += [gap for _, gaps in told for gap in missed(gcp, gaps, region)]
-    items = tuple(thing for things, _ in told for thing in things if region in (None, thing.region))
-    return Leftovers(items, tuple(silent), None if region is None else frozenset((region,)))
+    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    items = tuple(orphan for found_there, _ in answered for orphan in found_there if region in (None, orphan.region))
+    return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
 def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
@@ -80,10 +80,10 @@ def _rules(gcp: Gcp) -> Part:
     return [_rule(gcp, one, there, unheard) for one in found], silent
 
 
-def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> Leftover:
+def _rule(gcp: Gcp, found: Rule, there: set[str], unheard: set[str]) -> ProviderResource:
     zone, _ = ids.machine(found.machine)
     in_use = found.machine in there or zone in unheard
-    return Leftover(
+    return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=ids.region_of(zone) or "",
@@ -104,9 +104,9 @@ def _addresses(gcp: Gcp) -> Part:
     return [_address(gcp, one) for one in found if TAG_LEDGER in ours(one)], silent
 
 
-def _address(gcp: Gcp, found: Raw) -> Leftover:
+def _address(gcp: Gcp, found: Raw) -> ProviderResource:
     region = ids.last(found.get("region", "")) or GLOBAL
-    return Leftover(
+    return ProviderResource(
         provider=KIND,
         account=gcp.account,
         region=region,
@@ -127,21 +127,21 @@ def _user(users: Sequence[str]) -> str | None:
     return machine_of(users) or next((ids.last(one) for one in users), None)
 
 
-def remove(gcp: Gcp, thing: Leftover) -> None:
+def remove(gcp: Gcp, orphan: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while something uses it."""
-    scope, sort, name = checked(thing, _SORTS, "cloudgpu orphans")
+    scope, sort, name = checked(orphan, _SORTS, "cloudgpu orphans")
     if sort == FIREWALLS:
-        _remove_rule(gcp, thing, name)
+        _remove_rule(gcp, orphan, name)
         return
     service = ADDRESSES if place(scope) else "globalAddresses"
-    asked = {**place(scope), "address": name}
-    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=thing.id, **asked))
+    parameters = {**place(scope), "address": name}
+    unless_gone(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 
-def _remove_rule(gcp: Gcp, thing: Leftover, name: str) -> None:
+def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
     """Take a rule away whose machine is gone: Google would take it from a machine that runs, too."""
-    used = next((one for one in orphans(gcp, None).items if one.id == thing.id and one.attached_to), None)
+    used = next((one for one in orphans(gcp, None).items if one.id == orphan.id and one.attached_to), None)
     if used is not None:
         message = f"The firewall rule {name} lets somebody in to the machine {used.attached_to}, which is there."
-        raise InvalidRequest(message, field="id", value=thing.id, next="End that machine first: cloudgpu down")
+        raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")
     access.remove(gcp, "", name)

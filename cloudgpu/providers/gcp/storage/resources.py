@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.resources import Kind, Leftover
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
@@ -42,12 +42,12 @@ def split(id: str, *sorts: str) -> tuple[str, str, str] | None:  # noqa: A002
     return (found[1], found[2], found[3]) if found and found[2] in sorts else None
 
 
-def checked(thing: Leftover, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
+def checked(resource: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
     """Return scope, sort and name of a thing; raise InvalidRequest where its id is none of its kind's."""
-    found = split(thing.id, *sorts.get(thing.kind, ()))
+    found = split(resource.id, *sorts.get(resource.kind, ()))
     if found is None:
-        message = f"{thing.id!r} is no id of a {thing.kind} on Google Cloud."
-        raise InvalidRequest(message, field="id", value=thing.id, next=f"Run: {see}")
+        message = f"{resource.id!r} is no id of a {resource.kind} on Google Cloud."
+        raise InvalidRequest(message, field="id", value=resource.id, next=f"Run: {see}")
     return found
 
 
@@ -78,7 +78,7 @@ def machine_of(links: Iterable[str]) -> str | None:
     return next((ids.joined(parts[-3], parts[-1]) for parts in machines), None)
 
 
-def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[list[Raw], tuple[Unanswered, ...]]:
+def aggregated(gcp: Gcp, service: str, *, key: str = "", **parameters: Any) -> tuple[list[Raw], tuple[Unanswered, ...]]:
     """Return the things of all zones and regions that are asked for, and the scopes that did not answer: a call a page.
 
     `key` is what they are called in the answer, where that is not the service's name. Google names a scope that it
@@ -86,7 +86,7 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **asked: Any) -> tuple[
     """
     found: list[Raw] = []
     silent: dict[str, str] = {}
-    for page in gcp.pages(f"compute.{service}.aggregatedList", **asked):
+    for page in gcp.pages(f"compute.{service}.aggregatedList", **parameters):
         silent |= {ids.last(scope): NOT_REACHED for scope in page.get("unreachables", ())}
         silent |= lacking(gcp.account, page)
         for scope, answer in page.get("items", {}).items():
@@ -121,9 +121,9 @@ def _placed(found: Raw, scope: str) -> Raw:
     return found if kind not in ("zone", "region") or kind in found else {**found, kind: scope}
 
 
-def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **asked: Any) -> Raw:
+def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
-    return finished(gcp, gcp.ask(action, where, value=value, **asked), action=action, value=value)
+    return finished(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)
 
 
 def unless_gone(call: Callable[[], Answer]) -> Answer | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog.disktypes import disk_type
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
-from cloudgpu.core.model.resources import Leftover
+from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
@@ -26,7 +26,7 @@ DEVICE = "cloudgpu-data"  # on the machine: /dev/disk/by-id/google-cloudgpu-data
 SMALLEST_GB, LARGEST_GB = 10, 65_536  # of a balanced persistent disk (Compute Engine's guide, "Persistent Disk")
 
 
-def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Leftover:  # noqa: A002
+def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
     """Find or make the volume in the machine's zone, and attach it; return it as it is then.
 
     Raises InstanceNotFound, and InvalidRequest where another machine uses it, it lies in another zone, or its size has
@@ -106,8 +106,14 @@ def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A00
     """Attach it under the name by which the machine looks for it; it stays when the machine goes."""
     zone, name = ids.machine(id)
     source = f"projects/{gcp.project}/zones/{zone}/disks/{found['name']}"
-    asked = {"source": source, "deviceName": DEVICE, "mode": "READ_WRITE", "type": "PERSISTENT", "autoDelete": False}
-    where = {"zone": zone, "instance": name, "attachedDiskResource": asked}
+    parameters = {
+        "source": source,
+        "deviceName": DEVICE,
+        "mode": "READ_WRITE",
+        "type": "PERSISTENT",
+        "autoDelete": False,
+    }
+    where = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
     changed(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
 
 

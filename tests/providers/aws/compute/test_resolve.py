@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Available, Market, Want
+from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, QuotaExceeded
-from cloudgpu.providers.abilities import Beside
+from cloudgpu.providers.abilities import AttachedResource
 from cloudgpu.testing import make_attempt
 from tests.clouds.aws.images import PUBLIC
 from tests.clouds.aws.plain import client, image, launch
@@ -196,7 +196,7 @@ def test_plain_linux_has_no_licence_and_nothing_is_said_of_it(provider):
 def test_the_system_disk_is_of_the_wished_size_or_64_gb(provider, wished, size):
     found = resolve(provider, item("g5.xlarge"), replace(USUAL, disk_gb=wished))
     assert found.call["disk_gb"] == size
-    assert found.beside[0] == Beside(f"system disk of {size} GB", "gp3", size, kept=True)
+    assert found.attached[0] == AttachedResource(f"system disk of {size} GB", "gp3", size, while_stopped=True)
 
 
 @pytest.mark.parametrize(("wished", "says"), [(29, "needs 30 GB at least"), (16_385, "gp3 has 16,384 GB at most")])
@@ -207,10 +207,10 @@ def test_a_system_disk_that_cannot_be_is_refused(provider, wished, says):
 
 
 def test_a_public_address_is_priced_where_there_is_one(provider):
-    address = Beside("public IPv4 address", "public_ipv4", 1, kept=False)
-    assert address in resolve(provider, item("g5.xlarge")).beside
+    address = AttachedResource("public IPv4 address", "public_ipv4", 1, while_stopped=False)
+    assert address in resolve(provider, item("g5.xlarge")).attached
     hidden = replace(USUAL, network=Network(public_ip=False))
-    assert address not in resolve(provider, item("g5.xlarge"), hidden).beside
+    assert address not in resolve(provider, item("g5.xlarge"), hidden).attached
 
 
 def test_no_default_vpc_is_one_sentence_with_the_way_out(provider):
@@ -311,91 +311,104 @@ def volume(zone="us-west-2b", size=100, name="data", **tags):
 
 def test_nothing_is_asked_where_nothing_ties(aws, provider):
     with calls(aws) as made:
-        assert provider.bound(Setup(), Want()).zone is None
-        assert provider.bound(Setup(image="ami-0123456789abcdef0"), Want(region="us-west-2")).region == "us-west-2"
-        assert provider.bound(Setup(image="us-west-2/ami-0123456789abcdef0"), Want()).region == "us-west-2"
+        assert provider.placement_constraint(Setup(), Requirements()).zone is None
+        assert (
+            provider.placement_constraint(Setup(image="ami-0123456789abcdef0"), Requirements(region="us-west-2")).region
+            == "us-west-2"
+        )
+        assert (
+            provider.placement_constraint(Setup(image="us-west-2/ami-0123456789abcdef0"), Requirements()).region
+            == "us-west-2"
+        )
     assert made == []
 
 
 def test_a_volume_ties_to_its_zone_and_is_resolved_there(aws, provider):
     own = volume()
-    tied = provider.bound(Setup(volume=Volume("data")), Want())
+    tied = provider.placement_constraint(Setup(volume=Volume("data")), Requirements())
     assert (tied.region, tied.zone, tied.why) == ("us-west-2", "us-west-2b", "the volume data lies in us-west-2b")
     found = resolve(provider, item("g5.xlarge", zone="us-west-2b"), replace(USUAL, volume=Volume("data")))
     assert found.call["volume"] == own
-    assert Beside("volume data of 100 GB", "gp3", 100, kept=True, named=True) in found.beside
+    assert AttachedResource("volume data of 100 GB", "gp3", 100, while_stopped=True, named=True) in found.attached
     assert any("bound to us-west-2b" in remark for remark in found.remarks)
 
 
 def test_a_volume_that_is_to_be_made_ties_to_nothing(provider):
     wanted = Setup(volume=Volume("fresh", 200))
-    assert provider.bound(wanted, Want()).zone is None
+    assert provider.placement_constraint(wanted, Requirements()).zone is None
     found = resolve(provider, item("g5.xlarge"), replace(USUAL, volume=wanted.volume))
     assert found.call["volume"] is None
-    assert Beside("volume fresh of 200 GB", "gp3", 200, kept=True, named=True) in found.beside
+    assert AttachedResource("volume fresh of 200 GB", "gp3", 200, while_stopped=True, named=True) in found.attached
 
 
-@pytest.mark.parametrize("want", [Want(region="us-east-1"), Want(zone="us-west-2a"), Want(zone="us-east-1b")])
+@pytest.mark.parametrize(
+    "want", [Requirements(region="us-east-1"), Requirements(zone="us-west-2a"), Requirements(zone="us-east-1b")]
+)
 def test_a_volume_in_another_place_than_asked_is_refused(provider, want):
     volume()
     with pytest.raises(InvalidRequest, match="The volume data lies in us-west-2b, not in") as caught:
-        provider.bound(Setup(volume=Volume("data", 100)), want)
+        provider.placement_constraint(Setup(volume=Volume("data", 100)), want)
     assert caught.value.next == "Launch there: --zone us-west-2b"
 
 
 def test_a_volume_of_another_size_is_refused(provider):
     volume()
     with pytest.raises(InvalidRequest, match="has 100 GB, not 200"):
-        provider.bound(Setup(volume=Volume("data", 200)), Want())
+        provider.placement_constraint(Setup(volume=Volume("data", 200)), Requirements())
 
 
 def test_an_unknown_volume_is_refused_with_the_near_one(provider):
     volume(name="data")
     with pytest.raises(InvalidRequest, match="did you mean 'data'"):
-        provider.bound(Setup(volume=Volume("dta")), Want())
+        provider.placement_constraint(Setup(volume=Volume("dta")), Requirements())
 
 
 def test_volumes_of_one_name_in_two_zones_have_to_be_told_apart(provider):
     volume("us-west-2a")
     volume("us-west-2b")
     with pytest.raises(InvalidRequest, match="lie in us-west-2a and us-west-2b"):
-        provider.bound(Setup(volume=Volume("data")), Want())
-    assert provider.bound(Setup(volume=Volume("data")), Want(zone="us-west-2b")).zone == "us-west-2b"
+        provider.placement_constraint(Setup(volume=Volume("data")), Requirements())
+    assert (
+        provider.placement_constraint(Setup(volume=Volume("data")), Requirements(zone="us-west-2b")).zone
+        == "us-west-2b"
+    )
 
 
 def test_another_ledgers_volume_is_not_this_ones(aws, tmp_path):
     volume(**{"cloudgpu-ledger": "led-theirs"})
     provider = quick(account(tmp_path, ledger="led-ours"))
-    assert provider.bound(Setup(volume=Volume("data", 100)), Want()).zone is None
+    assert provider.placement_constraint(Setup(volume=Volume("data", 100)), Requirements()).zone is None
 
 
 def test_a_silent_region_may_hold_the_volume(aws, provider):
     aws.faults.add("DescribeVolumes", error="UnauthorizedOperation", region="us-west-2", times=100)
     with pytest.raises(ProviderUnavailable, match=r"No volume 'data' was found, and us-west-2 did not answer"):
-        provider.bound(Setup(volume=Volume("data", 100)), Want(region="us-east-1"))
+        provider.placement_constraint(Setup(volume=Volume("data", 100)), Requirements(region="us-east-1"))
 
 
 def test_an_own_image_ties_to_its_region(provider):
     own = own_image("prepared", "us-west-2")
     for named in ("prepared", own):
-        assert provider.bound(Setup(image=named), Want()).region == "us-west-2"
+        assert provider.placement_constraint(Setup(image=named), Requirements()).region == "us-west-2"
     with pytest.raises(InvalidRequest, match="lies in us-west-2, not in us-east-1"):
-        provider.bound(Setup(image="prepared"), Want(region="us-east-1"))
+        provider.placement_constraint(Setup(image="prepared"), Requirements(region="us-east-1"))
     with pytest.raises(InvalidRequest, match="did you mean 'prepared'"):
-        provider.bound(Setup(image="prepard"), Want())
+        provider.placement_constraint(Setup(image="prepard"), Requirements())
 
 
-@pytest.mark.parametrize("want", [Want(), Want(region="us-west-2")])
+@pytest.mark.parametrize("want", [Requirements(), Requirements(region="us-west-2")])
 def test_a_subnet_ties_to_its_zone_whether_or_not_its_region_is_named(provider, want):
     own = replace(USUAL, network=replace(USUAL.network, subnet=subnet_in("us-west-2b")))
-    tied = provider.bound(own, want)
+    tied = provider.placement_constraint(own, want)
     assert (tied.region, tied.zone) == ("us-west-2", "us-west-2b")
     assert tied.why == f"the subnet {own.network.subnet} lies in us-west-2b"
 
 
 def test_a_subnet_that_no_region_has_is_refused(provider):
     with pytest.raises(InvalidRequest, match="There is no subnet 'subnet-0dead'") as caught:
-        provider.bound(replace(USUAL, network=replace(USUAL.network, subnet="subnet-0dead")), Want())
+        provider.placement_constraint(
+            replace(USUAL, network=replace(USUAL.network, subnet="subnet-0dead")), Requirements()
+        )
     assert caught.value.field == "--subnet"
 
 
@@ -403,12 +416,12 @@ def test_images_of_one_name_in_two_regions_have_to_be_told_apart(provider):
     for region in ("us-east-1", "us-west-2"):
         own_image("twice", region)
     with pytest.raises(InvalidRequest, match="lie in us-east-1 and us-west-2"):
-        provider.bound(Setup(image="twice"), Want())
-    assert provider.bound(Setup(image="twice"), Want(region="us-west-2")).region == "us-west-2"
+        provider.placement_constraint(Setup(image="twice"), Requirements())
+    assert provider.placement_constraint(Setup(image="twice"), Requirements(region="us-west-2")).region == "us-west-2"
 
 
 def test_an_image_and_a_volume_in_two_regions_cannot_be_had_together(provider):
     own_image("prepared", "us-east-1")
     volume("us-west-2b")
     with pytest.raises(InvalidRequest, match="lies in us-east-1, and the volume data in us-west-2b"):
-        provider.bound(Setup(image="prepared", volume=Volume("data")), Want())
+        provider.placement_constraint(Setup(image="prepared", volume=Volume("data")), Requirements())

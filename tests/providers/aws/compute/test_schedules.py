@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.abilities import Firing
+from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws.account.timer_role import trust
 from cloudgpu.providers.aws.compute import schedules as timer
 from cloudgpu.providers.aws.provider import AwsProvider
@@ -107,7 +107,7 @@ def test_a_partition_of_its_own_has_targets_of_its_own(aws, tmp_path, at):
     role = "arn:aws-cn:iam::123456789012:role/cloudgpu-timer"
     provider = account(aws, tmp_path, timer_role=role)
     with pytest.raises(InvalidRequest):  # our model knows one partition
-        provider.set_timer(machine(), at, does=Firing.STOP)
+        provider.set_timer(machine(), at, does=TimerAction.STOP)
     *_, call = (one for one in aws.called("CreateSchedule") if "arn:aws-cn" in one.parameters["Target"]["Arn"])
     assert call.parameters["Target"]["Arn"] == "arn:aws-cn:scheduler:::aws-sdk:ec2:stopInstances"
 
@@ -120,7 +120,7 @@ def test_calls_are_counted(aws, provider, at):
         (other, at + HOUR, ["CreateSchedule", "UpdateSchedule"]),
     ):
         with calls(aws) as made:
-            provider.set_timer(id_, when, does=Firing.STOP)
+            provider.set_timer(id_, when, does=TimerAction.STOP)
         assert asked(made) == wanted
     with calls(aws) as made:
         provider.set_timer(one, at)

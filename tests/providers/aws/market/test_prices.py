@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.catalog import listed_price
-from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, ProviderUnavailable
 from tests.providers.aws.accounts import account, calls, impatient
@@ -23,7 +23,7 @@ def provider(aws, tmp_path):
 
 
 def offers(provider, **want):
-    return list(provider.available(Want(**want)).items)
+    return list(provider.available(Requirements(**want)).items)
 
 
 def test_spot_prices_are_asked_for_with_one_call_per_region(aws, provider):

@@ -39,7 +39,7 @@ def left_disk(cloud, **more):
     """Let a spot machine end so that its disk stays, and return that."""
     id_ = machine(market=Market.SPOT, keep=True, **more)
     cloud.end_keeping_disk(id_)
-    return next(one for one in cloud.leftovers("us-east-1").items if one.kind is Kind.DISK)
+    return next(one for one in cloud.resources("us-east-1").items if one.kind is Kind.DISK)
 
 
 def images(ec2):
@@ -61,23 +61,23 @@ def saved(cloud, source, name=NAME, tags=OURS, rounds=4):
 def test_a_disk_in_use_is_listed_with_its_machine_and_one_that_was_kept_without(cloud, ec2):
     id_ = machine(market=Market.SPOT, keep=True)
     look(ec2, own(id_))
-    (disk,) = cloud.leftovers().items
+    (disk,) = cloud.resources().items
     assert (disk.kind, disk.size_gb, disk.stored_as, disk.attached_to) == (Kind.DISK, 64, "gp3", id_)
     assert (disk.tags, disk.zone[:-1], disk.name) == (OURS, "us-east-1", "")
     cloud.end_keeping_disk(id_)
-    (disk,) = cloud.leftovers("us-east-1").items
+    (disk,) = cloud.resources("us-east-1").items
     assert (disk.attached_to, disk.ready, disk.id.partition("/")[0]) == (None, True, "us-east-1")
 
 
 def test_what_is_not_ours_is_not_listed(cloud, ec2):
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, VolumeType="gp3")
     machine(tags={"Name": "somebody's"})
-    assert cloud.leftovers().items == ()
+    assert cloud.resources().items == ()
 
 
 def test_a_region_costs_three_calls_and_a_silent_one_is_named(aws, tmp_path):
     provider = account(tmp_path, regions=["us-east-1", "eu-west-1"])
-    provider.leftovers()
+    provider.resources()
     asked = sorted((call.region, call.action) for call in aws.calls)
     wanted = ["DescribeImages", "DescribeSnapshots", "DescribeVolumes"]
     assert asked == [(region, action) for region in ("eu-west-1", "us-east-1") for action in wanted]
@@ -95,7 +95,7 @@ def test_a_disk_becomes_an_image_like_that_of_its_machine_and_only_one(aws, clou
     (call,) = [call for call in aws.calls if call.action == "RegisterImage"]
     assert (call.parameters["EnaSupport"], call.parameters["VirtualizationType"]) == (True, "hvm")
     assert {tag["Key"]: tag["Value"] for tag in image["Tags"]}.items() >= OURS.items()
-    (left,) = [one for one in cloud.leftovers().items if one.kind is not Kind.DISK]
+    (left,) = [one for one in cloud.resources().items if one.kind is not Kind.DISK]
     assert (left.kind, left.id, left.size_gb, left.ready, left.stored_as) == (
         Kind.IMAGE,
         made.id,
@@ -112,7 +112,7 @@ def test_a_snapshot_in_the_making_is_waited_for(aws, cloud, ec2):
     assert not cloud.save_image(disk.id, NAME, OURS).ready
     assert len(snapshots(ec2)) == 1
     assert images(ec2) == []
-    kinds = sorted(one.kind for one in cloud.leftovers().items)
+    kinds = sorted(one.kind for one in cloud.resources().items)
     assert kinds == [Kind.DISK, Kind.SNAPSHOT]
 
 
@@ -186,14 +186,14 @@ def test_removing_an_image_removes_its_snapshot_and_can_be_repeated(cloud, ec2):
     for thing in (made, made, disk, disk):
         cloud.remove(thing)
     assert (images(ec2), snapshots(ec2), ec2.describe_volumes()["Volumes"]) == ([], [], [])
-    assert cloud.leftovers().items == ()
+    assert cloud.resources().items == ()
 
 
 def test_a_snapshot_that_lost_its_image_is_found_and_removed(cloud, ec2):
     disk = left_disk(cloud)
     made = saved(cloud, disk.id)
     ec2.deregister_image(ImageId=own(made.id))
-    (left,) = [one for one in cloud.leftovers().items if one.kind is Kind.SNAPSHOT]
+    (left,) = [one for one in cloud.resources().items if one.kind is Kind.SNAPSHOT]
     assert left.tags.items() >= OURS.items()
     cloud.remove(left)
     assert snapshots(ec2) == []
@@ -202,7 +202,7 @@ def test_a_snapshot_that_lost_its_image_is_found_and_removed(cloud, ec2):
 def test_a_disk_in_use_cannot_be_removed(cloud, ec2):
     id_ = machine()
     look(ec2, own(id_))
-    (disk,) = cloud.leftovers().items
+    (disk,) = cloud.resources().items
     with pytest.raises(InvalidRequest):
         cloud.remove(disk)
 
@@ -259,7 +259,7 @@ def test_a_lost_reply_makes_no_second_volume(aws, cloud, ec2):
     aws.faults.lose_reply("CreateVolume")
     aws.faults.lose_reply("AttachVolume")
     cloud.attach(id_, Volume("data", 10), DATA)
-    assert len([one for one in cloud.leftovers().items if one.kind is Kind.VOLUME]) == 1
+    assert len([one for one in cloud.resources().items if one.kind is Kind.VOLUME]) == 1
 
 
 def test_a_volume_that_cannot_be_seen_at_once_is_waited_for_and_not_made_again(aws, tmp_path, ec2):

@@ -56,7 +56,7 @@ def body_of(server, action=PUT):
 def told_by(provider):
     """Return what a provider says from now on beside what it gives back."""
     said = []
-    provider._azure.tell = said.append
+    provider._azure.notify = said.append
     return said
 
 

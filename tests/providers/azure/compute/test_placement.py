@@ -6,10 +6,10 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Available, Market, Want
+from cloudgpu.core.model.offers import Available, Market, Requirements
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.abilities import Bound
-from cloudgpu.providers.azure.compute import placement as bound
+from cloudgpu.providers.abilities import PlacementConstraint
+from cloudgpu.providers.azure.compute import placement
 from cloudgpu.providers.azure.storage import volumes
 from tests.providers.azure.launched import GROUP, ID, launch
 from tests.providers.azure.storage.test_disks import saved
@@ -28,11 +28,11 @@ def kept(account, azure_arm, sdk):
 
 
 def at(azure, want=None, **setup):
-    return bound.bound(azure, Setup(**setup), want or Want())
+    return placement.constraint(azure, Setup(**setup), want or Requirements())
 
 
 def test_nothing_of_the_users_ties_to_nothing_unasked(account, azure_arm):
-    assert at(account()) == Bound()
+    assert at(account()) == PlacementConstraint()
     assert azure_arm.calls == []
 
 
@@ -55,18 +55,18 @@ def test_a_volume_ties_to_its_place_and_a_subnet_to_its_network(kept):
 
 @pytest.mark.parametrize("image", ["microsoft-dsvm:ubuntu-hpc:2204:latest", "/subscriptions/x/galleries/y/images/z"])
 def test_an_image_that_lies_everywhere_ties_to_nothing(account, image):
-    assert at(account(), image=image) == Bound()
+    assert at(account(), image=image) == PlacementConstraint()
 
 
 ELSEWHERE = (
-    ({"volume": Volume("data")}, Want(region="westus2"), "lies in eastus"),
-    ({"volume": Volume("data")}, Want(zone="eastus-1"), "lies in eastus"),
-    ({"volume": Volume("data", 65)}, Want(), "has 64 GB"),
-    ({"volume": Volume("dada")}, Want(), "did you mean 'data'"),
-    ({"volume": Volume("more", 40_000)}, Want(), "32,767 GB at most"),
-    ({"image": "tuned"}, Want(region="westus2"), "lies in eastus"),
-    ({"image": "turned"}, Want(), "did you mean 'tuned'"),
-    ({"network": Network(subnet="inside")}, Want(), "no id of a subnet"),
+    ({"volume": Volume("data")}, Requirements(region="westus2"), "lies in eastus"),
+    ({"volume": Volume("data")}, Requirements(zone="eastus-1"), "lies in eastus"),
+    ({"volume": Volume("data", 65)}, Requirements(), "has 64 GB"),
+    ({"volume": Volume("dada")}, Requirements(), "did you mean 'data'"),
+    ({"volume": Volume("more", 40_000)}, Requirements(), "32,767 GB at most"),
+    ({"image": "tuned"}, Requirements(region="westus2"), "lies in eastus"),
+    ({"image": "turned"}, Requirements(), "did you mean 'tuned'"),
+    ({"network": Network(subnet="inside")}, Requirements(), "no id of a subnet"),
 )
 
 
@@ -85,9 +85,9 @@ def test_what_lies_apart_is_refused(kept, sdk):
 
 
 def test_a_new_volume_ties_to_nothing_and_one_that_is_used_is_given_to_nobody_else(kept):
-    assert at(kept, volume=Volume("more", 64)) == Bound()
+    assert at(kept, volume=Volume("more", 64)) == PlacementConstraint()
     item = Available("azure", "azure", "eastus", "eastus", "Standard_NC4as_T4_v3", Market.ON_DEMAND)
-    assert bound.data_volume(kept, item, None) is None
-    assert bound.data_volume(kept, item, Volume("more", 64)) is None
+    assert placement.data_volume(kept, item, None) is None
+    assert placement.data_volume(kept, item, Volume("more", 64)) is None
     with pytest.raises(InvalidRequest, match="used by the machine"):
-        bound.data_volume(kept, item, Volume("data"))
+        placement.data_volume(kept, item, Volume("data"))

@@ -278,7 +278,7 @@ def test_a_data_disk_that_the_portal_named_after_the_machine_is_not_lost(azure_a
     group = made.id.partition("/")[2]
     body = {"location": "eastus", "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": 10}}
     sdk.compute.disks.begin_create_or_update(group, f"{group}_DataDisk_0", body).result()
-    assert [one.id.rpartition("/")[2] for one in provider.leftovers().items] == [f"{group}-os"]
+    assert [one.id.rpartition("/")[2] for one in provider.resources().items] == [f"{group}-os"]
     provider.terminate(made.id)
     assert azure_arm.billable() == [("disk", f"{group}_DataDisk_0")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.azure.account.login import login
 from cloudgpu.providers.azure.market import availability as places
@@ -14,17 +14,17 @@ T4 = ("Standard_NC4as_T4_v3",)
 
 def test_the_settings_say_where_to_look_and_nothing_is_asked(account, azure_arm):
     azure = account(regions=["eastus", "westus2"], exclude_regions=["westus2"])
-    assert places.wanted_regions(azure, Want(), T4) == ("eastus",)
+    assert places.wanted_regions(azure, Requirements(), T4) == ("eastus",)
     assert [one.name for one in places.endpoints(azure)] == ["eastus"]
     assert azure_arm.calls == []
 
 
 def test_without_settings_those_with_a_price_are_meant_and_all_are_told(account, azure_arm):
     azure = account()
-    wanted = places.wanted_regions(azure, Want(), T4)
+    wanted = places.wanted_regions(azure, Requirements(), T4)
     assert "eastus" in wanted
     assert set(wanted) < set(places.account_regions(azure))
-    assert places.wanted_regions(azure, Want(), ("Standard_unheard_of",)) == places.account_regions(azure)
+    assert places.wanted_regions(azure, Requirements(), ("Standard_unheard_of",)) == places.account_regions(azure)
     assert {"eastus", "westus2"} <= {one.name for one in places.endpoints(azure)}
     assert [call.action for call in azure_arm.calls if "Token" not in call.action] == ["Subscriptions.ListLocations"]
 
@@ -38,11 +38,11 @@ def test_every_region_has_a_host_of_its_own_at_azure(account, monkeypatch):
 @pytest.mark.parametrize(
     ("want", "says"),
     [
-        (Want(region="eastuss"), "did you mean 'eastus'"),
-        (Want(region="nowhere9"), "Azure has no region"),
-        (Want(zone="eastus-1", region="westus2"), "lies in eastus, not in westus2"),
-        (Want(zone="East US 1"), "no zone of Azure"),
-        (Want(region="northeurope"), "does not use northeurope"),
+        (Requirements(region="eastuss"), "did you mean 'eastus'"),
+        (Requirements(region="nowhere9"), "Azure has no region"),
+        (Requirements(zone="eastus-1", region="westus2"), "lies in eastus, not in westus2"),
+        (Requirements(zone="East US 1"), "no zone of Azure"),
+        (Requirements(region="northeurope"), "does not use northeurope"),
     ],
 )
 def test_a_place_that_is_none_is_refused_with_the_way_out(account, want, says):
@@ -52,9 +52,9 @@ def test_a_place_that_is_none_is_refused_with_the_way_out(account, want, says):
 
 
 def test_a_zone_names_its_region(account):
-    assert places.named_region(account(), Want(zone="eastus-1")) == "eastus"
-    assert places.named_region(account(), Want(zone="eastus")) == "eastus"
-    assert places.named_region(account(), Want()) is None
+    assert places.named_region(account(), Requirements(zone="eastus-1")) == "eastus"
+    assert places.named_region(account(), Requirements(zone="eastus")) == "eastus"
+    assert places.named_region(account(), Requirements()) is None
 
 
 # Credentials

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Requirements
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
@@ -32,7 +32,7 @@ def plan(provider, item=None, *, setup=USUAL):
 
 def test_what_is_offered_is_one_call_per_region_and_kept_for_some_minutes(azure_arm, tmp_path):
     provider = provider_of(azure_arm, tmp_path, regions=["eastus", "westus2"])
-    want = Want(gpu="t4")
+    want = Requirements(gpu="t4")
     with calls(azure_arm) as made:
         found = provider.available(want).items
         again = provider.available(want).items
@@ -49,9 +49,9 @@ def test_what_is_offered_is_one_call_per_region_and_kept_for_some_minutes(azure_
 def test_a_size_that_is_withheld_in_a_region_is_not_offered_there(azure_arm, tmp_path):
     azure_arm.restrict(T4, "eastus")
     provider = provider_of(azure_arm, tmp_path, regions=["eastus", "westus2"])
-    assert {one.region for one in provider.available(Want(instance_type=T4)).items} == {"westus2"}
+    assert {one.region for one in provider.available(Requirements(instance_type=T4)).items} == {"westus2"}
     with pytest.raises(NoCapacity, match="NotAvailableForSubscription"):
-        provider.available(Want(instance_type=T4, region="eastus"))
+        provider.available(Requirements(instance_type=T4, region="eastus"))
 
 
 def test_a_region_that_does_not_list_a_size_withholds_nothing(azure_arm, tmp_path):
@@ -60,7 +60,7 @@ def test_a_region_that_does_not_list_a_size_withholds_nothing(azure_arm, tmp_pat
     azure_arm.restrict(size, "westus2")
     provider = provider_of(azure_arm, tmp_path, regions=regions)
     with pytest.raises(NoCapacity) as refused:
-        provider.available(Want(instance_type=size))
+        provider.available(Requirements(instance_type=size))
     assert "in eastus and 1 more region (NotAvailableForSubscription)." in refused.value.message
     assert "The other region of this account does not offer it at all." in refused.value.message
 
@@ -68,34 +68,36 @@ def test_a_region_that_does_not_list_a_size_withholds_nothing(azure_arm, tmp_pat
 def test_a_zone_is_offered_where_it_is_named_and_not_withheld(azure_arm, provider):
     size = "Standard_NV36ads_A10_v5"
     azure_arm.restrict(size, "eastus", "1")
-    assert [one.zone for one in provider.available(Want(instance_type=size, zone="eastus-2")).items] == ["eastus-2"]
-    assert provider.available(Want(instance_type=size, zone="eastus-1")).items == ()
-    assert [one.zone for one in provider.available(Want(instance_type=size)).items] == ["eastus"]
+    assert [one.zone for one in provider.available(Requirements(instance_type=size, zone="eastus-2")).items] == [
+        "eastus-2"
+    ]
+    assert provider.available(Requirements(instance_type=size, zone="eastus-1")).items == ()
+    assert [one.zone for one in provider.available(Requirements(instance_type=size)).items] == ["eastus"]
     with pytest.raises(InvalidRequest, match="no zone 'eastus-7'"):
-        provider.available(Want(instance_type=size, zone="eastus-7"))
+        provider.available(Requirements(instance_type=size, zone="eastus-7"))
 
 
 def test_a_share_of_a_gpu_is_offered_by_its_name_alone(provider):
-    (item,) = provider.available(Want(instance_type=A10)).items
+    (item,) = provider.available(Requirements(instance_type=A10)).items
     assert item.accelerators[0].share == pytest.approx(1 / 6, abs=0.001)
-    assert not any(one.accelerators[0].share < 1 for one in provider.available(Want(gpu="a10")).items)
+    assert not any(one.accelerators[0].share < 1 for one in provider.available(Requirements(gpu="a10")).items)
 
 
 def test_a_size_without_a_gpu_is_offered_where_it_is_named(provider):
-    (item,) = provider.available(Want(instance_type="Standard_D4s_v5")).items
+    (item,) = provider.available(Requirements(instance_type="Standard_D4s_v5")).items
     assert (item.accelerators, item.vcpus, item.memory_gib) == ((), 4, 16.0)
 
 
 def test_a_size_that_there_is_not_is_said_with_the_near_one(provider):
     with pytest.raises(InvalidRequest, match="Standard_NC4as_T4_v3") as caught:
-        provider.available(Want(instance_type="NC4as_T4_v3"))
+        provider.available(Requirements(instance_type="NC4as_T4_v3"))
     assert caught.value.field == "--instance-type"
 
 
 def test_a_list_of_sizes_that_is_not_answered_is_no_empty_one(azure_arm, provider):
     azure_arm.faults.add("ResourceSkus.List", error="InternalServerError", times=100)
     with pytest.raises(ProviderUnavailable):
-        provider.available(Want(instance_type=T4))
+        provider.available(Requirements(instance_type=T4))
 
 
 def test_what_a_stop_erases_is_in_the_offer(provider):
@@ -135,7 +137,7 @@ def test_a_price_list_that_does_not_answer_is_no_fault_of_an_offer(azure_arm, pr
 
 def test_a_plan_names_disk_and_address_as_the_price_list_does(provider):
     found = plan(provider)
-    assert [(one.stored_as, one.kept) for one in found.beside] == [
+    assert [(one.stored_as, one.while_stopped) for one in found.attached] == [
         ("P10 128 GiB", True),
         ("public_ip_standard_static_regional", True),
     ]
@@ -227,4 +229,4 @@ def test_what_cannot_be_is_refused_with_its_option(azure_arm, provider, setup, f
 def test_a_denied_list_of_sizes_is_said_as_what_it_is(azure_arm, provider):
     azure_arm.faults.deny("ResourceSkus.List")
     with pytest.raises(AuthFailed, match=r"Microsoft\.Compute/skus/read"):
-        provider.available(Want(instance_type=T4))
+        provider.available(Requirements(instance_type=T4))

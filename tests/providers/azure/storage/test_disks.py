@@ -7,12 +7,12 @@ import pytest
 from cloudgpu.catalog.disktypes import tier
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.azure import groups
 from cloudgpu.providers.azure.compute import keep_disk as keeping
-from cloudgpu.providers.azure.compute import placement as bound
+from cloudgpu.providers.azure.compute import placement
 from cloudgpu.providers.azure.storage import create_image as imaging
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import volumes
@@ -22,7 +22,7 @@ IMAGE = {TAG_LEDGER: "led-1", TAG_IMAGE: "tuned"}
 
 
 def told(azure, kind=None, region=None):
-    return [one for one in storage.leftovers(azure, region).items if kind in (None, one.kind)]
+    return [one for one in storage.resources(azure, region).items if kind in (None, one.kind)]
 
 
 def gone_machine(azure, server, sdk):
@@ -79,7 +79,7 @@ def test_a_part_that_did_not_answer_is_never_silent(account, azure_arm, sdk):
     launch(sdk)
     azure_arm.faults.add("Snapshots.List", error="InternalServerError", times=99)
     with pytest.raises(ProviderUnavailable):
-        storage.leftovers(account(), None)
+        storage.resources(account(), None)
 
 
 def test_a_disk_that_is_used_stays_and_one_of_a_machine_that_is_gone_goes_with_its_group(account, azure_arm, sdk):
@@ -187,8 +187,8 @@ def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm
     assert azure_arm.things("Microsoft.Compute/snapshots") == []
     assert azure_arm.things("Microsoft.Compute/images") == []
     for word in ("tuned", "tuned-1", image.id):
-        assert bound.own_image(azure, word)["properties"]["trusted"] is True
-        assert bound.bound(azure, Setup(image=word), Want()).region == "eastus"
+        assert placement.own_image(azure, word)["properties"]["trusted"] is True
+        assert placement.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
     for _ in range(2):
         storage.remove(azure, image)
         azure_arm.advance(60)

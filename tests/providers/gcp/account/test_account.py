@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.providers.gcp.account import findings
 from cloudgpu.providers.gcp.account.permissions import ACTIONS
@@ -135,10 +135,10 @@ def test_at_google_itself_each_region_has_a_host_of_its_own(gcp, cloud, monkeypa
 @pytest.mark.parametrize(
     ("want", "region"),
     [
-        (Want(), None),
-        (Want(region="us-central1"), "us-central1"),
-        (Want(zone="us-central1-a"), "us-central1"),
-        (Want(region="us-central1", zone="us-central1-a"), "us-central1"),
+        (Requirements(), None),
+        (Requirements(region="us-central1"), "us-central1"),
+        (Requirements(zone="us-central1-a"), "us-central1"),
+        (Requirements(region="us-central1", zone="us-central1-a"), "us-central1"),
     ],
 )
 def test_a_wish_names_its_region(cloud, want, region):
@@ -148,12 +148,12 @@ def test_a_wish_names_its_region(cloud, want, region):
 @pytest.mark.parametrize(
     ("want", "field"),
     [
-        (Want(zone="us-central1"), "--zone"),
-        (Want(zone="us-east-1a"), "--zone"),
-        (Want(region="us-west1", zone="us-central1-a"), "--zone"),
-        (Want(region="us-east-1"), "--region"),
-        (Want(region="us-west1"), "--region"),  # not of the settings
-        (Want(zone="us-central1-b"), "--zone"),  # not of the settings
+        (Requirements(zone="us-central1"), "--zone"),
+        (Requirements(zone="us-east-1a"), "--zone"),
+        (Requirements(region="us-west1", zone="us-central1-a"), "--zone"),
+        (Requirements(region="us-east-1"), "--region"),
+        (Requirements(region="us-west1"), "--region"),  # not of the settings
+        (Requirements(zone="us-central1-b"), "--zone"),  # not of the settings
     ],
 )
 def test_a_place_that_cannot_be_meant_is_refused_with_the_way_out(gcp, tmp_path, want, field):

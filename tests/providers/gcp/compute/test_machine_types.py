@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.model.offers import Basis, Market, Want
+from cloudgpu.core.model.offers import Basis, Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp.compute.machine_types import architecture
@@ -22,14 +22,14 @@ def cloud(gcp, tmp_path):
 
 def test_one_call_tells_every_zone_that_has_it(gcp, cloud):
     with calls(gcp) as asked:
-        found = cloud.available(Want(instance_type="e2-small")).items
+        found = cloud.available(Requirements(instance_type="e2-small")).items
     assert asked == ["compute.machineTypes.aggregatedList"]
     assert {item.region for item in found} == {"us-central1", "us-east4"}
     assert {(item.accelerators, item.vcpus, item.memory_gib) for item in found} == {((), 2, 2)}
 
 
 def test_a_small_one_has_a_price_from_memory_where_it_is_remembered(cloud):
-    found = cloud.available(Want(instance_type="e2-small", market=Market.SPOT, or_on_demand=True)).items
+    found = cloud.available(Requirements(instance_type="e2-small", market=Market.SPOT, or_on_demand=True)).items
     known = {(item.region, item.market): price for item, price in zip(found, cloud.prices(found), strict=True) if price}
     assert list(known) == [("us-central1", Market.ON_DEMAND)]
     (price,) = known.values()
@@ -45,13 +45,13 @@ def test_its_call_has_no_accelerator_and_a_plain_image(cloud):
 @pytest.mark.parametrize("name", ["e2-smal", "n1-standard-4+v100:3", "no type", "g2-standard-5"])
 def test_a_type_that_nobody_has_is_refused_with_the_near_one(cloud, name):
     with pytest.raises(InvalidRequest, match="has no machine type") as refused:
-        cloud.available(Want(instance_type=name))
+        cloud.available(Requirements(instance_type=name))
     assert (refused.value.field, bool(refused.value.next)) == ("--instance-type", True)
 
 
 def test_one_with_gpus_is_the_catalogues_to_know(gcp, cloud):
     with calls(gcp) as asked, pytest.raises(InvalidRequest):
-        cloud.available(Want(instance_type="e2-small", gpu="t4"))
+        cloud.available(Requirements(instance_type="e2-small", gpu="t4"))
     assert asked == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Market, Want
+from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -30,7 +30,7 @@ def zones(found):
 
 def test_all_zones_are_asked_in_one_call(gcp, cloud):
     with calls(gcp) as asked:
-        found = cloud.available(Want(gpu="t4"))
+        found = cloud.available(Requirements(gpu="t4"))
     assert asked == ["compute.acceleratorTypes.aggregatedList"]
     assert {item.region for item in found.items} == {
         "asia-east1",
@@ -52,12 +52,12 @@ def test_all_zones_are_asked_in_one_call(gcp, cloud):
     ],
 )
 def test_zones_are_those_of_the_settings_and_the_wish(gcp, tmp_path, options, want, meant):
-    assert zones(account(gcp, tmp_path, **options).available(Want(instance_type=T4, **want))) == meant
+    assert zones(account(gcp, tmp_path, **options).available(Requirements(instance_type=T4, **want))) == meant
 
 
 def test_what_is_sold_on_spot_alone_is_not_offered_on_demand(cloud):
-    assert cloud.available(Want(instance_type="a3-highgpu-1g")).items == ()
-    spot = cloud.available(Want(instance_type="a3-highgpu-1g", market=Market.SPOT, or_on_demand=True))
+    assert cloud.available(Requirements(instance_type="a3-highgpu-1g")).items == ()
+    spot = cloud.available(Requirements(instance_type="a3-highgpu-1g", market=Market.SPOT, or_on_demand=True))
     assert {item.market for item in spot.items} == {Market.SPOT}
 
 
@@ -69,10 +69,10 @@ def test_a_stop_that_erases_says_what(cloud):
 
 def test_a_silent_zone_is_named(gcp, cloud):
     gcp.faults.offline(zone="us-west1-b")
-    found = cloud.available(Want(instance_type=T4))
+    found = cloud.available(Requirements(instance_type=T4))
     assert [gap.scope for gap in found.unanswered] == ["us-west1-b"]
     assert "us-west1-b" not in zones(found)
-    assert cloud.available(Want(instance_type=T4, region="us-central1")).unanswered == ()
+    assert cloud.available(Requirements(instance_type=T4, region="us-central1")).unanswered == ()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_silent_zone_is_named(gcp, cloud):
 )
 def test_what_does_not_exist_is_named(cloud, want, field):
     with pytest.raises(InvalidRequest) as refused:
-        cloud.available(Want(**want))
+        cloud.available(Requirements(**want))
     assert refused.value.field == field
 
 
@@ -117,8 +117,8 @@ def test_a_launch_is_made_exact_by_few_reads(gcp, cloud):
     ]
     assert found.call["image"].startswith("projects/deeplearning-platform-release/global/images/common-cu129-ubuntu")
     assert found.call["callers"] == {"caller": CALLER}
-    assert [one.stored_as for one in found.beside] == ["pd-balanced", "external_ip_on_standard_vm"]
-    assert [one.kept for one in found.beside] == [True, False]
+    assert [one.stored_as for one in found.attached] == ["pd-balanced", "external_ip_on_standard_vm"]
+    assert [one.while_stopped for one in found.attached] == [True, False]
     assert found.guards[-1].startswith("a timer in the cloud, Google's own maxRunDuration, stops it")
     assert found.left_out == ()
 
@@ -220,7 +220,7 @@ def test_what_is_bound_lost_or_not_heard_is_said(gcp, cloud, tmp_path):
     assert "bound to us-central1-a" in said
     assert "takes no maximum price" in said
     assert "its disk stays" in said
-    assert [one.stored_as for one in found.beside][1] == "external_ip_on_spot_vm"
+    assert [one.stored_as for one in found.attached][1] == "external_ip_on_spot_vm"
     who = "worker@cloudgpu-test.iam.gserviceaccount.com"
     assert any(who in one for one in resolved(account(gcp, tmp_path, service_account=who)).remarks)
 

@@ -201,5 +201,5 @@ def test_a_list_tells_the_place_of_what_does_not_name_its_own(gcp, cloud):
         if one["kind"] in ("compute#instance", "compute#disk"):
             one.pop("zone")
     assert [one.id for one in cloud.list().instances] == [id_]
-    assert [(one.zone, one.attached_to) for one in cloud.leftovers().items] == [(ZONE, id_)]
+    assert [(one.zone, one.attached_to) for one in cloud.resources().items] == [(ZONE, id_)]
     assert cloud.get(id_).zone == ZONE

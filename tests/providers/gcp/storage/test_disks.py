@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_IMAGE, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.launch import Network, Setup, Volume
-from cloudgpu.core.model.offers import Want
+from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp.network import firewall as access
@@ -37,7 +37,7 @@ def left_disk(gcp, cloud, name="cg-1"):
     id_ = machine(gcp, name)
     cloud.end_keeping_disk(id_)
     gcp.advance(60)
-    return next(one for one in cloud.leftovers().items if one.id == joined(ZONE, "disks", name))
+    return next(one for one in cloud.resources().items if one.id == joined(ZONE, "disks", name))
 
 
 # What there is
@@ -46,7 +46,7 @@ def left_disk(gcp, cloud, name="cg-1"):
 def test_a_machines_disk_is_told_with_its_user_its_labels_and_its_price_word(gcp, cloud):
     id_ = machine(gcp)
     with calls(gcp) as made:
-        (disk,) = cloud.leftovers().items
+        (disk,) = cloud.resources().items
     assert (disk.kind, disk.zone, disk.region, disk.size_gb) == (Kind.DISK, ZONE, HERE, 50)
     assert (disk.attached_to, disk.stored_as, disk.tags, disk.name) == (id_, "pd-standard", TAGS, "")
     assert sorted(made) == [
@@ -60,7 +60,7 @@ def test_a_machines_disk_is_told_with_its_user_its_labels_and_its_price_word(gcp
 def test_what_is_nobodys_of_ours_is_not_told(gcp, cloud):
     machine(gcp, tags={"team": "physics"})
     Plain(gcp)("Disks", "insert_unary", disk_resource={"name": "own", "size_gb": 10, "labels": {"cloudgpu-id": "x"}})
-    assert cloud.leftovers().items == ()
+    assert cloud.resources().items == ()
 
 
 def test_snapshots_and_images_of_somebodys_that_bear_our_labels_are_told(gcp, cloud):
@@ -68,59 +68,59 @@ def test_snapshots_and_images_of_somebodys_that_bear_our_labels_are_told(gcp, cl
     plain = Plain(gcp)
     body = {"name": "shot", "source_disk": f"projects/{PROJECT}/zones/{ZONE}/disks/cg-1", "labels": TAGS}
     plain("Snapshots", "insert_unary", at="", snapshot_resource=body)
-    found = {one.kind: one for one in cloud.leftovers(HERE).items}
+    found = {one.kind: one for one in cloud.resources(HERE).items}
     assert (found[Kind.SNAPSHOT].id, found[Kind.SNAPSHOT].stored_as) == ("global/snapshots/shot", "snapshot(standard)")
     assert found[Kind.SNAPSHOT].size_gb == 25  # what it stores in the model, half of the disk
     cloud.remove(found[Kind.SNAPSHOT])
-    assert [one.kind for one in cloud.leftovers(HERE).items] == [Kind.DISK]
+    assert [one.kind for one in cloud.resources(HERE).items] == [Kind.DISK]
 
 
 def test_a_silent_zone_is_named_and_another_regions_is_not(gcp, cloud):
     gcp.faults.offline(zone=OTHER_ZONE)
     machine(gcp)
-    found = cloud.leftovers()
+    found = cloud.resources()
     assert ([gap.scope for gap in found.unanswered], len(found.items)) == ([OTHER_ZONE], 1)
-    assert cloud.leftovers("europe-west4").unanswered == ()
+    assert cloud.resources("europe-west4").unanswered == ()
 
 
 def test_a_silent_zone_that_the_settings_leave_out_is_no_gap(gcp, tmp_path):
     cloud = account(gcp, tmp_path, exclude_regions=["europe-west4"])
     gcp.faults.offline(zone="europe-west4-a")
     id_ = machine(gcp)
-    assert cloud.leftovers().unanswered == cloud.orphans().unanswered == ()
+    assert cloud.resources().unanswered == cloud.orphans().unanswered == ()
     assert cloud.attach(id_, Volume("data", 12), DATA).attached_to == id_
 
 
 def test_a_list_that_does_not_answer_is_a_gap_and_two_are_an_error(gcp, cloud):
     machine(gcp)
     gcp.faults.deny("compute.images.list")
-    found = cloud.leftovers()
+    found = cloud.resources()
     assert ([gap.scope for gap in found.unanswered], len(found.items)) == (["lab"], 1)
     gcp.faults.deny("compute.disks.aggregatedList")
     with pytest.raises(CloudgpuError):
-        cloud.leftovers()
+        cloud.resources()
 
 
 def test_a_list_of_images_that_lacks_something_is_a_gap(gcp, cloud):
     gcp.faults.add("compute.images.list", status=200, body={"warning": {"code": "PARTIAL_SUCCESS", "message": "some"}})
-    assert [(gap.scope, gap.why) for gap in cloud.leftovers().unanswered] == [("lab", "some")]
+    assert [(gap.scope, gap.why) for gap in cloud.resources().unanswered] == [("lab", "some")]
 
 
 def test_what_cloudgpu_never_makes_hinders_no_proof_where_it_cannot_be_listed(gcp, cloud):
     gcp.faults.deny("compute.snapshots.list")
     gcp.faults.deny("compute.machineImages.list")
-    assert cloud.leftovers().unanswered == ()
+    assert cloud.resources().unanswered == ()
 
 
 def test_a_disk_in_use_is_refused_and_one_that_is_free_goes_once(gcp, cloud):
     machine(gcp, "cg-2")
-    (used,) = cloud.leftovers().items
+    (used,) = cloud.resources().items
     with pytest.raises(InvalidRequest):
         cloud.remove(used)
     disk = left_disk(gcp, cloud)
     for _ in range(2):
         cloud.remove(disk)
-    assert [one.id for one in cloud.leftovers().items] == [used.id]
+    assert [one.id for one in cloud.resources().items] == [used.id]
 
 
 @pytest.mark.parametrize("id_", ["us-central1-a/cg-1", "global/disks", "disks/x", "us-central1-a/images/x", "../x/y"])
@@ -154,7 +154,7 @@ def test_a_lost_reply_makes_no_second_image(gcp, cloud):
     id_ = machine(gcp)
     gcp.faults.lose_reply("compute.images.insert")
     cloud.save_image(id_, NAME, TAGS)
-    assert [one.name for one in cloud.leftovers().items if one.kind is Kind.IMAGE] == [""]
+    assert [one.name for one in cloud.resources().items if one.kind is Kind.IMAGE] == [""]
     assert len(gcp.model.of("images")) == 1
 
 
@@ -166,7 +166,7 @@ def test_an_image_outlives_its_disk_and_is_found_again_by_its_name(gcp, cloud):
     found = cloud.save_image(disk.id, NAME, tags)
     assert (found.name, found.region, found.ready) == ("trained", HERE, True)
     cloud.remove(found)
-    assert cloud.leftovers().items == ()
+    assert cloud.resources().items == ()
 
 
 def test_a_name_that_something_else_bears_is_refused(gcp, cloud):
@@ -216,7 +216,7 @@ def test_the_disk_is_told_to_stay_before_the_machine_is_told_to_go(gcp, cloud):
     gcp.faults.clear()
     cloud.end_keeping_disk(id_)
     gcp.advance(60)
-    assert [one.attached_to for one in cloud.leftovers().items] == [None]
+    assert [one.attached_to for one in cloud.resources().items] == [None]
     cloud.end_keeping_disk(id_)  # it is gone, and that is no error
 
 
@@ -241,7 +241,7 @@ def test_a_lost_reply_makes_no_second_volume(gcp, cloud, action):
     gcp.faults.lose_reply(action)
     made = cloud.attach(id_, Volume("data", 12), DATA)
     assert made.attached_to == id_
-    assert [one.kind for one in cloud.leftovers().items].count(Kind.VOLUME) == 1
+    assert [one.kind for one in cloud.resources().items].count(Kind.VOLUME) == 1
 
 
 def test_a_volume_that_another_uses_or_that_lies_elsewhere_is_refused(gcp, cloud):
@@ -262,7 +262,7 @@ def test_a_zone_that_is_silent_may_have_the_volume(gcp, cloud):
     with pytest.raises(ProviderUnavailable, match=OTHER_ZONE):
         cloud.attach(id_, Volume("data", 12), DATA)
     with pytest.raises(ProviderUnavailable, match=OTHER_ZONE):
-        cloud.bound(Setup(volume=Volume("data", 12)), Want())
+        cloud.placement_constraint(Setup(volume=Volume("data", 12)), Requirements())
 
 
 # Where a setup ties a launch to
@@ -271,18 +271,21 @@ def test_a_zone_that_is_silent_may_have_the_volume(gcp, cloud):
 def test_a_volume_ties_to_its_zone_and_a_subnet_to_its_region(gcp, cloud):
     volume = Setup(volume=Volume("data"))
     cloud.attach(machine(gcp, "cg-1"), Volume("data", 12), DATA)
-    assert (cloud.bound(volume, Want()).region, cloud.bound(volume, Want()).zone) == (HERE, ZONE)
+    assert (
+        cloud.placement_constraint(volume, Requirements()).region,
+        cloud.placement_constraint(volume, Requirements()).zone,
+    ) == (HERE, ZONE)
     subnet = "projects/host-1/regions/us-west1/subnetworks/lab"
-    assert cloud.bound(Setup(network=Network(subnet=subnet)), Want()).region == "us-west1"
+    assert cloud.placement_constraint(Setup(network=Network(subnet=subnet)), Requirements()).region == "us-west1"
     with pytest.raises(InvalidRequest, match="lies in us-west1"):
-        cloud.bound(Setup(volume=Volume("data"), network=Network(subnet=subnet)), Want())
+        cloud.placement_constraint(Setup(volume=Volume("data"), network=Network(subnet=subnet)), Requirements())
     with pytest.raises(InvalidRequest) as refused:
-        cloud.bound(volume, Want(zone=OTHER_ZONE))
+        cloud.placement_constraint(volume, Requirements(zone=OTHER_ZONE))
     assert (refused.value.field, refused.value.next) == ("--zone", f"Launch there: --zone {ZONE}")
 
 
 def test_a_setup_of_nothing_asks_nothing(gcp, cloud):
-    assert cloud.bound(Setup(), Want()).region is None
+    assert cloud.placement_constraint(Setup(), Requirements()).region is None
     assert gcp.calls == []
 
 
@@ -290,13 +293,13 @@ def test_a_setup_of_nothing_asks_nothing(gcp, cloud):
 def test_an_image_is_found_by_the_name_that_it_was_saved_under_and_ties_to_no_place(gcp, cloud, word):
     id_ = machine(gcp)
     cloud.save_image(id_, NAME, {**TAGS, TAG_IMAGE: "trained"})
-    assert cloud.bound(Setup(image=word), Want()).region is None
+    assert cloud.placement_constraint(Setup(image=word), Requirements()).region is None
 
 
 def test_an_image_of_another_ledgers_name_is_not_meant(gcp, cloud):
     cloud.save_image(machine(gcp), NAME, {**TAGS, TAG_LEDGER: "led-2", TAG_IMAGE: "trained"})
     with pytest.raises(InvalidRequest, match="no image and no family 'trained'"):
-        cloud.bound(Setup(image="trained"), Want())
+        cloud.placement_constraint(Setup(image="trained"), Requirements())
 
 
 @pytest.mark.parametrize(
@@ -312,7 +315,7 @@ def test_an_image_of_another_ledgers_name_is_not_meant(gcp, cloud):
 def test_what_cannot_be_is_refused_before_the_launch(gcp, cloud, setup, field):
     cloud.attach(machine(gcp, "cg-1"), Volume("data", 12), DATA)
     with pytest.raises(InvalidRequest) as refused:
-        cloud.bound(setup, Want())
+        cloud.placement_constraint(setup, Requirements())
     assert refused.value.field == field
     assert refused.value.next
 

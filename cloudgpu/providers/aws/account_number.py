@@ -1,15 +1,15 @@
-"""Which AWS account credentials belong to, and a machine was launched in: others prove nothing about its end."""
+"""Which AWS account credentials belong to: asked of AWS, and remembered by key for when it does not answer."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import AuthFailed, ProviderUnavailable
+from cloudgpu.errors import ProviderUnavailable
+from cloudgpu.providers.shared.account import write_file
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.providers.aws.ids import AwsOptions
 
 NUMBER = re.compile(r"[0-9]{12}")
-KEPT_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least
+REMEMBERED_S = 30 * 24 * 3600.0  # seconds that the account of a key is remembered at least
 
 
 class Credentials(Protocol):
@@ -62,7 +62,7 @@ def number(aws: Credentials) -> str:
     with suppress(OSError):  # a full disk, say: then it is asked again
         file = _of_key(aws)
         if _read(file) != found:
-            _write(file, found)
+            write_file(file, found)
             _drop_old(file.parent)
     return found
 
@@ -88,49 +88,8 @@ def _read(file: Path) -> str | None:
     return None
 
 
-def _write(file: Path, number: str) -> None:
-    """Write it wholly or not at all."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        fresh.write_text(f"{number}\n", encoding="ascii")
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
 def _drop_old(directory: Path) -> None:
     """Remove what was written long ago: a login makes a new key every few hours. A key that lasts is asked again."""
     for file in directory.iterdir():
-        if time.time() - file.stat().st_mtime > KEPT_S:
+        if time.time() - file.stat().st_mtime > REMEMBERED_S:
             file.unlink(missing_ok=True)
-
-
-def remember(aws: Credentials, own: str, number: str) -> None:
-    """Write down in which AWS account (12 digits) a machine was launched."""
-    _write(_file(aws, own), number)
-
-
-def check(aws: Credentials, own: str) -> None:
-    """Raise AuthFailed where the credentials of now are another account's than the machine `own` was launched with.
-
-    AWS answers for a machine of another account as for one that there is not. No call for a machine that was not
-    launched from here.
-    """
-    try:
-        number = _file(aws, own).read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        return
-    now = aws.number()
-    if now != number:
-        raise AuthFailed(
-            f"{own} was launched in the AWS account {number}, and the credentials of {aws.account} are of {now} now: "
-            "whether it still runs is not known.",
-            field="credentials",
-            value=now,
-            next=f"Use the credentials of {number} again, or give {now} an account of its own in config.toml.",
-        )
-
-
-def _file(aws: Credentials, own: str) -> Path:
-    return aws.home / "owners" / own

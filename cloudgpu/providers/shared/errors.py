@@ -1,0 +1,99 @@
+"""What the errors of all clouds share: the table of what codes mean, and the sentences about refusals and silence.
+
+A code decides the class of the error, never the wording. This imports no SDK: each cloud reads its own answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    InvalidRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    RateLimited,
+)
+
+LONGEST = 300  # characters of a cloud's own sentence that a person has to read
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code means. `field` is what it is about, `way` the way out; empty where the cloud's sentence has to do."""
+
+    kind: type[CloudgpuError]
+    field: str = "provider"
+    way: str = ""
+
+
+UNKNOWN = Meaning(ProviderUnavailable)
+"""What a code means that nobody mapped: nothing is known."""
+
+LATER = Meaning(ProviderUnavailable, way="Run it again in a while.")
+Codes = str | Iterable[str]  # a text has them between spaces
+
+
+def meanings(
+    *others: tuple[Codes, Meaning],
+    no_capacity: Codes,
+    throttled: Codes,
+    down: Codes,
+    requests: Mapping[str, Codes],
+    ways: Mapping[str, str],
+) -> dict[str, Meaning]:
+    """Return what each code of a cloud means; where a code is listed twice, the later one holds.
+
+    `requests` has the codes by the field that a request got wrong, `ways` the way out by that field.
+    """
+    listed = (
+        (no_capacity, Meaning(NoCapacity, "offer")),
+        (throttled, Meaning(RateLimited, way="Wait a minute and run it again.")),
+        (down, LATER),
+        *others,
+        *((codes, Meaning(InvalidRequest, field, ways.get(field, ""))) for field, codes in requests.items()),
+    )
+    return {code: meaning for codes, meaning in listed for code in _each(codes)}
+
+
+def _each(codes: Codes) -> Iterable[str]:
+    return codes.split() if isinstance(codes, str) else codes
+
+
+def refusal(
+    meaning: Meaning, sentence: str, *, value: str | None, region: str, headers: Mapping[str, str] | None = None
+) -> CloudgpuError:
+    """Return the error for a refusal. `region` replaces REGION in the way out; `headers` say when to ask again."""
+    way = meaning.way.replace("REGION", region) or None
+    if meaning.kind is RateLimited:
+        wait = retry_after(headers or {})
+        return RateLimited(sentence, retry_after=wait, field=meaning.field, value=value, next=way)
+    return meaning.kind(sentence, field=meaning.field, value=value, next=way)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds after which a cloud wants to be asked again; None where it does not say, or says a date."""
+    text = next((text for name, text in headers.items() if name.lower() == "retry-after"), "")
+    return float(text) if text.replace(".", "", 1).isdigit() else None
+
+
+def denied(credentials: str, action: str, place: str, *, grant: str = "the permission") -> AuthFailed:
+    """Return the error for a missing permission. `credentials` begins the sentence, `place` (with its space) ends it.
+
+    `grant` is what has to be asked for: the permission itself, or a role that allows it.
+    """
+    way = f"Ask for {grant} {action}; cloudgpu doctor names all that are missing."
+    return AuthFailed(f"{credentials} may not do {action}{place}.", field="permission", value=action, next=way)
+
+
+def silent(sentence: str, value: str | None) -> ProviderUnavailable:
+    """Return the error for no answer, or for one that is not the cloud's. `sentence` has no full stop yet."""
+    return ProviderUnavailable(f"{sentence}.", field="provider", value=value)
+
+
+def short(text: str) -> str:
+    """Return a cloud's sentence on one line, at most LONGEST characters, without its full stop."""
+    plain = " ".join(text.split())
+    return (plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...").rstrip(". ")
