@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.setup.ledger_admin import verified
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
     AuthFailed,
@@ -137,6 +139,20 @@ def test_a_stop_that_was_throttled_is_asked_again(lab):
     row = lab.up().row
     lab.cloud.fail_next("stop", RateLimited("slow down"), times=2)
     assert stop(lab.session, row, why="test").state == "stopped"
+
+
+def test_a_stop_is_not_proved_while_the_machine_is_stopping_and_billed(make_lab, monkeypatch):
+    """Google Cloud and Azure bill a machine until it has stopped."""
+    lab = make_lab("stop_s = 30")
+    row, get = lab.up().row, lab.cloud.get
+
+    def billed_on(id):  # noqa: A002
+        seen = get(id)
+        return replace(seen, billed=True) if seen.state is State.STOPPING else seen
+
+    monkeypatch.setattr(lab.cloud, "get", billed_on)
+    row = stop(lab.session, row, why="test")
+    assert (row["state"], row["billed"]) == ("stopped", False)
 
 
 def test_a_start_whose_reply_was_lost_is_looked_for(lab):
