@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from cloudgpu.config.alerts.alerts import Alerts, alerts_from, with_environment
 from cloudgpu.config.files.paths import Home
 from cloudgpu.config.files.text import read_text, shown
 from cloudgpu.config.money.fees import Fees, fees_from
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.core.values.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -154,11 +154,6 @@ def _fault(key: str, value: object, says: str, *, next: str) -> InvalidRequest: 
     return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=next)
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    meant = near(word, known)
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
 def _parse(text: str) -> dict[str, Any]:
     import tomllib
 
@@ -185,7 +180,9 @@ def _check_keys(table: Mapping[str, Any]) -> None:
     for key in table:
         if key not in known:
             name = str(shown(key))
-            raise _fault(name, name, f"is no setting{_meant(key, known)}", next=f"Settings: {', '.join(known)}.")
+            raise _fault(
+                name, name, f"is no setting{did_you_mean(near(key, known))}", next=f"Settings: {', '.join(known)}."
+            )
 
 
 def _text(key: str, value: object) -> str:
@@ -216,7 +213,7 @@ def _span(key: str, value: object) -> timedelta:
 def _market(key: str, value: object) -> str:
     text = _text(key, value)
     if text not in MARKETS:
-        says = f"is {shown(text)!r}, which is no market{_meant(text, MARKETS)}"
+        says = f"is {shown(text)!r}, which is no market{did_you_mean(near(text, MARKETS))}"
         raise _fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
     return text
 
@@ -332,5 +329,5 @@ def _check_account(settings: Settings, accounts: Mapping[str, Account]) -> None:
     """Refuse a chosen account that does not exist."""
     name = settings.account
     if name is not None and name not in accounts:
-        says = f"is {name!r}, which is no account{_meant(name, accounts)}"
+        says = f"is {name!r}, which is no account{did_you_mean(near(name, accounts))}"
         raise _fault("account", name, says, next=f"Add [accounts.{name}], or use: {', '.join(sorted(accounts))}.")

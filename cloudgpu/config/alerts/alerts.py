@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudgpu.config.files.paths import Home
 from cloudgpu.config.files.text import read_text, shown
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"
@@ -50,8 +50,7 @@ def alerts_from(table: object) -> Alerts:
         raise _fault("alerts", "has to be a table", next="Write: [alerts]", value=shown(table))
     for key in table:
         if key not in READERS:
-            meant = near(str(key), READERS)
-            says = "is no setting" + (f"; did you mean {meant!r}?" if meant else "")
+            says = "is no setting" + did_you_mean(near(str(key), READERS))
             raise _fault(f"alerts.{shown(key)}", says, next=f"Settings of it: {', '.join(READERS)}.", value=shown(key))
     return Alerts(**{key: READERS[key](f"alerts.{key}", value) for key, value in table.items()})
 

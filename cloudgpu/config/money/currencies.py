@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.core.values.currency import Currency, check_code
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
@@ -72,8 +72,7 @@ def _currency(code: str, entry: object) -> Currency:
         raise _fault(key, entry, "has to be a table")
     for name in entry:
         if name not in KEYS:
-            meant = near(name, KEYS)
-            raise _fault(f"{key}.{shown(name)}", name, "is no key" + (f"; did you mean {meant!r}?" if meant else ""))
+            raise _fault(f"{key}.{shown(name)}", name, "is no key" + did_you_mean(near(name, KEYS)))
     for name in KEYS:
         if name not in entry:
             raise _fault(f"{key}.{name}", None, "is missing")

@@ -13,7 +13,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = Decimal(1_000_000_000)  # USD
@@ -52,8 +52,7 @@ def _tables(key: str, value: object) -> list[Table]:
 def _check_keys(key: str, table: Table, known: tuple[str, ...]) -> None:
     for name in table:
         if name not in known:
-            meant = near(name, known)
-            says = f"is no key of it; did you mean {meant!r}?" if meant else "is no key of it."
+            says = "is no key of it" + did_you_mean(near(name, known), ".")
             raise _fault(f"{key}.{shown(name)}", None, says, f"Keys: {', '.join(known)}.")
 
 
@@ -100,7 +99,7 @@ def _one_of(key: str, value: object, known: Sequence[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     meant = near(value, known) if isinstance(value, str) else None
-    says = "is missing." if value is None else f"is {shown(value)!r}" + (f"; did you mean {meant!r}?" if meant else ".")
+    says = "is missing." if value is None else f"is {shown(value)!r}" + did_you_mean(meant, ".")
     raise _fault(key, value, says, f"Use one of: {', '.join(known)}.")
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from cloudgpu.config.files.text import shown
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("tax_percent", "support_percent", "label")
@@ -47,8 +47,7 @@ def fees_from(table: object) -> Fees:
         raise _fault("fees", table, "has to be a table")
     for name in table:
         if name not in KEYS:
-            meant = near(name, KEYS)
-            raise _fault(f"fees.{shown(name)}", name, "is no key" + (f"; did you mean {meant!r}?" if meant else ""))
+            raise _fault(f"fees.{shown(name)}", name, "is no key" + did_you_mean(near(name, KEYS)))
     label = table.get("label", "")
     if not isinstance(label, str) or not (label.isprintable() or not label):
         raise _fault("fees.label", label, "has to be one line of text")

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.core.policies.description import FACTS, Choices
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("projects", "tags")
@@ -19,8 +19,7 @@ def choices_from(table: object) -> Choices:
         raise _fault(_KEY, "has to be a table", "Write: [policies.projects]", table)
     for key in table:
         if key not in KEYS:
-            meant = near(key, KEYS)
-            says = "is no known key" + (f"; did you mean {meant!r}?" if meant else "")
+            says = "is no known key" + did_you_mean(near(key, KEYS))
             raise _fault(f"{_KEY}.{shown(key)}", says, f"Use one of: {', '.join(KEYS)}.", key)
     projects, tags = (_names(key, table.get(key, {})) for key in KEYS)
     for tag in tags:

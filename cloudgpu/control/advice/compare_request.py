@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.periods import Moment, check_order, currency_wish, 
 from cloudgpu.control.inputs.values import gpu_wish
 from cloudgpu.core.advice.desktop import years
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -189,10 +189,4 @@ def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
 def _word(text: str | None, option: str, kind: type[Work]) -> Work | None:
     if text is None or text in list(kind):
         return None if text is None else kind(text)
-    meant = near(text, [str(one) for one in kind])
-    raise InvalidRequest(
-        f"{text!r} is no kind of work that decides about speed" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=option,
-        value=text,
-        next=f"Use one of: {', '.join(kind)}.",
-    )
+    raise unknown_word(f"{text!r} is no kind of work that decides about speed", text, kind, field=option)

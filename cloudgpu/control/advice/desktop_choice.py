@@ -16,7 +16,7 @@ from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, shar
 from cloudgpu.control.inputs.periods import currency_wish
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import check_code
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_basis import desktop_value
@@ -119,13 +119,7 @@ def _watts(value: object, option: str, _rates: Rates) -> Power:
 def _depreciation(word: str) -> Depreciation:
     if word in list(Depreciation):
         return Depreciation(word)
-    meant = near(word, [str(one) for one in Depreciation])
-    raise InvalidRequest(
-        f"{word!r} is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--depreciation",
-        value=word,
-        next=f"Use one of: {', '.join(Depreciation)}.",
-    )
+    raise unknown_word(f"{word!r} is no way to depreciate", word, Depreciation, field="--depreciation")
 
 
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:

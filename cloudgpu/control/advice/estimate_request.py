@@ -17,7 +17,7 @@ from cloudgpu.control.inputs.periods import currency_wish
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -222,13 +222,7 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
     if text in known:
         return text
     names = [str(one) for one in known]
-    meant = near(text, names)
-    raise InvalidRequest(
-        f"{text!r} is none of what {field} takes" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=text,
-        next=f"Use one of: {', '.join(names)}.",
-    )
+    raise unknown_word(f"{text!r} is none of what {field} takes", text, names, field=field)
 
 
 def _whole(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -16,7 +16,7 @@ from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
@@ -136,9 +136,10 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
     name = _SHORT.get(name, name)
     if name in rules.kinds:
         return rules.kinds[name]
-    meant = near(name, rules.kinds)
-    raise InvalidRequest(
-        f"{work!r} is no kind of work" + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"{work!r} is no kind of work",
+        name,
+        rules.kinds,
         field="WORK",
         value=work,
         next=f"Use one of: {', '.join(rules.kinds)}; or say --memory GIB.",
@@ -200,9 +201,10 @@ def _word(word: object, option: str, words: type[Word]) -> Word | None:
     text = str(word).strip().lower()
     if text in list(words):
         return words(text)
-    meant = near(text, [str(one) for one in words])
-    raise InvalidRequest(
-        f"{str(word)!r} is none that is known" + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"{str(word)!r} is none that is known",
+        text,
+        words,
         field=option,
         value=str(word),
         next=f"Use one of: {', '.join(one for one in words if one is not Method.INFERENCE)}.",

@@ -22,7 +22,7 @@ from cloudgpu.core.budgets.status import Standing
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.views.budgets import budget_value, said_stops, status_value, stop_value
 
@@ -122,9 +122,10 @@ def _check_known(session: Session, scope: Scope) -> None:
     kinds |= {row["provider"] for row in rows}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:
-            meant = near(value, known)
-            raise InvalidRequest(
-                f"No {key} is called {value!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            raise unknown_word(
+                f"No {key} is called {value!r}",
+                value,
+                known,
                 field="--scope",
                 value=f"{key}={value}",
                 next=f"Use one of: {', '.join(sorted(known))}.",

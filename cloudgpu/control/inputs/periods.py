@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import Asked, By
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -127,13 +127,7 @@ def check_order(begin: datetime | None, end: datetime | None, now: datetime) -> 
 def _by(text: str) -> By:
     if text in list(By):
         return By(text)
-    meant = near(text, [str(one) for one in By])
-    raise InvalidRequest(
-        f"Costs are not grouped by {text!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--by",
-        value=text,
-        next=f"Use one of: {', '.join(By)}.",
-    )
+    raise unknown_word(f"Costs are not grouped by {text!r}", text, By, field="--by")
 
 
 def currency_wish(

@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind, Leftover, Leftovers
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near, tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
@@ -106,9 +106,8 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Left
     for row in session.ledger.bills():  # what a colleague keeps in another account is there all the same
         if row["thing"] and row["ended"] is None and name in (row["name"], row["provider_id"]) and row["state"] == kind:
             session.account_here(row)
-    meant = near(name, [one.name for one in everything.items])
     raise InstanceNotFound(
-        f"No {kind} is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"No {kind} is called {name!r}" + did_you_mean(near(name, [one.name for one in everything.items]), "."),
         field="name",
         value=name,
         next=f"Run: cloudgpu {kind} ls",

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Want
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import Beside, Bound, Resolved
 from cloudgpu.testing.fake.cloud import refused
@@ -83,8 +83,8 @@ def _beside(setup: Setup) -> list[Beside]:
 def _image(cloud: Cloud, word: str) -> FakeThing:
     found = find_image(cloud, word)
     if found is None:
-        likely = near(word, [thing.full_name for thing in cloud.things.values()])
-        raise refused("--image", word, f"there is no image {word}", f"did you mean {likely}?" if likely else None)
+        names = [thing.full_name for thing in cloud.things.values()]
+        raise refused("--image", word, f"there is no image {word}{did_you_mean(near(word, names))}", None)
     return found
 
 

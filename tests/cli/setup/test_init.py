@@ -134,7 +134,7 @@ def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
     answers = ["ada", "thesis", "loacl", "local", "soon", "2h", "", "0.31", "", "y"]
     status, shown = on_terminal(cloudgpu, ["init"], answers)
     assert status == 0, shown
-    assert "Did you mean local?" in shown
+    assert "did you mean 'local'?" in shown
     assert "--lease is 'soon', which is no duration" in shown
     assert config(cloudgpu) == {
         "owner": "ada",
