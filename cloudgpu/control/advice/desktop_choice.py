@@ -99,8 +99,9 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     known = check_code(code, "--currency")
     if currency is not None and currency.code == known:
         return currency
-    today = session.clock().date()
-    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings.currencies, known)
+    return currency_wish(session.settings, session.clock(), {"currency": known}) or rate_of(
+        session.settings.currencies, known
+    )
 
 
 def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:

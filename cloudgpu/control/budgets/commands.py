@@ -12,6 +12,7 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import look_first
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.roles import payers_only
@@ -108,9 +109,7 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
         )
     today = session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
     found = typed_rate(code, asked.rate, asked.rate_date or today)
-    if found.as_of > today + timedelta(days=1):  # somewhere on Earth it is tomorrow
-        says, way = f"{found.as_of} is still to come, and no rate is known of it.", "Name the day on which it held."
-        raise InvalidRequest(says, field="--rate-date", value=f"{found.as_of}", next=way)
+    check_past(found, session.clock())
     return PaidIn(amount, found)
 
 

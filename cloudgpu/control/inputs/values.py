@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 MOST_GPUS = 64  # more than any machine on offer has
 MOST_GIB = 10_000  # more than any GPU on offer has
 MOST_USD = 100_000  # dearer than any machine on offer
+
+
+def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
+    """Raise TypeError, as a call with a name that is no parameter does, for what the verb's method does not take."""
+    if unknown := given.keys() - known:
+        raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
 
 def gpu_wish(text: str | None) -> tuple[str | None, int | None]:
