@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.machines.machines import MachineDocument
     from cloudgpu.views.documents.machines.plans import Plan
-    from cloudgpu.views.documents.parts import Price
+    from cloudgpu.views.documents.parts import ExchangeRate, Price
 
 TEN_MINUTES = 600
 NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
@@ -105,6 +105,14 @@ class Amounts:
     def with_code(self, text: str | None, more: int | None = None) -> str:
         """Return an amount as prose has it."""
         return f"{self(text, more)}{self.code}"
+
+
+def rate_text(rate: ExchangeRate | None) -> str:
+    """Return the rate of all amounts of an answer, with its day and source; empty for dollars."""
+    if rate is None:
+        return ""
+    source = f" ({rate['source']})" if rate["source"] else ""
+    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def when(text: str | None, now: datetime) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
-from cloudgpu.cli.render import dollars, paragraph
+from cloudgpu.cli.render import dollars, paragraph, rate_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
@@ -30,7 +30,7 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
     yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
-    yield "\n".join(paragraph(one) for one in (_currency(document), _fees(document, shown)) if one)
+    yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
 def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
@@ -137,14 +137,6 @@ def _sustained(found: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
             f"Google takes something off N1 machines that run long in a month (sustained use; an estimate, in no sum): "
             f"off {short(first)} {shown.with_code(first['sustained_use_usd'])} a month."
         )
-
-
-def _currency(document: EstimateDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def _fees(document: EstimateDocument, shown: Rounded) -> str:

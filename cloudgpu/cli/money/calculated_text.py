@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, facts, paragraph, table, wrapped
+from cloudgpu.cli.render import Amounts, facts, paragraph, rate_text, table, wrapped
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def calculated_text(document: CalculatedDocument, currency: Currency | None) -> 
         blocks.append(_curve(answer["expected"]["curve"], shown))
     blocks += [paragraph(text) for text in (_why(document), _beside(document)) if text]
     blocks.append("\n".join(_item(text) for text in document["assumptions"]))
-    blocks += [paragraph(text) for text in (_rate(document), _source(document["desktop"])) if text]
+    blocks += [paragraph(text) for text in (rate_text(document["currency"]), _source(document["desktop"])) if text]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -199,14 +199,6 @@ def _beside(document: CalculatedDocument) -> str:
     parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
     fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {fast}: {'; '.join(parts)}."
-
-
-def _rate(document: CalculatedDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def desktops_text(document: DesktopsDocument) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, paragraph, rounded, table
+from cloudgpu.cli.render import Amounts, paragraph, rate_text, rounded, table
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _notes(document: CostDocument, shown: Amounts) -> Iterator[str]:
     yield _to_come(document, shown)
     yield _budgets(document, shown)
     yield _sentences(*_sustained(document, shown), _credits(document, shown))
-    yield _sentences(_currency(document), _fees(document, shown))
+    yield _sentences(rate_text(document["currency"]), _fees(document, shown))
     if document["desktop"] is not None:
         yield _sentences(document["desktop"]["sentence"])
 
@@ -238,14 +238,6 @@ def _range(one: Projection, shown: Amounts) -> str:
     if one["low_usd"] == one["high_usd"]:
         return shown.with_code(one["usd"])
     return f"{shown.with_code(one['usd'])} ({shown(one['low_usd'])} to {shown(one['high_usd'])})"
-
-
-def _currency(document: CostDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def _fees(document: CostDocument, shown: Amounts) -> str:
