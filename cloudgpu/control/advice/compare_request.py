@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.advice.desktop_choice import asked_desktop, rate_known
 from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.inputs.periods import AskedOfPeriod, period_wish
-from cloudgpu.control.inputs.values import check_keywords, gpu_wish
+from cloudgpu.control.inputs.values import check_keywords, gpu_wish, member
 from cloudgpu.core.advice.desktop import years
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -97,7 +96,8 @@ def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWi
     period = period_wish(session.settings, session.clock(), given)
     currency = period.currency
     desktop, changed = asked_desktop(session, currency, given)
-    work = _word(given.get("work"), "--work", Work)
+    typed = given.get("work")
+    work = None if typed is None else member(Work, typed, "kind of work that decides about speed", "--work")
     return CompareWish(
         desktop=desktop,
         changed=changed,
@@ -167,9 +167,3 @@ def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: R
 
 def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(message, field=field, value=None, next=way_out)
-
-
-def _word(text: str | None, option: str, kind: type[Work]) -> Work | None:
-    if text is None or text in list(kind):
-        return None if text is None else kind(text)
-    raise unknown_word(f"{text!r} is no kind of work that decides about speed", text, kind, field=option)

@@ -14,9 +14,9 @@ from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.control.inputs.values import member
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import check_code
-from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_basis import desktop_value
@@ -117,12 +117,6 @@ def _watts(value: object, option: str, _rates: Rates) -> Power:
     return Power.of(number_of(value, option, most=MOST_WATTS, unit="watts"))
 
 
-def _depreciation(word: str) -> Depreciation:
-    if word in list(Depreciation):
-        return Depreciation(word)
-    raise unknown_word(f"{word!r} is no way to depreciate", word, Depreciation, field="--depreciation")
-
-
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
     """Refuse figures that cannot go together, of which one was typed."""
     if desktop.resale > desktop.purchase:
@@ -164,5 +158,8 @@ _READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
     "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MOST_PUE))),
     "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MOST_YEARS))),
     "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
-    "depreciation": ("depreciation", lambda value, _option, _rates: _depreciation(str(value))),
+    "depreciation": (
+        "depreciation",
+        lambda value, _option, _rates: member(Depreciation, str(value), "way to depreciate", "--depreciation"),
+    ),
 }

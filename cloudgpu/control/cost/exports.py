@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.control.inputs.periods import Moment, period_wish
+from cloudgpu.control.inputs.values import member
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.values.money import ZERO, Money, usd
@@ -40,9 +41,7 @@ class Form(StrEnum):
 
 def form_of(name: str) -> Form:
     """Return the form of this name; raise InvalidRequest for another."""
-    if name in list(Form):
-        return Form(name)
-    raise InvalidRequest(f"{name!r} is no form of a bill.", field="--format", value=name, next="focus, csv or json")
+    return member(Form, name, "form of a bill", "--format")
 
 
 @dataclass(slots=True)

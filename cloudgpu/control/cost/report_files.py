@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.control.inputs.values import member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ class Form(StrEnum):
 
 def form_of(name: str) -> Form:
     """Return the form of this name; raise InvalidRequest for another."""
-    if name in list(Form):
-        return Form(name)
-    raise unknown_word(f"{name!r} is no form of a report", name, Form, field="--format")
+    return member(Form, name, "form of a report", "--format")
 
 
 def rendered(document: ReportDocument, form: Form) -> str:

@@ -13,10 +13,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.inputs.values import check_keywords
+from cloudgpu.control.inputs.values import check_keywords, member
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import Asked, By
-from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -79,7 +78,8 @@ def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
     check_keywords("cost", given, AskedOfCost.__annotations__)
     wish = period_wish(settings, now, given)
-    asked = Asked(_by(given.get("by", By.INSTANCE)), wish.zone, wish.since, wish.until, given.get("owner"))
+    by = member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
+    asked = Asked(by, wish.zone, wish.since, wish.until, given.get("owner"))
     return CostWish(asked, wish.tz, wish.currency)
 
 
@@ -146,12 +146,6 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
             value=iso(end),
             next="Name a later --until, or an earlier --since; a day ends where the next one begins.",
         )
-
-
-def _by(text: str) -> By:
-    if text in list(By):
-        return By(text)
-    raise unknown_word(f"Costs are not grouped by {text!r}", text, By, field="--by")
 
 
 def currency_wish(settings: Settings, now: datetime, given: AskedOfCurrency) -> Currency | None:
