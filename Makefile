@@ -33,7 +33,8 @@ LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
 	tests/cli/machines/test_up_aws.py::test_the_headline_command_needs_no_settings \
 	tests/cli/machines/test_up_gcp.py::test_the_headline_command_needs_no_settings \
 	tests/cli/machines/test_up_azure.py::test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all \
-	tests/config/templates/test_shipped_templates.py tests/control/scheduler/test_watch_scheduler.py tests/control/cost/test_report_delivery.py \
+	tests/config/templates/test_shipped_templates.py tests/config/test_edit.py \
+	tests/control/scheduler/test_watch_scheduler.py tests/control/cost/test_report_delivery.py \
 	tests/access/ssh/test_connection.py tests/cli/test_hot_path.py tests/ledger/log/test_postgres_clients.py
 lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml allows, with a part of the test suite
 	@$(VENV)/lowest/bin/python tests/lowest.py

@@ -50,6 +50,7 @@ HOMES = {  # a library -> the only rooms that may import it
     "psutil": {"providers.local"},
     "paramiko": {"access"},
     "websocket": {"access"},
+    "tomlkit": {"config"},
     "yaml": {"config"},
     "jinja2": {"config", "views"},
     "sqlite3": {"ledger"},

@@ -29,7 +29,7 @@ from cloudgpu.core.catalog.gpus import EQUAL, Faster, GpuDriver, PublicImage, Wo
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -283,13 +283,9 @@ def providers_of(provider: str | None) -> tuple[str, ...]:
 
 def unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:
     """Return the error for a name that the catalogue does not have, with the near one."""
-    names = sorted(known)
-    meant = near(value, names)
-    return InvalidRequest(
-        f"The catalogue has no {what} {value!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=value,
-        next=f"Run: {see}" if see and not meant else f"Use {meant}." if meant else f"Use one of: {', '.join(names)}.",
+    way = f"Run: {see}" if see else ""
+    return unknown_word(
+        f"The catalogue has no {what} {value!r}", value, sorted(known), field=field, use="Use {}.", next=way
     )
 
 

@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
 from cloudgpu.cli.verbs import HEADINGS, VERBS
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import CloudgpuError
 
 
 class VerbCommand(TyperCommand):
@@ -80,14 +80,15 @@ class VerbGroup(TyperGroup):
         if " ".join(args[:2]) in VERBS and len(args) > 1:
             args = [" ".join(args[:2]), *args[2:]]
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from cloudgpu.core.values.naming import near
+            from cloudgpu.core.values.naming import unknown_word
 
-            meant = near(args[0], VERBS)
-            raise InvalidRequest(
-                f"There is no verb {args[0]!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            raise unknown_word(
+                f"There is no verb {args[0]!r}",
+                args[0],
+                VERBS,
                 field="verb",
-                value=args[0],
-                next=f"Run: cloudgpu {meant} --help" if meant else "Run: cloudgpu --help",
+                use="Run: cloudgpu {} --help",
+                next="Run: cloudgpu --help",
             )
         return super().resolve_command(ctx, args)
 

@@ -12,9 +12,10 @@ from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
+    from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.machines.machines import MachineDocument
     from cloudgpu.views.documents.machines.plans import Plan
-    from cloudgpu.views.documents.parts import Price
+    from cloudgpu.views.documents.parts import ExchangeRate, Price
 
 TEN_MINUTES = 600
 NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
@@ -85,6 +86,33 @@ def place(value: MachineDocument | Plan) -> str:
 def dollars(text: str | None, places: int = 2) -> str:
     """Return decimal USD text for people; a missing amount is `?`, never zero."""
     return "?" if text is None else Money.usd(Decimal(text)).text(places)
+
+
+class Amounts:
+    """Shows decimal USD text in dollars or in `currency`, with `more` digits than cents, or -2 for none."""
+
+    def __init__(self, currency: Currency | None, more: int = 0) -> None:
+        self.currency, self.more = currency, more
+        self.code = f" {currency.code}" if currency else ""
+
+    def __call__(self, text: str | None, more: int | None = None) -> str:
+        """Return an amount as a table has it; a missing one is `?`, never zero."""
+        if text is None:
+            return "?"
+        amount, further = Money.usd(Decimal(text)), self.more if more is None else more
+        return amount.text(2 + further) if self.currency is None else self.currency.text(amount, max(further, 0))
+
+    def with_code(self, text: str | None, more: int | None = None) -> str:
+        """Return an amount as prose has it."""
+        return f"{self(text, more)}{self.code}"
+
+
+def rate_text(rate: ExchangeRate | None) -> str:
+    """Return the rate of all amounts of an answer, with its day and source; empty for dollars."""
+    if rate is None:
+        return ""
+    source = f" ({rate['source']})" if rate["source"] else ""
+    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def when(text: str | None, now: datetime) -> str:

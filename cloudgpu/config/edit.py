@@ -1,7 +1,7 @@
 """Sets values in the text of config.toml and leaves every other line, comments too, as it was.
 
-The edit is made on lines and proved by reading both texts: where the result would differ by anything but the one
-value, nothing is changed, and the user is told what to write.
+tomlkit makes the edit, and reading both texts proves it: where the result would differ by anything but the one value,
+nothing is changed, and the user is told what to write.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
 Path = tuple[str, ...]  # of a key: `("owner",)`, `("accounts", "local", "watts")`
-_HEADER = re.compile(r"\s*\[")
-_COMMENT_OR_BLANK = re.compile(r"\s*(#|$)")
 
 
 def with_value(text: str, path: Path, value: object) -> str:
@@ -25,27 +27,18 @@ def with_value(text: str, path: Path, value: object) -> str:
 
     Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
     """
-    wanted = literal(value)
-    meant = tomllib.loads(f"x = {wanted}")["x"]
+    *above, key = path
+    line = f"{key} = {literal(value)}\n"
+    meant = tomllib.loads(line)[key]
     table = tomllib.loads(text)
     if value_at(table, path) == meant:
         return text
+    header = f"[{'.'.join(above)}]"
+    if value_at(table, tuple(above)) is None:
+        text = f"{text.rstrip()}\n\n{header}\n".lstrip()
     _put(table, path, meant)
-    changed = _placed(text.split("\n"), path, wanted)
-    try:
-        if tomllib.loads(changed) == table:
-            return changed
-    except tomllib.TOMLDecodeError:
-        pass
-    key = ".".join(path)
-    raise InvalidRequest(
-        f"config.toml is laid out in a way in which {key} cannot be set without touching other lines.",
-        field=f"config.toml: {key}",
-        value=None,
-        next=f"Set it by hand: under [{'.'.join(path[:-1])}], {path[-1]} = {wanted}"
-        if path[:-1]
-        else f"Set it by hand: {path[-1]} = {wanted}",
-    )
+    by_hand = f"Set it by hand: {f'under {header}, ' * bool(above)}{line.rstrip()}"
+    return _edited(text, lambda document: _set(document, path, line), table, f"{'.'.join(path)} cannot be set", by_hand)
 
 
 def without_value(text: str, path: Path) -> str:
@@ -53,23 +46,8 @@ def without_value(text: str, path: Path) -> str:
 
     Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
     """
-    table = tomllib.loads(text)
-    if value_at(table, path) is None:
-        return text
-    del value_at(table, path[:-1])[path[-1]]
-    lines = text.split("\n")
-    old = _old(lines, _section(lines, path[:-1]) or range(0), path[-1])
-    if old is not None:
-        changed = "\n".join([*lines[: old.start], *lines[old.stop :]])
-        if _parsed(changed) == table:
-            return changed
-    key = ".".join(path)
-    raise InvalidRequest(
-        f"config.toml is laid out in a way in which {key} cannot be taken out without touching other lines.",
-        field=f"config.toml: {key}",
-        value=None,
-        next=f"Take {path[-1]} out by hand, under [{'.'.join(path[:-1])}].",
-    )
+    by_hand = f"Take {path[-1]} out by hand, under [{'.'.join(path[:-1])}]."
+    return _without(text, path, f"{'.'.join(path)} cannot be taken out", by_hand)
 
 
 def without_table(text: str, path: Path) -> str:
@@ -77,24 +55,9 @@ def without_table(text: str, path: Path) -> str:
 
     Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
     """
-    table = tomllib.loads(text)
-    if value_at(table, path) is None:
-        return text
-    del value_at(table, path[:-1])[path[-1]]
-    lines = text.split("\n")
-    while (section := _section(lines, path, under=True)) is not None:
-        del lines[section.start - 1 : section.stop]
-    changed = "\n".join(lines).rstrip("\n")
-    found = _parsed(changed)
-    if found == table or found == _without_empty(table, path[:-1]):
-        return f"{changed}\n" * bool(changed)
-    key = ".".join(path)
-    raise InvalidRequest(
-        f"config.toml is laid out in a way in which [{key}] cannot be taken out without touching other lines.",
-        field=f"config.toml: {key}",
-        value=None,
-        next=f"Take [{key}] out by hand.",
-    )
+    name = f"[{'.'.join(path)}]"
+    changed = _without(text, path, f"{name} cannot be taken out", f"Take {name} out by hand.")
+    return changed if changed == text else f"{changed.rstrip()}\n".lstrip()
 
 
 def renamed_table(text: str, path: Path, name: str) -> str:
@@ -103,28 +66,14 @@ def renamed_table(text: str, path: Path, name: str) -> str:
     Raises InvalidRequest for a file that is laid out in a way that this cannot edit safely.
     """
     table = tomllib.loads(text)
-    above = value_at(table, path[:-1]) if path[:-1] else table
+    above = value_at(table, path[:-1])
     above[name] = above.pop(path[-1])
     words = r"\s*\.\s*".join(map(re.escape, path[:-1]))
     key = rf"(?:{re.escape(path[-1])}|\"{re.escape(path[-1])}\")"
-    header = re.compile(rf"(\s*\[\[?\s*{words}\s*\.\s*){key}(?=\s*[\].])")
-    changed = "\n".join(header.sub(rf"\g<1>{name}", line, count=1) for line in text.split("\n"))
-    if _parsed(changed) == table:
-        return changed
-    was = ".".join(path)
-    raise InvalidRequest(
-        f"config.toml is laid out in a way in which [{was}] cannot be renamed without touching other lines.",
-        field=f"config.toml: {was}",
-        value=None,
-        next=f"Rename [{was}] to [{'.'.join((*path[:-1], name))}] by hand, and run the same again.",
-    )
-
-
-def _without_empty(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the table without what is empty at `path`: the last table of its kind takes its parent with it."""
-    if not path or value_at(table, path) != {}:
-        return table
-    return {key: value for key, value in table.items() if key != path[0]} if len(path) == 1 else table
+    header = re.compile(rf"^(\s*\[\[?\s*{words}\s*\.\s*){key}(?=\s*[\].])", re.MULTILINE)
+    was, now = ".".join(path), ".".join((*path[:-1], name))
+    by_hand = f"Rename [{was}] to [{now}] by hand, and run the same again."
+    return _edited(header.sub(rf"\g<1>{name}", text), None, table, f"[{was}] cannot be renamed", by_hand)
 
 
 def value_at(table: Mapping[str, Any], path: Path) -> Any:
@@ -158,81 +107,69 @@ def _put(table: dict[str, Any], path: Path, value: object) -> None:
     table[path[-1]] = value
 
 
-def _placed(lines: list[str], path: Path, wanted: str) -> str:
-    """Return the lines with `key = wanted` in the place of its old line, else after the last line of its table."""
-    section = _section(lines, path[:-1])
-    line = f"{path[-1]} = {wanted}"
-    if section is None:
-        above = "\n".join(lines).rstrip("\n")
-        return f"{above}\n\n[{'.'.join(path[:-1])}]\n{line}\n".lstrip("\n")
-    old = _old(lines, section, path[-1])
-    if old is not None:
-        lines[old.start : old.stop] = [line + _comment(lines, old)]
-    else:
-        lines.insert(_after_last(lines, section), line)
-    text = "\n".join(lines)
-    return text if text.endswith("\n") else f"{text}\n"
+def _without(text: str, path: Path, what: str, by_hand: str) -> str:
+    table = tomllib.loads(text)
+    if value_at(table, path) is None:
+        return text
+    del value_at(table, path[:-1])[path[-1]]
+    return _edited(text, lambda document: value_at(document, path[:-1]).pop(path[-1]), table, what, by_hand)
 
 
-def _section(lines: list[str], header: Path, *, under: bool = False) -> range | None:
-    """Return the lines between a table's header and the next one; for the top, those before the first header.
+def _edited(
+    text: str, edit: Callable[[TOMLDocument], object] | None, meant: Mapping[str, Any], what: str, by_hand: str
+) -> str:
+    """Return the text after an edit, if it then means just that; an empty table may be gone.
 
-    `under`: a table that lies under it, or a list of such, counts too.
+    Raises InvalidRequest where it means anything else.
     """
-    start = 0
-    if header:
-        deeper = r"(\s*\..*?)?" if under else ""
-        words = r"\s*\.\s*".join(map(re.escape, header))
-        named = re.compile(
-            rf"\s*\[\[?\s*{words}{deeper}\s*\]\]?\s*(#.*)?" if under else rf"\s*\[\s*{words}\s*\]\s*(#.*)?"
-        )
-        found = [number for number, line in enumerate(lines) if named.fullmatch(line.rstrip("\r"))]
-        if not found:
-            return None
-        start = found[0] + 1
-    ends = [number for number in range(start, len(lines)) if _HEADER.match(lines[number])]
-    return range(start, ends[0] if ends else len(lines))
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
 
-
-def _old(lines: list[str], section: range, key: str) -> range | None:
-    """Return the lines of `key = value`, which may be several; None where there is no such key."""
-    begins = re.compile(rf"\s*{re.escape(key)}\s*=")
-    for number in section:
-        if begins.match(lines[number]):
-            return range(number, _end(lines, number))
-    return None
-
-
-def _end(lines: list[str], start: int) -> int:
-    """Return the first line after a value: it ends where the lines so far are TOML."""
-    for end in range(start + 1, len(lines) + 1):
-        if _parsed("\n".join(lines[start:end])) is not None:
-            return end
-    return start + 1
-
-
-def _comment(lines: list[str], old: range) -> str:
-    """Return the comment behind a value of one line, with the spaces before it."""
-    line = lines[old.start]
-    if len(old) > 1:
-        return ""
-    for found in re.finditer(r"\s*#", line):
-        if _parsed(line[: found.start()]) == _parsed(line):
-            return line[found.start() :]
-    return ""
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
+        if edit is not None:
+            edit(document := tomlkit.parse(_ended(text)))
+            text = _ended(document.as_string())
+        if _filled(tomllib.loads(text)) == _filled(meant):
+            return text
+    except (TOMLKitError, tomllib.TOMLDecodeError):
+        pass
+    raise InvalidRequest(
+        f"config.toml is laid out in a way in which {what} without touching other lines.",
+        field=f"config.toml: {what.partition(' ')[0].strip('[]')}",
+        value=None,
+        next=by_hand,
+    )
 
 
-def _after_last(lines: list[str], section: range) -> int:
-    """Return where a new key goes: behind the last value; without one, behind what is said at the very top."""
-    values = [number for number in section if not _COMMENT_OR_BLANK.match(lines[number])]
-    if values or section.start:
-        return values[-1] + 1 if values else section.start
-    first_blank = next((number for number in section if not lines[number].strip()), section.stop)
-    return first_blank if first_blank and _parsed("\n".join(lines[:first_blank])) == {} else 0
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def _filled(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in table.items() if value != {}}
+
+
+def _set(document: TOMLDocument, path: Path, line: str) -> None:
+    """Replace the value at `path`, or add its line behind the last value of its table.
+
+    tomlkit alone would add it behind the comments that stand above the next table.
+    """
+    import tomlkit
+    from tomlkit.items import AoT, Comment, Table, Whitespace
+
+    table: Any = value_at(document, path[:-1])
+    has_header = isinstance(table, tomlkit.TOMLDocument | Table)
+    old = table.get(path[-1])  # a list of tables has comments between them, and is left as it is
+    body = document.body if table is document else table.value.body if has_header else []
+    values = [item for key, item in body if key is not None and not isinstance(item, AoT | Table)]
+    above = [item for _, item in takewhile(lambda one: isinstance(one[1], Comment), body)]
+    if (old is not None and not isinstance(old, AoT)) or not has_header:
+        table[path[-1]] = tomlkit.parse(line)[path[-1]]
+    elif values or path[:-1]:
+        (values or [table])[-1].trivia.trail += line
+    elif above and isinstance([*body, (None, Whitespace(""))][len(above)][1], Whitespace):
+        above[-1].trivia.trail += line
+    elif above:
+        above[0].trivia.indent = line
+    else:
+        table[path[-1]] = tomlkit.parse(line)[path[-1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alerts.alerts import Alerts, alerts_from, with_environment
 from cloudgpu.config.files.paths import Home
-from cloudgpu.config.files.text import read_text, shown
+from cloudgpu.config.files.text import read_text, setting_fault, settings_table, shown
 from cloudgpu.config.money.fees import Fees, fees_from
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.core.values.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -147,18 +147,6 @@ def login_name(environ: Mapping[str, str]) -> str:
         return f"uid-{os.getuid()}"
 
 
-def _fault(key: str, value: object, says: str, *, next: str) -> InvalidRequest:  # noqa: A002
-    """Return the error for one key; `says` goes on after its name: `has to be text`."""
-    name = f"config.toml: {key}"
-    end = "" if says.endswith("?") else "."
-    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=next)
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    meant = near(word, known)
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
 def _parse(text: str) -> dict[str, Any]:
     import tomllib
 
@@ -185,22 +173,24 @@ def _check_keys(table: Mapping[str, Any]) -> None:
     for key in table:
         if key not in known:
             name = str(shown(key))
-            raise _fault(name, name, f"is no setting{_meant(key, known)}", next=f"Settings: {', '.join(known)}.")
+            raise setting_fault(
+                name, name, f"is no setting{did_you_mean(near(key, known))}", next=f"Settings: {', '.join(known)}."
+            )
 
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _fault(key, value, "has to be text", next=f'Write it in quotes: {key} = "..."')
+        raise setting_fault(key, value, "has to be text", next=f'Write it in quotes: {key} = "..."')
     if not value.strip() or not value.isprintable() or len(value) > LONGEST:
         says = f"has to be one line of 1 to {LONGEST} characters"
-        raise _fault(key, value, says, next=f"Correct {key}, or leave it out.")
+        raise setting_fault(key, value, says, next=f"Correct {key}, or leave it out.")
     return value.strip()
 
 
 def _name(key: str, value: object) -> str:
     text = _text(key, value)
     if not NAME.fullmatch(text):
-        raise _fault(key, value, f"is {shown(text)!r}, which is no name", next=f"For {key}, {NAME_RULE}.")
+        raise setting_fault(key, value, f"is {shown(text)!r}, which is no name", next=f"For {key}, {NAME_RULE}.")
     return text
 
 
@@ -210,14 +200,14 @@ def _span(key: str, value: object) -> timedelta:
         return parse_duration(text)
     except ValueError:
         says = f"is {shown(text)!r}, which is no duration from a second to ten years"
-        raise _fault(key, value, says, next=f'Write it like {key} = "90m", "8h", "1h30m" or "3d".') from None
+        raise setting_fault(key, value, says, next=f'Write it like {key} = "90m", "8h", "1h30m" or "3d".') from None
 
 
 def _market(key: str, value: object) -> str:
     text = _text(key, value)
     if text not in MARKETS:
-        says = f"is {shown(text)!r}, which is no market{_meant(text, MARKETS)}"
-        raise _fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
+        says = f"is {shown(text)!r}, which is no market{did_you_mean(near(text, MARKETS))}"
+        raise setting_fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
     return text
 
 
@@ -232,7 +222,9 @@ def _zone(key: str, value: object) -> str:
 def _urls(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(url, str) and _URL.fullmatch(url) for url in value):
         says = "has to be a list of http or https addresses"
-        raise _fault(key, None, says, next=f'Write it like {key} = ["https://api.ipify.org"], or [] to ask nobody.')
+        raise setting_fault(
+            key, None, says, next=f'Write it like {key} = ["https://api.ipify.org"], or [] to ask nobody.'
+        )
     return tuple(value)
 
 
@@ -260,7 +252,7 @@ def _check_spans(settings: Settings, table: Mapping[str, Any]) -> None:
     lease, renew_until = settings.lease, settings.renew_until
     if lease is None or renew_until is None or lease <= renew_until:
         return
-    raise _fault(
+    raise setting_fault(
         "lease",
         table["lease"],
         f"leaves a lease ({duration_text(lease)}) longer than renew_until "
@@ -270,31 +262,28 @@ def _check_spans(settings: Settings, table: Mapping[str, Any]) -> None:
 
 
 def _templates(table: object) -> Mapping[str, Mapping[str, str]]:
-    if not isinstance(table, dict):
-        raise _fault("templates", table, "has to be a table", next="Write: [templates.NAME]")
-    return MappingProxyType({name: _template(name, values) for name, values in table.items()})
+    given = settings_table("templates", table, next="Write: [templates.NAME]")
+    return MappingProxyType({name: _template(name, values) for name, values in given.items()})
 
 
 def _template(name: str, table: object) -> Mapping[str, str]:
     """Return what one template's settings are set to; whether it has such settings is for the template to say."""
     key = f"templates.{shown(name)}"
     _name(key, name)
-    if not isinstance(table, dict):
-        raise _fault(key, table, "has to be a table", next=f"Write: [{key}]")
-    for setting, value in table.items():
+    given = settings_table(key, table)
+    for setting, value in given.items():
         path = f"{key}.{shown(setting)}"
         if not isinstance(value, str):
-            raise _fault(path, value, "has to be text", next=f'Write it in quotes: {shown(setting)} = "..."')
+            raise setting_fault(path, value, "has to be text", next=f'Write it in quotes: {shown(setting)} = "..."')
         if not value.isprintable() or len(value) > LONGEST:
             says = f"has to be one line of at most {LONGEST} characters"
-            raise _fault(path, value, says, next="Correct it, or leave it out.")
-    return MappingProxyType(dict(table))
+            raise setting_fault(path, value, says, next="Correct it, or leave it out.")
+    return MappingProxyType(given)
 
 
 def _accounts(table: object, provider: str) -> dict[str, Account]:
-    if not isinstance(table, dict):
-        raise _fault("accounts", table, "has to be a table", next="Write: [accounts.NAME]")
-    accounts = {name: _account(name, options) for name, options in table.items()}
+    given = settings_table("accounts", table, next="Write: [accounts.NAME]")
+    accounts = {name: _account(name, options) for name, options in given.items()}
     for kind in SHIPPED_KINDS:
         _check_free(kind, accounts)
     for kind in ("local",) if provider == ANY else ("local", provider):
@@ -309,22 +298,21 @@ def _check_free(kind: str, accounts: Mapping[str, Account]) -> None:
     taken = accounts.get(kind)
     if taken is not None and taken.provider != kind:
         says = f"bears the name of another provider than its own, {taken.provider}"
-        raise _fault(f"accounts.{kind}", kind, says, next=f"Give this account of {taken.provider} another name.")
+        raise setting_fault(f"accounts.{kind}", kind, says, next=f"Give this account of {taken.provider} another name.")
 
 
 def _account(name: str, table: object) -> Account:
     key = f"accounts.{shown(name)}"
     _name(key, name)
-    if not isinstance(table, dict):
-        raise _fault(key, table, "has to be a table", next=f"Write: [{key}]")
-    if "provider" not in table and name not in SHIPPED_KINDS:
+    given = settings_table(key, table)
+    if "provider" not in given and name not in SHIPPED_KINDS:
         says = "names no provider"
-        raise _fault(key, None, says, next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help')
-    provider = _name(f"{key}.provider", table.get("provider", name))
+        raise setting_fault(key, None, says, next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help')
+    provider = _name(f"{key}.provider", given.get("provider", name))
     if ANY in (name, provider):
         says = "cannot be `any`, which stands for all cloud accounts"
-        raise _fault(f"{key}.provider" if provider == ANY else key, ANY, says, next="Name one provider.")
-    options = {option: value for option, value in table.items() if option != "provider"}
+        raise setting_fault(f"{key}.provider" if provider == ANY else key, ANY, says, next="Name one provider.")
+    options = {option: value for option, value in given.items() if option != "provider"}
     return Account(name, provider, MappingProxyType(options))
 
 
@@ -332,5 +320,6 @@ def _check_account(settings: Settings, accounts: Mapping[str, Account]) -> None:
     """Refuse a chosen account that does not exist."""
     name = settings.account
     if name is not None and name not in accounts:
-        says = f"is {name!r}, which is no account{_meant(name, accounts)}"
-        raise _fault("account", name, says, next=f"Add [accounts.{name}], or use: {', '.join(sorted(accounts))}.")
+        says = f"is {name!r}, which is no account{did_you_mean(near(name, accounts))}"
+        known = ", ".join(sorted(accounts))
+        raise setting_fault("account", name, says, next=f"Add [accounts.{name}], or use: {known}.")

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers.base import GROUP, Factory, PriceLister, Provider, ProviderSettings
 
@@ -60,10 +60,7 @@ def price_list_kinds() -> tuple[str, ...]:
 def load_price_list(kind: str) -> PriceLister:
     """Return what asks a provider for its price list; raise InvalidRequest for one that has none."""
     if kind not in _PRICE_LISTS:
-        likely = near(kind, _PRICE_LISTS)
-        hint = f"Did you mean {likely}? " if likely else ""
-        listed = f"{hint}Use one of: {', '.join(_PRICE_LISTS)}."
-        raise InvalidRequest(f"No price list of {kind!r} is known.", field="--provider", value=kind, next=listed)
+        raise unknown_word(f"No price list of {kind!r} is known", kind, _PRICE_LISTS, field="--provider")
     lister: PriceLister = import_module(_PRICE_LISTS[kind]).price_list
     return lister
 
@@ -93,9 +90,7 @@ def _point(kind: str) -> EntryPoint:
 
 def _unknown(kind: str, known: set[str]) -> InvalidRequest:
     listed = f"This installation has: {', '.join(sorted(known)) or 'none'}."
-    likely = near(kind, known)
-    hint = f"Did you mean {likely}? {listed}" if likely else listed
-    return InvalidRequest(f"There is no provider {kind!r}.", field="provider", value=kind, next=hint)
+    return unknown_word(f"There is no provider {kind!r}", kind, known, field="provider", next=listed)
 
 
 def _missing(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:

@@ -91,7 +91,9 @@ PRICES = [
     Case("up --yes --max-price 0.000001", "--max-price", "the cheapest that fits costs $", "or more", 4),
 ]
 PLACES = [
-    Case("up --yes --provider loacl", "provider", "no provider 'loacl'", "Did you mean local?"),
+    Case(
+        "up --yes --provider loacl", "provider", "no provider 'loacl'; did you mean 'local'?", "This installation has: "
+    ),
     Case("up --yes --provider zzz", "provider", "no provider 'zzz'", "This installation has: "),
     Case([*UP, "--provider", ""], "--provider", "is empty", "leave --provider out"),
     Case(
@@ -196,7 +198,13 @@ SETTINGS = [
         "Add provider =",
         files=config("[accounts.lab]\nregion = 'x'"),
     ),
-    Case("up --yes", "provider", "no provider 'loacl'", "Did you mean local?", files=config("provider = 'loacl'")),
+    Case(
+        "up --yes",
+        "provider",
+        "no provider 'loacl'; did you mean 'local'?",
+        "This installation has: ",
+        files=config("provider = 'loacl'"),
+    ),
     Case("up --yes", "accounts.local.watts", "not -5", "watts = 100", files=config("[accounts.local]\nwatts = -5")),
     Case(
         "up --yes",
@@ -208,8 +216,8 @@ SETTINGS = [
     Case(
         "up --yes",
         "accounts.local.wats",
-        "no setting 'wats'",
-        "Did you mean 'watts'?",
+        "no setting 'wats'; did you mean 'watts'?",
+        "Its settings are watts",
         files=config("[accounts.local]\nwats = 5"),
     ),
 ]

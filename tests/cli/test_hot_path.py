@@ -14,7 +14,7 @@ from benchmarks.cli_start import fill
 
 HEAVY = """
 boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich psutil
-jupyter_client websocket asyncio importlib.metadata tomllib hashlib concurrent.futures
+jupyter_client websocket asyncio importlib.metadata tomllib tomlkit hashlib concurrent.futures
 """.split()
 
 CHILD = """

@@ -40,7 +40,7 @@ def test_a_plugin_without_an_account_is_told_with_the_lines_that_give_it_one(sai
 def test_a_plugin_that_is_not_installed_is_told_so(said):
     code, text = said("up --provider lamda --dry-run")
     assert code == 2
-    assert "There is no provider 'lamda'. Did you mean lambda? This installation has: aws," in text
+    assert "There is no provider 'lamda'; did you mean 'lambda'? This installation has: aws," in text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.config.edit import literal, with_value, without_table, without_value
+from cloudgpu.config.edit import literal, renamed_table, with_value, without_table, without_value
 from cloudgpu.errors import InvalidRequest
 
 FULL = """\
@@ -73,17 +73,46 @@ ODD = [
     ("accounts.local.watts = 3\n", ("accounts", "local", "watts")),
     ("[accounts]\nlocal.watts = 3\n", ("accounts", "local", "watts")),
     ('["accounts"."local"]\nwatts = 3\n', ("accounts", "local", "watts")),
-    ('"owner" = "x"\n', ("owner",)),
-    ("x = '''\nowner = 1\n'''\nowner = 'a'\n", ("owner",)),
+    ('"owner" = 3\n', ("owner",)),
+    ("x = '''\nowner = 1\n'''\nowner = 3\n", ("owner",)),
+    ("[accounts.local]\r\nwatts = 3\r\n", ("accounts", "local", "watts")),
+    ("[accounts.local]\nwatts = 3\n[x]\ny = 1\n[accounts.local.more]\nz = 1\n", ("accounts", "local", "watts")),
 ]
 
 
 @pytest.mark.parametrize(("text", "path"), ODD)
-def test_an_odd_layout_is_refused_with_the_line_to_write(text, path):
-    with pytest.raises(InvalidRequest) as refused:
+def test_a_value_is_replaced_however_the_file_is_laid_out(text, path):
+    assert with_value(text, path, "new") == text.replace(" = 3", ' = "new"')
+
+
+UNSAFE = [
+    ("accounts = {local = {watts = 3}}\n", ("accounts", "lab", "watts")),
+    ("[accounts.local.more]\n", ("accounts", "local", "watts")),
+    ("[accounts.a]\n[[accounts.a.hosts]]\nx = 1\n\n# c\n[c]\n", ("accounts", "a", "hosts")),
+]
+
+
+@pytest.mark.parametrize(("text", "path"), UNSAFE)
+def test_what_cannot_be_added_safely_is_refused_with_the_line_to_write(text, path):
+    with pytest.raises(InvalidRequest, match=r"cannot be set without touching other lines") as refused:
         with_value(text, path, "new")
-    assert refused.value.exit_code == 2
-    assert refused.value.next.endswith(f'{path[-1]} = "new"')
+    assert (refused.value.exit_code, refused.value.field) == (2, f"config.toml: {'.'.join(path)}")
+    assert refused.value.next == f'Set it by hand: under [{".".join(path[:-1])}], {path[-1]} = "new"'
+
+
+MISPLACED = [
+    ("# one\n[x]\n", ("owner",), 'owner = "new"\n# one\n[x]\n'),
+    ("a = 1\n\n# one\n[x]\n", ("owner",), 'a = 1\nowner = "new"\n\n# one\n[x]\n'),
+    ("[x]  # x\n\n# two\n[y]\n", ("x", "a"), '[x]  # x\na = "new"\n\n# two\n[y]\n'),
+    ("[x.y]\nb = 1\n# end\n\n# z\n[z]\n[x.v]\n", ("x", "y", "a"), None),
+    ("[accounts.a]\n[x]\n[accounts.b]\nc = 1\n", ("accounts", "b", "d"), None),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "meant"), MISPLACED)
+def test_a_new_line_stands_behind_the_last_value_and_no_comment_changes_its_table(text, path, meant):
+    line = f'{path[-1]} = "new"\n'
+    assert with_value(text, path, "new") == (meant or text.replace(" = 1\n", f" = 1\n{line}"))
 
 
 def test_what_looks_like_a_header_inside_a_text_is_none():
@@ -124,11 +153,6 @@ def test_a_key_is_taken_out_with_its_comment_and_nothing_else():
     assert without_value(gone, ("accounts", "local", "hosts")) == gone
 
 
-def test_a_key_that_cannot_be_taken_out_safely_is_named():
-    with pytest.raises(InvalidRequest, match=r"accounts\.local\.watts cannot be taken out"):
-        without_value("accounts = {local = {watts = 3}}\n", ("accounts", "local", "watts"))
-
-
 def test_a_table_goes_with_those_under_it_and_no_other_line_does():
     text = """owner = "ada"  # me
 [accounts.lab]  # paid by the lab
@@ -149,14 +173,23 @@ provider = "gcp"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "rest"),
     [
-        'accounts = {lab = {provider = "aws"}}\n',
-        'accounts.lab.provider = "aws"\n',
-        '[accounts]\nlab = {provider = "aws"}\n',
+        ('accounts = {lab = {provider = "aws"}, b = {c = 1}}\n', {"accounts": {"b": {"c": 1}}}),
+        ('accounts.lab.provider = "aws"\nx = 1\n', {"x": 1}),
+        ('[accounts]\nlab = {provider = "aws"}\n', {"accounts": {}}),
+        ('[accounts.lab]\nprovider = "aws"\n[x]\ny = 1\n[accounts.lab.more]\nz = 1\n', {"x": {"y": 1}}),
     ],
 )
-def test_a_table_that_cannot_be_taken_out_alone_is_left_and_said(text):
-    with pytest.raises(InvalidRequest, match="cannot be taken out") as caught:
-        without_table(text, ("accounts", "lab"))
-    assert caught.value.next == "Take [accounts.lab] out by hand."
+def test_a_table_is_taken_out_however_the_file_is_laid_out(text, rest):
+    assert tomllib.loads(without_table(text, ("accounts", "lab"))) == rest
+
+
+def test_a_table_that_cannot_be_renamed_safely_is_left_and_named():
+    text = 'accounts = {lab = {provider = "aws"}}\n'
+    with pytest.raises(InvalidRequest, match=r"\[accounts\.lab\] cannot be renamed") as caught:
+        renamed_table(text, ("accounts", "lab"), "new")
+    assert caught.value.next.startswith("Rename [accounts.lab] to [accounts.new] by hand")
+    assert renamed_table("[accounts.lab.x]\n[ accounts . lab ]\n", ("accounts", "lab"), "b") == (
+        "[accounts.b.x]\n[ accounts . b ]\n"
+    )

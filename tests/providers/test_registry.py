@@ -50,7 +50,7 @@ def test_an_unknown_kind_is_answered_with_the_near_one_and_all(plugin):
     with pytest.raises(InvalidRequest) as refused:
         registry.load("faek")
     assert (refused.value.field, refused.value.value) == ("provider", "faek")
-    assert "Did you mean fake?" in refused.value.next
+    assert "did you mean 'fake'?" in refused.value.message
     assert ", ".join(registry.kinds()) in refused.value.next
 
 
@@ -125,7 +125,7 @@ def test_price_lists_are_there_of_providers_that_launch_nothing_yet():
     with pytest.raises(InvalidRequest) as refused:
         registry.load_price_list("azur")
     assert (refused.value.field, refused.value.value) == ("--provider", "azur")
-    assert "Did you mean azure?" in refused.value.next
+    assert "did you mean 'azure'?" in refused.value.message
 
 
 def test_naming_a_price_list_loads_no_sdk():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.money.cost import Currency, Rate, RateDate
+from cloudgpu.cli.money.options import Currency, Rate, RateDate
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_request import AskedOfEstimate
@@ -75,30 +75,11 @@ def command(
     The prices are a dated list that comes with cloudgpu, or what `catalog refresh` last read: no offers. Below the
     table stands what the figures rest on. Nothing that fits is no error (exit code 0).
     """
-    asked: AskedOfEstimate = {
-        "gpu": gpu,
-        "type": type_,
-        "number": number,
-        "spot": spot,
-        "provider": provider,
-        "region": region,
-        "disk": disk,
-        "disk_gb": disk_gb,
-        "address": address,
-        "committed": committed,
-        "hours_per_day": hours_per_day,
-        "days_per_week": days_per_week,
-        "flops": flops,
-        "precision": precision,
-        "efficiency": efficiency,
-        "like": like,
-        "work": work,
-        "all": all_,
-        "currency": currency,
-        "rate": rate,
-        "rate_date": rate_date,
-    }
-    _answer(asked, output)
+    typed = locals()  # before anything else is one
+    from cloudgpu.control.advice.estimate_request import AskedOfEstimate
+
+    typed |= {"type": type_, "all": all_}
+    _answer(cast("AskedOfEstimate", {name: typed[name] for name in AskedOfEstimate.__annotations__}), output)
 
 
 def _answer(asked: AskedOfEstimate, output: Format) -> None:

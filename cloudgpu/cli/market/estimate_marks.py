@@ -5,11 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.render import PRICE_MARKS, dollars
-from cloudgpu.core.values.money import Money
+from cloudgpu.cli.render import PRICE_MARKS, Amounts, dollars
 
 if TYPE_CHECKING:
-    from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
 
 DEAR = Decimal(1000)  # dollars: from here on without cents
@@ -17,25 +15,17 @@ _MARKS = "m+<~?!"
 _STAND_INS = {"memory bandwidth": "bw", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
 
 
-class Amounts:
-    """Shows decimal USD text in one currency."""
+class Rounded(Amounts):
+    """Shows amounts of a thousand dollars or more without cents, and no sign of the dollar in a table."""
 
-    def __init__(self, currency: Currency | None) -> None:
-        self.currency = currency
-        self.code = f" {currency.code}" if currency else ""
-
-    def __call__(self, text: str | None) -> str:
+    def __call__(self, text: str | None, more: int | None = None) -> str:
         """Return an amount of a table; a missing one is `?`, never zero."""
-        if text is None:
-            return "?"
-        amount = Money.usd(Decimal(text))
-        if self.currency is not None:
-            return self.currency.text(amount)
-        return amount.text(0 if amount.dollars >= DEAR else 2).replace("$", "")
+        dear = self.currency is None and text is not None and Decimal(text) >= DEAR
+        return super().__call__(text, -2 if dear else more).replace("$", "")
 
-    def with_code(self, text: str | None) -> str:
+    def with_code(self, text: str | None, more: int | None = None) -> str:
         """Return an amount as prose has it."""
-        return f"{self(text)}{self.code}" if self.currency else dollars(text)
+        return super().with_code(text, more) if self.currency else dollars(text)
 
 
 def finite(document: EstimateDocument) -> bool:

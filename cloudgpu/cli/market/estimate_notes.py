@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.market.estimate_marks import Amounts, finite, marks, rests, short
-from cloudgpu.cli.render import dollars, paragraph
+from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
+from cloudgpu.cli.render import dollars, paragraph, rate_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
@@ -22,7 +22,7 @@ _WISHES = {
 }
 
 
-def notes(document: EstimateDocument, shown: Amounts) -> Iterator[str]:
+def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     """Yield what stands below the tables, block by block."""
     found = document["estimates"]
     yield "\n".join(
@@ -30,10 +30,10 @@ def notes(document: EstimateDocument, shown: Amounts) -> Iterator[str]:
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
     yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
-    yield "\n".join(paragraph(one) for one in (_currency(document), _fees(document, shown)) if one)
+    yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
-def _range(first: Estimate, shown: Amounts) -> Iterator[str]:
+def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
     """Yield between what the first lies, which the table leaves out where amounts are long."""
     low, high = first["low"], first["high"]
     if low is not None and high is not None and low != high:
@@ -129,7 +129,7 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
         yield f"Left out: {', '.join(names)}: {why}."
 
 
-def _sustained(found: Sequence[Estimate], shown: Amounts) -> Iterator[str]:
+def _sustained(found: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
     due = [one for one in found if one["sustained_use_usd"] is not None]
     if due:
         first = due[0]
@@ -139,15 +139,7 @@ def _sustained(found: Sequence[Estimate], shown: Amounts) -> Iterator[str]:
         )
 
 
-def _currency(document: EstimateDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
-
-
-def _fees(document: EstimateDocument, shown: Amounts) -> str:
+def _fees(document: EstimateDocument, shown: Rounded) -> str:
     first, sentence = document["estimates"][0], document["fees"]
     if first["with_fees_usd"] is None:
         return str(sentence)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.market.estimate_marks import Amounts, finite, mark, marks, rests, short, trust
+from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, rests, short, trust
 from cloudgpu.cli.market.estimate_notes import notes, nothing
 from cloudgpu.cli.render import table
 from cloudgpu.core.model.machine import fact
@@ -30,12 +30,12 @@ def estimate_text(document: EstimateDocument, currency: Currency | None) -> str:
     """Return the table of costs, that of their parts, and below them what they rest on and do not say."""
     if not document["estimates"]:
         return nothing(document)
-    shown = Amounts(currency)
+    shown = Rounded(currency)
     blocks = [_costs(document, shown), _parts(document, shown), *notes(document, shown)]
     return "\n\n".join(block for block in blocks if block)
 
 
-def _costs(document: EstimateDocument, shown: Amounts) -> str:
+def _costs(document: EstimateDocument, shown: Rounded) -> str:
     found = document["estimates"]
     many = document["request"]["number"]
     numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
@@ -43,7 +43,7 @@ def _costs(document: EstimateDocument, shown: Amounts) -> str:
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
-def _of_time(found: Sequence[Estimate], shown: Amounts) -> Columns:
+def _of_time(found: Sequence[Estimate], shown: Rounded) -> Columns:
     return [
         ("DAY", _plain(found, "day", shown)),
         (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marks, found))),
@@ -51,7 +51,7 @@ def _of_time(found: Sequence[Estimate], shown: Amounts) -> Columns:
     ]
 
 
-def _of_work(found: Sequence[Estimate], shown: Amounts) -> Columns:
+def _of_work(found: Sequence[Estimate], shown: Rounded) -> Columns:
     columns = [
         ("HOURS", _marked([_hours(fact(one["expected"])["hours"]) for one in found], map(rests, found))),
         (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marks, found))),
@@ -79,7 +79,7 @@ def _count(one: Estimate) -> str:
     return f"{one['count']}x"
 
 
-def _plain(found: Sequence[Estimate], name: SpanName, shown: Amounts) -> list[str]:
+def _plain(found: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
     return [shown(fact(one[name])["usd"]) for one in found]
 
 
@@ -90,7 +90,7 @@ def _marked(amounts: Sequence[str], behind: Iterable[str]) -> list[str]:
     return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, each, strict=True)]
 
 
-def _parts(document: EstimateDocument, shown: Amounts) -> str:
+def _parts(document: EstimateDocument, shown: Rounded) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
     found = document["estimates"][:PARTS]
     name: SpanName = "expected" if finite(document) else "month"
@@ -109,12 +109,12 @@ def _price_marks(one: Estimate) -> str:
     return ("c" if one["committed"] else "") + trust(one["price"]["basis"], one["old"])
 
 
-def _hourly(one: Estimate, shown: Amounts) -> str:
+def _hourly(one: Estimate, shown: Rounded) -> str:
     amount = Money.usd(Decimal(one["paid_usd_per_hour"]))
     return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
 
 
-def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Amounts) -> list[str]:
+def _part(found: Sequence[Estimate], name: SpanName, part: str, shown: Rounded) -> list[str]:
     spans = [fact(one[name]) for one in found]
     texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
     each = [

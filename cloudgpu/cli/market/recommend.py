@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.money.cost import Currency, Rate, RateDate
+from cloudgpu.cli.money.options import Currency, Rate, RateDate
 
 
 def command(
@@ -54,26 +54,10 @@ def command(
     From the work to the memory it takes, from the memory to the GPUs that hold it, from those to what does most per
     dollar; then from how many hours a week on a desktop is cheaper. Prices are the catalogue's, dated; nobody is asked.
     """
+    asked = locals()  # before anything else is one
     from cloudgpu.cli.market.recommend_text import text
     from cloudgpu.control.advice.recommend import recommended
+    from cloudgpu.control.advice.recommend_request import AskedOfRecommend
 
-    value = recommended(
-        open_here(),
-        work,
-        parameters=parameters,
-        method=method,
-        precision=precision,
-        memory=memory,
-        cards=cards,
-        hours_per_week=hours_per_week,
-        budget=budget,
-        max_price=max_price,
-        provider=provider,
-        region=region,
-        spot=spot,
-        tariff=tariff,
-        currency=currency,
-        rate=rate,
-        rate_date=rate_date,
-    )
+    value = recommended(open_here(), work, **{name: asked[name] for name in AskedOfRecommend.__annotations__})
     emit(output, value, text(value))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import facts, paragraph, table, wrapped
+from cloudgpu.cli.render import Amounts, facts, paragraph, rate_text, table, wrapped
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
@@ -37,33 +37,18 @@ def calculated_text(document: CalculatedDocument, currency: Currency | None) -> 
         blocks.append(_curve(answer["expected"]["curve"], shown))
     blocks += [paragraph(text) for text in (_why(document), _beside(document)) if text]
     blocks.append("\n".join(_item(text) for text in document["assumptions"]))
-    blocks += [paragraph(text) for text in (_rate(document), _source(document["desktop"])) if text]
+    blocks += [paragraph(text) for text in (rate_text(document["currency"]), _source(document["desktop"])) if text]
     return "\n\n".join(block for block in blocks if block)
 
 
-class _Amounts:
-    """Shows decimal USD text in the currency that was asked for."""
-
-    def __init__(self, currency: Currency | None) -> None:
-        self.currency = currency
-
-    def __call__(self, text: str, places: int = 2) -> str:
-        amount = Money.usd(Decimal(text))
-        if self.currency is None:
-            return amount.text(places)
-        return self.currency.text(amount, places - 2 if places > 2 else 0)  # noqa: PLR2004  (cents)
-
-    def with_code(self, text: str, places: int = 2) -> str:
-        """Return an amount as prose has it."""
-        return self(text, places) + ("" if self.currency is None else f" {self.currency.code}")
-
+class _Amounts(Amounts):
     def price(self, text: str) -> str:
         """Return a price: whole cents as such, others with four digits."""
-        return self.with_code(text, 2 if len(text.partition(".")[2]) <= 2 else 4)  # noqa: PLR2004  (cents)
+        return self.with_code(text, 0 if len(text.partition(".")[2]) <= 2 else 2)  # noqa: PLR2004  (cents)
 
     def short(self, text: str) -> str:
         """Return an amount without its cents, where that says enough."""
-        return self.with_code(text, 0 if Decimal(text) >= 10 or text == "0" else 2)  # noqa: PLR2004  (dollars)
+        return self.with_code(text, -2 if Decimal(text) >= 10 or text == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
 def _head(document: CalculatedDocument, shown: _Amounts) -> Iterator[tuple[str, str | None]]:
@@ -158,7 +143,7 @@ def _by_use(one: Outcome, life: float) -> str:
 def _by_price(price: str | None, life: float, shown: _Amounts) -> str | None:
     if price is None or Decimal(price) > DEAREST:
         return None
-    above = f"if an hour costs more than {shown.with_code(price, 4)} at this use" if Decimal(price) else "at any price"
+    above = f"if an hour costs more than {shown.with_code(price, 2)} at this use" if Decimal(price) else "at any price"
     return f"over {_years(life)} the desktop is cheaper {above}"
 
 
@@ -193,8 +178,7 @@ def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
         ]
         for one in curve
     ]
-    code = "" if shown.currency is None else f" {shown.currency.code}"
-    return table(rows, ["AFTER", f"CLOUD{code}", f"DESKTOP{code}", "CHEAPER"], right=(1, 2))
+    return table(rows, ["AFTER", f"CLOUD{shown.code}", f"DESKTOP{shown.code}", "CHEAPER"], right=(1, 2))
 
 
 def _after(days: float) -> str:
@@ -215,14 +199,6 @@ def _beside(document: CalculatedDocument) -> str:
     parts = [_even(one) if len(every) == 1 else f"{_even(one)} at {one['utilization_percent']:g}%" for one in every]
     fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
     return f"With {fast}: {'; '.join(parts)}."
-
-
-def _rate(document: CalculatedDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
 
 
 def desktops_text(document: DesktopsDocument) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.money import comparing as options
+from cloudgpu.cli.money import options
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.render import paragraph, table, wrapped
-from cloudgpu.core.values.money import Money
+from cloudgpu.cli.render import Amounts, paragraph, table, wrapped
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ NAME = 16  # characters of a machine's name
 
 def compare_text(document: CompareDocument, currency: Currency | None, zone: tzinfo) -> str:
     """Return the sentence, the three cases, and what they rest on."""
-    shown = _Shown(currency)
+    shown = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
     if document["owned"]:
         blocks += [_cases(document, document["owned"], shown, zone), _hours(document, shown), _speeds(document)]
@@ -35,34 +34,16 @@ def compare_text(document: CompareDocument, currency: Currency | None, zone: tzi
     return "\n\n".join(filter(None, blocks))
 
 
-class _Shown:
-    """Shows decimal USD text in dollars or in the currency."""
-
-    def __init__(self, currency: Currency | None) -> None:
-        self.currency = currency
-
-    def __call__(self, text: str | None) -> str:
-        """Return an amount; a missing one is `?`, never zero."""
-        if text is None:
-            return "?"
-        amount = Money.usd(Decimal(text))
-        return amount.text() if self.currency is None else self.currency.text(amount)
-
-    def prose(self, text: str | None) -> str:
-        """Return an amount as prose has it."""
-        return self(text) if self.currency is None else f"{self(text)} {self.currency.code}"
-
-
-def _cases(document: CompareDocument, owned: OwnedCases, shown: _Shown, zone: tzinfo) -> str:
+def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo) -> str:
     rows = [[label, *(cell(case) for case in CASES)] for label, cell in _lines(document, owned, shown, zone)]
-    code = "" if shown.currency is None else shown.currency.code
+    code = shown.code.strip()
     if all(len(set(row[1:])) == 1 for row in rows):
         return table([row[:2] for row in rows], [code, "EXPECTED"], right=[1])
     return table(rows, [code, *CASES.values()], right=[1, 2, 3])
 
 
 def _lines(
-    document: CompareDocument, owned: OwnedCases, shown: _Shown, zone: tzinfo
+    document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, even = document["cloud"], document["break_even"]
     usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
@@ -98,7 +79,7 @@ def _met(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
     return "-" if pace is None or pace[case] is None else "never"
 
 
-def _hours(document: CompareDocument, shown: _Shown) -> str:
+def _hours(document: CompareDocument, shown: Amounts) -> str:
     cloud, even = document["cloud"], document["break_even"]
     parts = (
         (cloud["gpu_hours"], "with a busy GPU"),
@@ -110,9 +91,9 @@ def _hours(document: CompareDocument, shown: _Shown) -> str:
     said = [f"Machines were billed for {Decimal(cloud['billed_hours']):,.1f} hours: {', '.join(each)}."]
     if even["paid_usd_per_hour"] is not None:
         said.append(
-            f"What an hour of this desktop does came to {shown.prose(even['paid_usd_per_hour'])} on the cloud. Used as "
-            f"much as so far, the desktop is the cheaper one over its life above "
-            f"{shown.prose(even['price_usd_per_hour'])}."
+            f"What an hour of this desktop does came to {shown.with_code(even['paid_usd_per_hour'])} on the cloud. "
+            f"Used as much as so far, the desktop is the cheaper one over its life above "
+            f"{shown.with_code(even['price_usd_per_hour'])}."
         )
     return "\n".join(paragraph(one) for one in said)
 
@@ -138,7 +119,7 @@ def _ratio(one: ScaledGpu) -> str:
     return f"{one['ratio']:.2f}x ({one['low']:.2f}x-{one['high']:.2f}x)"
 
 
-def _own(document: CompareDocument, shown: _Shown) -> str:
+def _own(document: CompareDocument, shown: Amounts) -> str:
     if not document["own_machines"]:
         return ""
     rows = [
@@ -160,13 +141,13 @@ def _own(document: CompareDocument, shown: _Shown) -> str:
         said.append(paragraph(sentence))
     if document["paid_usd"] is not None and document["owned"]:
         least = "at least " if document["cloud"]["unpriced"] else ""
-        paid = f"{least}{shown.prose(document['paid_usd'])}"
+        paid = f"{least}{shown.with_code(document['paid_usd'])}"
         said.append(paragraph(f"Paid in all, the cloud and your own electricity: {paid}."))
     return "\n".join(said)
 
 
-def _offer(one: OwnMachine, offer: Counterpart, shown: _Shown) -> str:
-    price = f"{shown.prose(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
+def _offer(one: OwnMachine, offer: Counterpart, shown: Amounts) -> str:
+    price = f"{shown.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
     ratio = (

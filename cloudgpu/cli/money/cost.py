@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostWish
@@ -35,21 +36,6 @@ By = Annotated[
     ),
 ]
 Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only what this owner's machines cost.")]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d), day, week or month on."),
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
-Tz = Annotated[
-    str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin; without it, the setting.")
-]
-Currency = Annotated[
-    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
-]
-Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
-]
-RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
 
 
 def command(
@@ -78,46 +64,32 @@ def command(
     With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
     an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
     """
-    from cloudgpu.control.inputs.periods import cost_wish
+    typed = locals()  # before anything else is one
+    from cloudgpu.control.inputs.periods import AskedOfCost, cost_wish
     from cloudgpu.control.reaper.reaper import collected_seldom
 
-    alone = {
-        "--by": "" if by == "instance" else by,
-        "--owner": owner,
-        "--since": since,
-        "--until": until,
-        "--tz": tz,
-        "--currency": currency,
-    }
-    alone |= {"--rate": rate, "--rate-date": rate_date, "--output": "csv" if output is CostFormat.CSV else ""}
+    asked = {name: typed[name] for name in AskedOfCost.__annotations__}
     if verify:
-        _check_alone({option: str(value) for option, value in alone.items() if value})
+        _check_alone(
+            asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
+        )
     with collected_seldom():
         session = open_here()
         if verify:
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        wish = cost_wish(
-            session.settings,
-            session.clock(),
-            by=by,
-            owner=owner,
-            since=since,
-            until=until,
-            tz=tz,
-            currency=currency,
-            rate=rate,
-            rate_date=rate_date,
-        )
-        _costs(session, wish, output)
+        _costs(session, cost_wish(session.settings, session.clock(), **asked), output)
 
 
-def _check_alone(given: dict[str, str]) -> None:
+def _check_alone(given: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
     from cloudgpu.errors import InvalidRequest
 
-    for option, value in given.items():
+    for name, value in given.items():
+        if not value:
+            continue
+        option = f"--{name.replace('_', '-')}"
         message = f"--verify checks the whole ledger, and has no use for {option} {value}."
         raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import paragraph, rounded, table
-from cloudgpu.core.values.money import Money
+from cloudgpu.cli.render import Amounts, paragraph, rate_text, rounded, table
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -31,29 +30,10 @@ def cost_text(document: CostDocument, currency: Currency | None) -> str:
     """Return the table with its totals, and below it what they do not say; empty where nothing was spent."""
     if not document["groups"]:
         return _nothing(document)
-    shown = _Amounts(currency, document)
+    largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
+    shown = Amounts(currency, 2 if largest < FINE else 0)
     blocks = [_table(document, shown), *_notes(document, shown)]
     return "\n\n".join(block for block in blocks if block)
-
-
-class _Amounts:
-    """Shows amounts, all of one answer with the same digits after the point."""
-
-    def __init__(self, currency: Currency | None, document: CostDocument) -> None:
-        self.currency = currency
-        largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
-        self.more = 2 if largest < FINE else 0
-
-    def __call__(self, text: str | None, more: int | None = None) -> str:
-        """Return decimal USD text in the currency; a missing amount is `?`, never zero."""
-        if text is None:
-            return "?"
-        amount, further = Money.usd(Decimal(text)), self.more if more is None else more
-        return amount.text(2 + further) if self.currency is None else self.currency.text(amount, further)
-
-    def with_code(self, text: str | None, more: int | None = None) -> str:
-        """Return an amount as prose has it."""
-        return self(text, more) if self.currency is None else f"{self(text, more)} {self.currency.code}"
 
 
 def _nothing(document: CostDocument) -> str:
@@ -62,10 +42,9 @@ def _nothing(document: CostDocument) -> str:
     return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was asked.")
 
 
-def _table(document: CostDocument, shown: _Amounts) -> str:
+def _table(document: CostDocument, shown: Amounts) -> str:
     every: tuple[CostSum, ...] = (*document["groups"], document["total"])
-    code = f" {shown.currency.code}" if shown.currency else ""
-    heads = ["HOURS", f"COST{code}"]
+    heads = ["HOURS", f"COST{shown.code}"]
     columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
     if document["total"]["on_demand_usd"] is not None:
         heads += ["ON DEMAND", "SAVED"]
@@ -95,7 +74,7 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
-def _marked(every: Sequence[CostSum], shown: _Amounts) -> list[str]:
+def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
     """Return what each costs; its marks stand behind the last digit, so that the digits are under one another."""
     marks = [f"{'+' if one['without_price'] and one['usd'] is not None else ''}{one['marks']}" for one in every]
     marks = [
@@ -105,11 +84,11 @@ def _marked(every: Sequence[CostSum], shown: _Amounts) -> list[str]:
     return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]
 
 
-def _known(amounts: Iterable[str | None], shown: _Amounts) -> list[str]:
+def _known(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
     return ["" if one is None else shown(one) for one in amounts]
 
 
-def _ranges(document: CostDocument, shown: _Amounts) -> str:
+def _ranges(document: CostDocument, shown: Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
     every = zip(_names(document), (*document["groups"], document["total"]), strict=True)
     found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
@@ -123,14 +102,14 @@ def _short(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _notes(document: CostDocument, shown: _Amounts) -> Iterator[str]:
+def _notes(document: CostDocument, shown: Amounts) -> Iterator[str]:
     yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
     yield _sentences(_missing(document), _uncounted(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
     yield _to_come(document, shown)
     yield _budgets(document, shown)
     yield _sentences(*_sustained(document, shown), _credits(document, shown))
-    yield _sentences(_currency(document), _fees(document, shown))
+    yield _sentences(rate_text(document["currency"]), _fees(document, shown))
     if document["desktop"] is not None:
         yield _sentences(document["desktop"]["sentence"])
 
@@ -179,7 +158,7 @@ def _marks(document: CostDocument) -> str:
     return f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
 
 
-def _lost(document: CostDocument, shown: _Amounts) -> str:
+def _lost(document: CostDocument, shown: Amounts) -> str:
     found = []
     lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
     for name, what, one in lost:
@@ -198,7 +177,7 @@ def _uncompared(document: CostDocument) -> str:
     return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
 
 
-def _to_come(document: CostDocument, shown: _Amounts) -> str:
+def _to_come(document: CostDocument, shown: Amounts) -> str:
     burn, found = document["burn"], document["projected"]
     if found is None or not (Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)):
         return ""
@@ -225,7 +204,7 @@ def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
     return [(what, amount) for what, amount in parts if Decimal(amount)]
 
 
-def _budgets(document: CostDocument, shown: _Amounts) -> str:
+def _budgets(document: CostDocument, shown: Amounts) -> str:
     """Return how long each budget lasts, one sentence each."""
     found = []
     for one in document["budgets"]:
@@ -238,13 +217,13 @@ def _budgets(document: CostDocument, shown: _Amounts) -> str:
     return _sentences(*found)
 
 
-def _sustained(document: CostDocument, shown: _Amounts) -> Iterator[str]:
+def _sustained(document: CostDocument, shown: Amounts) -> Iterator[str]:
     for one in document["sustained_use"]:
         where = f"{one['what']} in {one['region']}, account {one['account']}"
         yield f"Sustained use, {one['month']}: {shown.with_code(one['usd'])} less for {where}, {one['reason']}."
 
 
-def _credits(document: CostDocument, shown: _Amounts) -> str:
+def _credits(document: CostDocument, shown: Amounts) -> str:
     found = document["credits"]
     if found is None:
         return ""
@@ -255,21 +234,13 @@ def _credits(document: CostDocument, shown: _Amounts) -> str:
     return f"After credits ({'; '.join(uses)}): {shown.with_code(found['after_usd'])}."
 
 
-def _range(one: Projection, shown: _Amounts) -> str:
+def _range(one: Projection, shown: Amounts) -> str:
     if one["low_usd"] == one["high_usd"]:
         return shown.with_code(one["usd"])
     return f"{shown.with_code(one['usd'])} ({shown(one['low_usd'])} to {shown(one['high_usd'])})"
 
 
-def _currency(document: CostDocument) -> str:
-    rate = document["currency"]
-    if rate is None:
-        return ""
-    source = f" ({rate['source']})" if rate["source"] else ""
-    return f"1 USD = {rate['per_usd']} {rate['code']}, rate of {rate['as_of']}{source}, for every amount."
-
-
-def _fees(document: CostDocument, shown: _Amounts) -> str:
+def _fees(document: CostDocument, shown: Amounts) -> str:
     fees = document["fees"]
     if fees["total_usd"] is None:
         return str(fees["sentence"])

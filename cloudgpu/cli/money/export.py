@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
+from cloudgpu.cli.money.options import Since, Tz, Until
 from cloudgpu.control.cost.exports import Form
 from cloudgpu.errors import InvalidRequest
 
@@ -22,9 +23,9 @@ def command(
         Form,
         typer.Option("--format", help="focus: FOCUS 1.0 CSV; csv: plain columns; json: one document."),
     ] = Form.FOCUS,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this day or time on.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to, and without, this day or time.")] = None,
-    tz: Annotated[str | None, typer.Option(metavar="ZONE", help="The zone in which days begin.")] = None,
+    since: Since = None,
+    until: Until = None,
+    tz: Tz = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file; stdout otherwise.")] = None,
     output: Output = Format.TEXT,
 ) -> None:

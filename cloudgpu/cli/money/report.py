@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.money import comparing as options
+from cloudgpu.cli.money import options
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

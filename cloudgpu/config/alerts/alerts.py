@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.config.files.paths import Home
-from cloudgpu.config.files.text import read_text, shown
-from cloudgpu.core.values.naming import near
+from cloudgpu.config.files.text import read_text, setting_fault, settings_table
 from cloudgpu.errors import InvalidRequest
 
 ENVIRONMENT, ENVIRONMENT_DEADMAN = "CLOUDGPU_ALERTS", "CLOUDGPU_DEADMAN"
@@ -46,14 +45,8 @@ class Alerts:
 
 def alerts_from(table: object) -> Alerts:
     """Return what a table [alerts] stands for; raise InvalidRequest for its first fault."""
-    if not isinstance(table, dict):
-        raise _fault("alerts", "has to be a table", next="Write: [alerts]", value=shown(table))
-    for key in table:
-        if key not in READERS:
-            meant = near(str(key), READERS)
-            says = "is no setting" + (f"; did you mean {meant!r}?" if meant else "")
-            raise _fault(f"alerts.{shown(key)}", says, next=f"Settings of it: {', '.join(READERS)}.", value=shown(key))
-    return Alerts(**{key: READERS[key](f"alerts.{key}", value) for key, value in table.items()})
+    given = settings_table("alerts", table, READERS)
+    return Alerts(**{key: READERS[key](f"alerts.{key}", value) for key, value in given.items()})
 
 
 def with_environment(alerts: Alerts, environ: Mapping[str, str]) -> Alerts:
@@ -91,10 +84,10 @@ def _of_file(name: str, home: Home) -> list[str]:
     text = read_text(path, name)
     if text is None:
         says = f"names {path}, which is not there"
-        raise _fault("alerts.to_file", says, next="Make it, one address per line, mode 0600.", value=name)
+        raise setting_fault("alerts.to_file", name, says, "Make it, one address per line, mode 0600.")
     if path.stat().st_mode & 0o077:
         says = f"names {path}, which others than you may read"
-        raise _fault("alerts.to_file", says, next=f"Run: chmod 600 {path}", value=name)
+        raise setting_fault("alerts.to_file", name, says, f"Run: chmod 600 {path}")
     lines = (line.strip() for line in text.splitlines())
     kept = [line for line in lines if line and not line.startswith("#")]
     return [_receiver(name, number, line) for number, line in enumerate(kept, start=1)]
@@ -103,14 +96,14 @@ def _of_file(name: str, home: Home) -> list[str]:
 def _receivers(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         way = f'Write it like {key.rpartition(".")[2]} = ["ntfy://ntfy.example.org/lab", "{DESKTOP}"]'
-        raise _fault(key, "has to be a list of texts", next=way)
+        raise setting_fault(key, None, "has to be a list of texts", way)
     return tuple(_receiver(f"config.toml: {key}", number, one) for number, one in enumerate(value, start=1))
 
 
 def _people(key: str, value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         way = 'Write it like [alerts.people] and below it ada = ["mailto://..."]'
-        raise _fault(key, "has to be a table of owners", next=way)
+        raise setting_fault(key, None, "has to be a table of owners", way)
     return {owner: _receivers(f"{key}.{owner}", addresses) for owner, addresses in value.items()}
 
 
@@ -143,7 +136,7 @@ def _address(where: str, text: str) -> str:
 
 def _path(key: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise _fault(key, "has to be the name of a file", next="Name it from CLOUDGPU_HOME, or from the root.")
+        raise setting_fault(key, None, "has to be the name of a file", "Name it from CLOUDGPU_HOME, or from the root.")
     return value.strip()
 
 
@@ -151,7 +144,7 @@ def _often(key: str, value: object) -> str:
     if value in (MONTHLY, NEVER):
         return str(value)
     says, way = f'has to be "{MONTHLY}" or "{NEVER}"', f'Write it like report = "{NEVER}"'
-    raise _fault(key, says, next=way, value=shown(value))
+    raise setting_fault(key, value, says, way)
 
 
 def _factor(key: str, value: object) -> Decimal:
@@ -159,13 +152,8 @@ def _factor(key: str, value: object) -> Decimal:
     factor = Decimal(str(value)) if number else Decimal(0)
     if not factor.is_finite() or not 1 < factor <= LARGEST_FACTOR:
         says = f"has to be a number above 1, up to {LARGEST_FACTOR}"
-        raise _fault(key, says, next="Write it like price_jump = 1.5", value=shown(value))
+        raise setting_fault(key, value, says, "Write it like price_jump = 1.5")
     return factor
-
-
-def _fault(key: str, says: str, *, next: str, value: str | None = None) -> InvalidRequest:  # noqa: A002
-    name = f"config.toml: {key}"
-    return InvalidRequest(f"{name} {says}{'' if says.endswith('?') else '.'}", field=name, value=value, next=next)
 
 
 READERS: dict[str, Callable[[str, object], Any]] = {

@@ -24,7 +24,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, near
+from cloudgpu.core.values.naming import NAME, did_you_mean, near, unknown_word
 from cloudgpu.core.values.units import Power
 from cloudgpu.errors import InvalidRequest
 
@@ -129,11 +129,11 @@ def _of_file(path: Path, settings: Settings | None, watts: Watts | None, today: 
 
 
 def _unknown(name: str, names: list[str]) -> InvalidRequest:
-    meant = near(name, names)
-    return InvalidRequest(
-        f"No desktop is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+    return unknown_word(
+        f"No desktop is called {name!r}",
+        name,
+        names,
         field="desktop",
-        value=name,
         next=f"Use one of: {', '.join(names)}; or a file: ./mine.yaml",
     )
 
@@ -199,8 +199,7 @@ def _idle(table: Table, watts: Watts | None) -> Power:
 def _depreciation(table: Table) -> Depreciation:
     word = table.line("depreciation", Depreciation.NONE)
     if word not in list(Depreciation):
-        meant = near(word, [str(one) for one in Depreciation])
-        says = "is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "")
+        says = "is no way to depreciate" + did_you_mean(near(word, Depreciation))
         raise table.fault("depreciation", says, next=f"Use one of: {', '.join(Depreciation)}.")
     if word == Depreciation.DECLINING:
         table.check_keys(KEYS, required=["yearly_loss_percent"])

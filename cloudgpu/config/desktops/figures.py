@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.core.values.currency import CODES, Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.units import Amount, Tariff
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     """Return the currency of the file's amounts at its own rate or at the configured one; None: US dollars."""
     code = table.line("currency", "USD")
     if code not in CODES:
-        meant = near(code.upper(), (one.lower() for one in CODES))
-        says = "is no currency of ISO 4217" + (f"; did you mean {meant.upper()!r}?" if meant else "")
+        says = "is no currency of ISO 4217" + did_you_mean(near(code, CODES))
         raise table.fault("currency", says, next="Write its three capital letters, like KRW.")
     given = [key for key in RATE if key in table.values]
     if code == "USD":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = 1 << 20  # bytes; a settings file of this size is something else
@@ -48,6 +51,24 @@ def _unfit(path: Path, name: str, says: str) -> InvalidRequest:
     return InvalidRequest(
         f"{name} {says} ({path}).", field=name, value=str(path), next=f"Put a UTF-8 text file at {path}, or remove it."
     )
+
+
+def setting_fault(key: str, value: object, says: str, next: str) -> InvalidRequest:  # noqa: A002
+    """Return the error for a key of config.toml; `says` goes on after its name: `has to be text`."""
+    name = f"config.toml: {key}"
+    end = "" if says.endswith((".", "?")) else "."
+    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=next)
+
+
+def settings_table(key: str, value: object, known: Collection[str] | None = None, *, next: str = "") -> dict[str, Any]:  # noqa: A002
+    """Return a table of config.toml; raise InvalidRequest for what is none, and for a key that is not `known`."""
+    if not isinstance(value, dict):
+        raise setting_fault(key, value, "has to be a table", next or f"Write: [{key}]")
+    for name in value:
+        if known is not None and name not in known:
+            says = f"is no setting{did_you_mean(near(str(name), known))}"
+            raise setting_fault(f"{key}.{shown(name)}", name, says, next or f"Settings: {', '.join(known)}.")
+    return value
 
 
 def shown(value: object) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 
 from cloudgpu.config.files.text import shown
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 
@@ -30,7 +30,7 @@ def _unknown(name: str, field: str) -> InvalidRequest:
     by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
     meant = known.get(name.casefold()) or by_city.get(name.casefold()) or near(name, known.values())
     return InvalidRequest(
-        f"{shown(name)!r} is no time zone" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"{shown(name)!r} is no time zone" + did_you_mean(meant, "."),
         field=field,
         value=shown(name),
         next="Write the IANA name, like UTC, Asia/Seoul or Europe/Berlin.",

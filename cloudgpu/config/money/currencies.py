@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from types import MappingProxyType
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.text import setting_fault, settings_table, shown
 from cloudgpu.core.values.currency import Currency, check_code
-from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
 MOST = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 _EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
+_fault = partial(setting_fault, next=_EXAMPLE)
 
 
 def currencies_from(table: object) -> Mapping[str, Currency]:
     """Return the rates of a [currencies] table by code; raise InvalidRequest with the key of the first fault."""
-    if not isinstance(table, dict):
-        raise _fault("currencies", table, "has to be a table")
-    return MappingProxyType({code: _currency(code, entry) for code, entry in table.items()})
+    given = settings_table("currencies", table, next=_EXAMPLE)
+    return MappingProxyType({code: _currency(code, entry) for code, entry in given.items()})
 
 
 def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--currency") -> Currency:
@@ -68,17 +68,12 @@ def _currency(code: str, entry: object) -> Currency:
     check_code(code, f"config.toml: {key}")
     if code != code.upper() or code == "USD":
         raise _fault(key, code, "has to be the three capital letters of a currency that is not USD")
-    if not isinstance(entry, dict):
-        raise _fault(key, entry, "has to be a table")
-    for name in entry:
-        if name not in KEYS:
-            meant = near(name, KEYS)
-            raise _fault(f"{key}.{shown(name)}", name, "is no key" + (f"; did you mean {meant!r}?" if meant else ""))
+    given = settings_table(key, entry, KEYS, next=_EXAMPLE)
     for name in KEYS:
-        if name not in entry:
+        if name not in given:
             raise _fault(f"{key}.{name}", None, "is missing")
-    rate = _rate(entry["per_usd"], f"config.toml: {key}.per_usd", _EXAMPLE)
-    return Currency(code, rate, _as_of(key, entry["as_of"]), _source(key, entry["source"]))
+    rate = _rate(given["per_usd"], f"config.toml: {key}.per_usd", _EXAMPLE)
+    return Currency(code, rate, _as_of(key, given["as_of"]), _source(key, given["source"]))
 
 
 def _rate(value: object, field: str, way_out: str) -> Decimal:
@@ -110,9 +105,3 @@ def _source(key: str, value: object) -> str:
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value.strip()
     raise _fault(f"{key}.source", value, "has to say in one line where the rate comes from")
-
-
-def _fault(key: str, value: object, says: str) -> InvalidRequest:
-    name = f"config.toml: {key}"
-    end = "" if says.endswith("?") else "."
-    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=_EXAMPLE)

@@ -9,12 +9,11 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.config.files.text import shown
+from cloudgpu.config.files.text import setting_fault, settings_table, shown
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.naming import did_you_mean, near
 
 LARGEST = Decimal(1_000_000_000)  # USD
 _PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
@@ -38,30 +37,19 @@ def read_credits(key: str, value: object, kinds: Collection[str]) -> tuple[Credi
     return tuple(_credit(f"{key}[{number}]", table, kinds) for number, table in enumerate(_tables(key, value), 1))
 
 
-def _fault(key: str, value: object, says: str, way: str) -> InvalidRequest:
-    name = f"config.toml: {key}"
-    return InvalidRequest(f"{name} {says}", field=name, value=shown(value), next=way)
-
-
 def _tables(key: str, value: object) -> list[Table]:
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-        raise _fault(key, value, "has to be a list of tables.", f"Write [[{key}]] and its keys below, for each one.")
+        raise setting_fault(
+            key, value, "has to be a list of tables.", f"Write [[{key}]] and its keys below, for each one."
+        )
     return value
 
 
-def _check_keys(key: str, table: Table, known: tuple[str, ...]) -> None:
-    for name in table:
-        if name not in known:
-            meant = near(name, known)
-            says = f"is no key of it; did you mean {meant!r}?" if meant else "is no key of it."
-            raise _fault(f"{key}.{shown(name)}", None, says, f"Keys: {', '.join(known)}.")
-
-
 def _discount(key: str, table: Table, kinds: Collection[str]) -> Discount:
-    _check_keys(key, table, DISCOUNT_KEYS)
+    settings_table(key, table, DISCOUNT_KEYS)
     if ("percent" in table) == ("rate" in table):
         says = "needs one of percent and rate, and has " + ("both." if "rate" in table else "none.")
-        raise _fault(key, None, says, 'Write percent = 12.5, or rate = "1.20" for a fixed price per hour.')
+        raise setting_fault(key, None, says, 'Write percent = 12.5, or rate = "1.20" for a fixed price per hour.')
     since, until = _period(key, table)
     market = _one_of(f"{key}.market", table.get("market", "on_demand"), tuple(_MARKETS))
     return Discount(
@@ -79,10 +67,12 @@ def _discount(key: str, table: Table, kinds: Collection[str]) -> Discount:
 
 
 def _credit(key: str, table: Table, kinds: Collection[str]) -> Credit:
-    _check_keys(key, table, CREDIT_KEYS)
+    settings_table(key, table, CREDIT_KEYS)
     if table.get("currency", "USD") != "USD":
         says = f"is {shown(table['currency'])!r}; credits are counted in US dollars."
-        raise _fault(f"{key}.currency", table["currency"], says, "Write the amount in USD, and leave currency out.")
+        raise setting_fault(
+            f"{key}.currency", table["currency"], says, "Write the amount in USD, and leave currency out."
+        )
     since, until = _period(key, table)
     provider = table.get("provider", ANY)
     return Credit(
@@ -100,15 +90,15 @@ def _one_of(key: str, value: object, known: Sequence[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     meant = near(value, known) if isinstance(value, str) else None
-    says = "is missing." if value is None else f"is {shown(value)!r}" + (f"; did you mean {meant!r}?" if meant else ".")
-    raise _fault(key, value, says, f"Use one of: {', '.join(known)}.")
+    says = "is missing." if value is None else f"is {shown(value)!r}" + did_you_mean(meant, ".")
+    raise setting_fault(key, value, says, f"Use one of: {', '.join(known)}.")
 
 
 def _pattern(key: str, value: object) -> str:
     if isinstance(value, str) and _PATTERN.fullmatch(value):
         return value
     way = f'Write a name, or a pattern like {key.rpartition(".")[2]} = "p4*".'
-    raise _fault(key, value, f"is {shown(value)!r}, which is no name and no pattern of names.", way)
+    raise setting_fault(key, value, f"is {shown(value)!r}, which is no name and no pattern of names.", way)
 
 
 def _figure(key: str, value: object, way: str) -> Decimal:
@@ -119,7 +109,7 @@ def _figure(key: str, value: object, way: str) -> Decimal:
         figure = None
     if figure is None or not figure.is_finite():
         says = "is missing." if value is None else f"is {shown(value)!r}, which is no number."
-        raise _fault(key, value, says, way)
+        raise setting_fault(key, value, says, way)
     return figure
 
 
@@ -127,7 +117,7 @@ def _percent(key: str, value: object) -> Fraction:
     way = "Write how many percent less is paid, above 0 and below 100, for example: percent = 12.5"
     figure = _figure(key, value, way)
     if not 0 < figure < 100:  # noqa: PLR2004  (percent)
-        raise _fault(key, value, f"is {shown(value)}, and has to be above 0 and below 100.", way)
+        raise setting_fault(key, value, f"is {shown(value)}, and has to be above 0 and below 100.", way)
     return Fraction(figure)
 
 
@@ -135,7 +125,7 @@ def _amount(key: str, value: object) -> Money:
     way = f'Write US dollars above 0, for example: {key.rpartition(".")[2]} = "1.20"'
     figure = _figure(key, value, way)
     if not 0 < figure < LARGEST or not Money.usd(figure):
-        raise _fault(key, value, f"is {shown(value)}, and has to be above 0 and below {LARGEST:,}.", way)
+        raise setting_fault(key, value, f"is {shown(value)}, and has to be above 0 and below {LARGEST:,}.", way)
     return Money.usd(figure)
 
 
@@ -145,7 +135,7 @@ def _period(key: str, table: Table) -> tuple[datetime | None, datetime | None]:
     last = _day(f"{key}.until", table["until"]) if "until" in table else None
     if since and last and last < since:
         says = f"is {last:%Y-%m-%d}, which is before from, {since:%Y-%m-%d}."
-        raise _fault(f"{key}.until", table["until"], says, "Correct one of the two.")
+        raise setting_fault(f"{key}.until", table["until"], says, "Correct one of the two.")
     return since, last and last + timedelta(days=1)
 
 
@@ -160,4 +150,4 @@ def _day(key: str, value: object) -> datetime:
         if found is not None and found.year < _LAST_YEAR:
             return found
     says = f"is {shown(value)!r}, which is no day of the calendar."
-    raise _fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')
+    raise setting_fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')

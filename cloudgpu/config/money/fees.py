@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-from cloudgpu.config.files.text import shown
-from cloudgpu.core.values.naming import near
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.config.files.text import setting_fault, settings_table
 
 KEYS = ("tax_percent", "support_percent", "label")
 _EXAMPLE = 'Write it like: [fees] tax_percent = "10", support_percent = "3", label = "VAT in Korea".'
@@ -43,16 +41,11 @@ class Fees:
 
 def fees_from(table: object) -> Fees:
     """Return what a [fees] table says; raise InvalidRequest with the key of the first fault."""
-    if not isinstance(table, dict):
-        raise _fault("fees", table, "has to be a table")
-    for name in table:
-        if name not in KEYS:
-            meant = near(name, KEYS)
-            raise _fault(f"fees.{shown(name)}", name, "is no key" + (f"; did you mean {meant!r}?" if meant else ""))
-    label = table.get("label", "")
+    given = settings_table("fees", table, KEYS, next=_EXAMPLE)
+    label = given.get("label", "")
     if not isinstance(label, str) or not (label.isprintable() or not label):
-        raise _fault("fees.label", label, "has to be one line of text")
-    return Fees(_percent("tax_percent", table), _percent("support_percent", table), label.strip())
+        raise setting_fault("fees.label", label, "has to be one line of text", _EXAMPLE)
+    return Fees(_percent("tax_percent", given), _percent("support_percent", given), label.strip())
 
 
 def _percent(key: str, table: dict[str, object]) -> Decimal | None:
@@ -64,15 +57,9 @@ def _percent(key: str, table: dict[str, object]) -> Decimal | None:
     except InvalidOperation:
         percent = Decimal("NaN")
     if isinstance(value, bool) or not percent.is_finite() or not 0 <= percent <= _MOST:
-        raise _fault(f"fees.{key}", value, f"has to be a number from 0 to {_MOST}")
+        raise setting_fault(f"fees.{key}", value, f"has to be a number from 0 to {_MOST}", _EXAMPLE)
     return percent
 
 
 def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _fault(key: str, value: object, says: str) -> InvalidRequest:
-    name = f"config.toml: {key}"
-    end = "" if says.endswith("?") else "."
-    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=_EXAMPLE)

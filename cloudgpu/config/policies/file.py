@@ -16,7 +16,7 @@ from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
 from cloudgpu.core.policies.limits import Limits, Stoppers, joined
 from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.times import duration_text
 
 Values = dict[str, Any]
@@ -95,8 +95,7 @@ def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
 def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
     for name in values:
         if name not in keys:
-            meant = near(name, keys)
-            says = "is no known key" + (f"; did you mean {meant!r}?" if meant and name not in _ELSEWHERE else "")
+            says = "is no known key" + did_you_mean(None if name in _ELSEWHERE else near(name, keys))
             way_out = _ELSEWHERE.get(name) or f"Use one of: {', '.join(keys)}."
             raise table.fault(f"{prefix}{name}", says, next=way_out)
 

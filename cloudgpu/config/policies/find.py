@@ -12,7 +12,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import policy_from
 from cloudgpu.core.policies.policy import Policy
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -45,13 +45,9 @@ def load_policy(name: str, *, search: Sequence[Path] = (), tz: str = "UTC") -> F
         if table is not None:
             return Found(policy_from(table, name, tz=tz), table.path)
     names = policy_names(search=search)
-    meant = near(name, names)
     own = f", or write {search[-1] / name}.yaml" if search else ""
-    raise InvalidRequest(
-        f"No policy is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="policy",
-        value=name,
-        next=f"Use one of: {', '.join(names)}{own}.",
+    raise unknown_word(
+        f"No policy is called {name!r}", name, names, field="policy", next=f"Use one of: {', '.join(names)}{own}."
     )
 
 

@@ -13,7 +13,7 @@ from cloudgpu.config.alerts.alerts import LARGEST_FACTOR
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -99,7 +99,7 @@ def _days(value: object) -> frozenset[int]:
         if name not in DAYS:
             known = (*DAYS, *MANY_DAYS)
             meant = str(name)[:3].lower() if str(name)[:3].lower() in DAYS else near(str(name), known)
-            says = f"cannot be {shown(name)!r}" + (f"; did you mean {meant!r}?" if meant else "")
+            says = f"cannot be {shown(name)!r}" + did_you_mean(meant)
             raise Misread(says, f"Use {', '.join(MANY_DAYS)}, or a list of {', '.join(DAYS)}.")
     if not names:
         raise Misread("names no day, so the machine would never be off", "Name a day, or remove the schedule.")
@@ -175,7 +175,7 @@ def word(*choices: str) -> Kind:
         if isinstance(value, str) and value in known:
             return value
         meant = "off" if value is False and "off" in known else near(str(value), known)  # as YAML 1.1 writes off
-        says = f"cannot be {shown(value)!r}" + (f"; did you mean {meant!r}?" if meant else "")
+        says = f"cannot be {shown(value)!r}" + did_you_mean(meant)
         raise Misread(says, f"Use one of: {', '.join(known)}.")
 
     return Kind(read, {"enum": list(known)})

@@ -10,7 +10,7 @@ from pathlib import Path
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.model.launch import Part
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("description", "jupyter", "image", "disk_gb", "packages", "settings", "cloud_init", "on_start")
@@ -121,11 +121,11 @@ def _set(template: Template, values: Mapping[str, str]) -> Template:
     """Return the template with the user's values in the place of its defaults."""
     for key, value in values.items():
         if key not in template.settings:
-            meant = near(key, template.settings)
             known = ", ".join(template.settings)
-            raise InvalidRequest(
-                f"config.toml: the template {template.name} has no setting {key!r}"
-                + (f"; did you mean {meant!r}?" if meant else "."),
+            raise unknown_word(
+                f"config.toml: the template {template.name} has no setting {key!r}",
+                key,
+                template.settings,
                 field=f"config.toml: templates.{template.name}.{key}",
                 value=value,
                 next=f"Its settings: {known}." if known else f"It has no settings ({template.path}).",
@@ -144,11 +144,7 @@ def _jupyter(table: Table) -> tuple[str, ...]:
 
 def _unknown(name: str, search: Sequence[Path]) -> InvalidRequest:
     names = template_names(search=search)
-    meant = near(name, names)
     own = f", or write {search[-1] / name}.yaml" if search else ""
-    return InvalidRequest(
-        f"No template is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="template",
-        value=name,
-        next=f"Use one of: {', '.join(names)}{own}.",
+    return unknown_word(
+        f"No template is called {name!r}", name, names, field="template", next=f"Use one of: {', '.join(names)}{own}."
     )

@@ -16,7 +16,7 @@ from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import Template
 from cloudgpu.core.model.launch import Part
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def _setting(node: nodes.Expr) -> str | None:
 
 def _unknown(template: Template, line: int, word: str, known: Iterable[str], what: str) -> InvalidRequest:
     known = tuple(known)
-    meant = near(word, known)
-    says = f"uses {shown(word)}, which is no {what}" + (f"; did you mean {meant!r}?" if meant else "")
+    says = f"uses {shown(word)}, which is no {what}" + did_you_mean(near(word, known))
     listed = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
     return _fault(template, line, says, value=word, next=listed)
 
@@ -139,8 +138,7 @@ def _check_cloud_config(template: Template, text: str) -> None:
         raise _at_rendered(template, text, int(place.rpartition(":")[2]), says.rstrip(".")) from None
     for key in table.values:
         if key not in CLOUD_CONFIG:
-            meant = near(key, CLOUD_CONFIG)
-            says = f"sets {key}, which a template may not" + (f"; did you mean {meant!r}?" if meant else "")
+            says = f"sets {key}, which a template may not" + did_you_mean(near(key, CLOUD_CONFIG))
             raise _at_rendered(template, text, table.lines[key], says, value=key)
 
 

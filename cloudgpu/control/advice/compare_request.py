@@ -7,20 +7,17 @@ from datetime import date, datetime, timedelta, tzinfo
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.advice.desktop_choice import asked_desktop, rate_known
 from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
-from cloudgpu.control.inputs.periods import Moment, check_order, currency_wish, moment_of
-from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.inputs.periods import AskedOfPeriod, period_wish
+from cloudgpu.control.inputs.values import check_keywords, gpu_wish, member
 from cloudgpu.core.advice.desktop import years
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from decimal import Decimal
     from typing import Unpack
 
     from cloudgpu.control.inputs.numbers import Rates
@@ -37,18 +34,12 @@ _LEDGER = ("since", "until", "tz")
 _TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 
-class AskedOfCompare(TypedDict, total=False):
+class AskedOfCompare(AskedOfPeriod, total=False):
     """What `compare` takes. Text is read as the command line reads it; with a price or a use no ledger is read."""
 
     desktop: str | Path | None  # a name, or a file's path; None: the setting
     work: str | None  # "training", "inference"
     depreciation: str | None  # "none", "straight-line", "declining"; None: as the desktop's file has it
-    currency: str | None  # "KRW"; None: US dollars
-    rate: str | float | Decimal | None
-    rate_date: str | date | None
-    since: Moment | None
-    until: Moment | None
-    tz: str | None
     gpu: str | None  # "v100", "a100:8"
     price: Number | None  # dollars an hour, of the whole machine; "2 EUR" at a known rate
     spot: bool
@@ -99,31 +90,23 @@ class CompareWish:
 
 def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    unknown = given.keys() - AskedOfCompare.__annotations__
-    if unknown:
-        raise TypeError(f"compare() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("compare", given, AskedOfCompare.__annotations__)
     _check_texts(given)
     _check_mode(given)
-    now, name = session.clock(), given.get("tz") or session.settings.tz
-    zone = zone_of(name)
-    since, until = given.get("since"), given.get("until")
-    begin = None if since is None else moment_of(since, "--since", now, zone)
-    end = None if until is None else moment_of(until, "--until", now, zone)
-    check_order(begin, end, now)
-    today = now.astimezone(zone).date()
-    rates = given.get("currency"), given.get("rate"), given.get("rate_date")
-    currency = currency_wish(session.settings, today, *rates)
+    period = period_wish(session.settings, session.clock(), given)
+    currency = period.currency
     desktop, changed = asked_desktop(session, currency, given)
-    work = _word(given.get("work"), "--work", Work)
+    typed = given.get("work")
+    work = None if typed is None else member(Work, typed, "kind of work that decides about speed", "--work")
     return CompareWish(
         desktop=desktop,
         changed=changed,
         work=work,
         currency=currency,
-        zone=zone,
-        tz=name,
-        since=begin,
-        until=end,
+        zone=period.zone,
+        tz=period.tz,
+        since=period.since,
+        until=period.until,
         rented=_rented(given, desktop, work, partial(rate_known, session, currency)) if _is_calculator(given) else None,
     )
 
@@ -184,15 +167,3 @@ def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: R
 
 def _missing(field: str, message: str, way_out: str) -> InvalidRequest:
     return InvalidRequest(message, field=field, value=None, next=way_out)
-
-
-def _word(text: str | None, option: str, kind: type[Work]) -> Work | None:
-    if text is None or text in list(kind):
-        return None if text is None else kind(text)
-    meant = near(text, [str(one) for one in kind])
-    raise InvalidRequest(
-        f"{text!r} is no kind of work that decides about speed" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=option,
-        value=text,
-        next=f"Use one of: {', '.join(kind)}.",
-    )

@@ -14,9 +14,9 @@ from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.control.inputs.values import member
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import check_code
-from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_basis import desktop_value
@@ -99,8 +99,9 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     known = check_code(code, "--currency")
     if currency is not None and currency.code == known:
         return currency
-    today = session.clock().date()
-    return currency_wish(session.settings, today, known, None, None) or rate_of(session.settings.currencies, known)
+    return currency_wish(session.settings, session.clock(), {"currency": known}) or rate_of(
+        session.settings.currencies, known
+    )
 
 
 def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
@@ -114,18 +115,6 @@ def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
 
 def _watts(value: object, option: str, _rates: Rates) -> Power:
     return Power.of(number_of(value, option, most=MOST_WATTS, unit="watts"))
-
-
-def _depreciation(word: str) -> Depreciation:
-    if word in list(Depreciation):
-        return Depreciation(word)
-    meant = near(word, [str(one) for one in Depreciation])
-    raise InvalidRequest(
-        f"{word!r} is no way to depreciate" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--depreciation",
-        value=word,
-        next=f"Use one of: {', '.join(Depreciation)}.",
-    )
 
 
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
@@ -169,5 +158,8 @@ _READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
     "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MOST_PUE))),
     "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MOST_YEARS))),
     "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),
-    "depreciation": ("depreciation", lambda value, _option, _rates: _depreciation(str(value))),
+    "depreciation": (
+        "depreciation",
+        lambda value, _option, _rates: member(Depreciation, str(value), "way to depreciate", "--depreciation"),
+    ),
 }

@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import by_price, meant_by
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -86,14 +86,8 @@ def wished_disks(asked: Sequence[str]) -> dict[str, str]:
 
 
 def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
-    meant = near(name, known)
     kinds = "; ".join(f"{provider}: {', '.join(disk_kinds(provider))}" for provider in PROVIDERS)
-    return InvalidRequest(
-        f"No cloud has a disk {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--disk",
-        value=name,
-        next=f"Use one of {kinds}.",
-    )
+    return unknown_word(f"No cloud has a disk {name!r}", name, known, field="--disk", next=f"Use one of {kinds}.")
 
 
 def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
@@ -277,16 +271,17 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
     if name and alone:
         says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(alone)}."
         return InvalidRequest(says, field="--type", value=name, next=way)
-    meant = near(name, known)
     owner = next((shape for shape in catalog.types() if _plain(shape.name) == _plain(name)), None)
     if owner is not None:
         says, way = f"{name!r} is a type of {owner.provider}.", f"Leave out --provider, or write {owner.provider}."
         return InvalidRequest(says, field="--type", value=name, next=way)
-    return InvalidRequest(
-        f"The catalogue has no type {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+    return unknown_word(
+        f"The catalogue has no type {name!r}",
+        name,
+        known,
         field="--type",
-        value=name,
-        next=f"Use {meant}." if meant else "See all: cloudgpu gpus --all",
+        use="Use {}.",
+        next="See all: cloudgpu gpus --all",
     )
 
 

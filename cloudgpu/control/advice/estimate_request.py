@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.catalog.market import Filters, asked_filters
-from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.control.inputs.periods import AskedOfCurrency, currency_wish
+from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Address(StrEnum):
     NONE = "none"
 
 
-class AskedOfEstimate(TypedDict, total=False):
+class AskedOfEstimate(AskedOfCurrency, total=False):
     """What `estimate` takes. Text is read as the command line reads it; None is as if left out."""
 
     gpu: str | None  # "v100" or "a100-80gb:8"
@@ -63,9 +63,6 @@ class AskedOfEstimate(TypedDict, total=False):
     like: str | None
     work: str | None
     all: bool
-    currency: str | None
-    rate: str | float | Decimal | None
-    rate_date: str | date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +100,8 @@ class Wish:
 
 def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEstimate]) -> Wish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    unknown = given.keys() - AskedOfEstimate.__annotations__
-    if unknown:
-        raise TypeError(f"estimate() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("estimate", given, AskedOfEstimate.__annotations__)
     _check_together(given)
-    today = now.astimezone(zone_of(settings.tz)).date()
     spot, each_type = bool(given.get("spot")), bool(given.get("all"))
     words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
     return Wish(
@@ -123,7 +117,7 @@ def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEsti
         like=given.get("like"),
         work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
-        currency=currency_wish(settings, today, given.get("currency"), given.get("rate"), given.get("rate_date")),
+        currency=currency_wish(settings, now, given),
     )
 
 
@@ -222,13 +216,7 @@ def _one_of(text: str | None, field: str, known: Sequence[str], usual: str) -> s
     if text in known:
         return text
     names = [str(one) for one in known]
-    meant = near(text, names)
-    raise InvalidRequest(
-        f"{text!r} is none of what {field} takes" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=text,
-        next=f"Use one of: {', '.join(names)}.",
-    )
+    raise unknown_word(f"{text!r} is none of what {field} takes", text, names, field=field)
 
 
 def _whole(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.advice.recommend_request import TUNING, Wish, wish_of
 from cloudgpu.control.catalog.market import Filters, matching
@@ -37,9 +36,7 @@ def recommended(session: Session, work: str | None, **given: Unpack[AskedOfRecom
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
     wish, now = wish_of(rules, work, **given), session.clock()
-    today = now.astimezone(zone_of(session.settings.tz)).date()
-    rates = (given.get("currency"), given.get("rate"), given.get("rate_date"))
-    currency = currency_wish(session.settings, today, *rates)
+    currency = currency_wish(session.settings, now, given)
     return recommendation(answer(rules, wish, desktop_named(session, currency=currency)), now, currency)
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.catalog.market import Filters, asked_filters
 from cloudgpu.control.inputs.numbers import money_of, number_of
+from cloudgpu.control.inputs.periods import AskedOfCurrency
+from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
@@ -37,7 +38,7 @@ _SHORT = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNI
           "llm": RUNNING, "prototype": "prototyping"}  # fmt: skip
 
 
-class AskedOfRecommend(TypedDict, total=False):
+class AskedOfRecommend(AskedOfCurrency, total=False):
     """What `recommend` takes. Text is read as the command line reads it; None is as if left out."""
 
     parameters: str | int | None  # "7b", 7_000_000_000
@@ -52,9 +53,6 @@ class AskedOfRecommend(TypedDict, total=False):
     region: str | None
     spot: bool
     tariff: Number | None  # US dollars a kWh
-    currency: str | None
-    rate: str | float | Decimal | None
-    rate_date: str | date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,7 @@ class Wish:
 
 def wish_of(rules: Rules, work: str | None, **given: Unpack[AskedOfRecommend]) -> Wish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    unknown = given.keys() - AskedOfRecommend.__annotations__
-    if unknown:
-        raise TypeError(f"recommend() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("recommend", given, AskedOfRecommend.__annotations__)
     kind = _kind(rules, work, given)
     gib = given.get("memory")
     memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MOST_GIB, unit="GiB"))
@@ -136,9 +132,10 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
     name = _SHORT.get(name, name)
     if name in rules.kinds:
         return rules.kinds[name]
-    meant = near(name, rules.kinds)
-    raise InvalidRequest(
-        f"{work!r} is no kind of work" + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"{work!r} is no kind of work",
+        name,
+        rules.kinds,
         field="WORK",
         value=work,
         next=f"Use one of: {', '.join(rules.kinds)}; or say --memory GIB.",
@@ -200,9 +197,10 @@ def _word(word: object, option: str, words: type[Word]) -> Word | None:
     text = str(word).strip().lower()
     if text in list(words):
         return words(text)
-    meant = near(text, [str(one) for one in words])
-    raise InvalidRequest(
-        f"{str(word)!r} is none that is known" + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"{str(word)!r} is none that is known",
+        text,
+        words,
         field=option,
         value=str(word),
         next=f"Use one of: {', '.join(one for one in words if one is not Method.INFERENCE)}.",

@@ -12,6 +12,7 @@ from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import look_first
 from cloudgpu.control.budgets.store import remove_budget, set_budget, standings, the_budgets
+from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.roles import payers_only
@@ -22,7 +23,7 @@ from cloudgpu.core.budgets.status import Standing
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.views.budgets import budget_value, said_stops, status_value, stop_value
 
@@ -108,9 +109,7 @@ def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
         )
     today = session.clock().astimezone(zone_of(asked.tz or session.settings.tz)).date()
     found = typed_rate(code, asked.rate, asked.rate_date or today)
-    if found.as_of > today + timedelta(days=1):  # somewhere on Earth it is tomorrow
-        says, way = f"{found.as_of} is still to come, and no rate is known of it.", "Name the day on which it held."
-        raise InvalidRequest(says, field="--rate-date", value=f"{found.as_of}", next=way)
+    check_past(found, session.clock())
     return PaidIn(amount, found)
 
 
@@ -122,9 +121,10 @@ def _check_known(session: Session, scope: Scope) -> None:
     kinds |= {row.provider for row in rows}
     for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
         if value is not None and value not in known:
-            meant = near(value, known)
-            raise InvalidRequest(
-                f"No {key} is called {value!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+            raise unknown_word(
+                f"No {key} is called {value!r}",
+                value,
+                known,
                 field="--scope",
                 value=f"{key}={value}",
                 next=f"Use one of: {', '.join(sorted(known))}.",

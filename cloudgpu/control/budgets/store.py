@@ -19,7 +19,7 @@ from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import Standing, standing
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.model.machine import volumes_there
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
@@ -165,13 +165,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
         return InvalidRequest(
             f"The budget {name} stands in {in_file.place}.", field="NAME", value=name, next="Remove the file."
         )
-    meant = near(name, known)
-    return InvalidRequest(
-        f"No budget is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="NAME",
-        value=name,
-        next="Run: cloudgpu budget ls",
-    )
+    return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 
 
 def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:

@@ -18,7 +18,7 @@ from cloudgpu.control.catalog.refresh import factor_of, refresh
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.catalog import EARLIER, HISTORIC, NOW, machine_price, move_value, past_price, storage_price
@@ -145,12 +145,13 @@ def _found(name: str, provider: str | None) -> tuple[str, What, str]:
     if owners:
         says, way = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
         raise InvalidRequest(says, field="--provider", value=None, next=way)
-    meant = near(name, [one for names in named.values() for one in names])
-    raise InvalidRequest(
-        f"The catalogue has no {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"The catalogue has no {name!r}",
+        name,
+        [one for names in named.values() for one in names],
         field="TYPE",
-        value=name,
-        next=f"Run: cloudgpu catalog show {meant}" if meant else "See types: cloudgpu gpus --all",
+        use="Run: cloudgpu catalog show {}",
+        next="See types: cloudgpu gpus --all",
     )
 
 

@@ -19,7 +19,7 @@ from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, meant_by
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import near, unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasQuota, HasRegions, RaisesQuota
@@ -267,9 +267,8 @@ def _named(request: str) -> tuple[str, float]:
 def _found(one: HasQuota, region: str, code: str) -> Quota | None:
     """Return the present limit; None for one that is not about GPUs, which the provider may raise all the same."""
     quotas = {quota.code: quota for quota in one.quotas(region)}
-    meant = near(code, quotas)
-    if code not in quotas and meant:
-        raise _refused("--request", code, f"There is no limit {code}; did you mean {meant}?", f"Use {meant}.")
+    if code not in quotas and near(code, quotas):
+        raise unknown_word(f"There is no limit {code}", code, quotas, field="--request", use="Use {}.")
     return quotas.get(code)
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 TRIES = 3
 WAIT_S = 3.0
 AT_ONCE = 32
-Connect = Callable[[str, int], None]
 Ping = float | str  # seconds, or why there is no answer
 
 

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.inputs.periods import Moment, moment_of
+from cloudgpu.control.inputs.periods import Moment, period_wish
+from cloudgpu.control.inputs.values import member
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.values.money import ZERO, Money, usd
@@ -41,9 +41,7 @@ class Form(StrEnum):
 
 def form_of(name: str) -> Form:
     """Return the form of this name; raise InvalidRequest for another."""
-    if name in list(Form):
-        return Form(name)
-    raise InvalidRequest(f"{name!r} is no form of a bill.", field="--format", value=name, next="focus, csv or json")
+    return member(Form, name, "form of a bill", "--format")
 
 
 @dataclass(slots=True)
@@ -166,14 +164,5 @@ def span_asked(session: Session, since: Moment | None, until: Moment | None, tz:
     A day begins at its midnight in `tz` (None: as the settings say).
     """
     now = session.clock()
-    zone = zone_of(tz or session.settings.tz)
-    first = None if since is None else moment_of(since, "--since", now, zone)
-    last = None if until is None else moment_of(until, "--until", now, zone)
-    if first and last and last <= first:
-        raise InvalidRequest(
-            f"The period would end at {last:%Y-%m-%d %H:%M} UTC, before it begins at {first:%Y-%m-%d %H:%M} UTC.",
-            field="--until",
-            value=str(until),
-            next="Name a later --until, or an earlier --since; a day ends where the next one begins.",
-        )
-    return Span(first, last, now)
+    wish = period_wish(session.settings, now, {"since": since, "until": until, "tz": tz})
+    return Span(wish.since, wish.until, now)

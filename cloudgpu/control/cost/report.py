@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import worked
@@ -17,7 +17,8 @@ from cloudgpu.control.advice.compare import compared
 from cloudgpu.control.advice.compare_request import compare_wish
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.report_files import KIND
-from cloudgpu.control.inputs.periods import month_asked
+from cloudgpu.control.inputs.periods import AskedOfPeriod, month_asked
+from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
@@ -36,13 +37,11 @@ from cloudgpu.views.report.summary import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import date, datetime
-    from decimal import Decimal
+    from datetime import datetime
     from pathlib import Path
     from typing import Unpack
 
     from cloudgpu.control.advice.compare_request import AskedOfCompare, CompareWish
-    from cloudgpu.control.inputs.periods import Moment
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.billing.charges import Course
@@ -52,16 +51,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument
 
 
-class AskedOfReport(TypedDict, total=False):
+class AskedOfReport(AskedOfPeriod, total=False):
     """What `report` takes. Text is read as the command line reads it."""
 
-    since: Moment | None  # a duration counts back from now
-    until: Moment | None
-    month: str | None  # "2026-10", or "last"; in place of both
-    tz: str | None  # None: the setting
-    currency: str | None  # "KRW"; None: US dollars
-    rate: str | float | Decimal | None
-    rate_date: str | date | None
+    month: str | None  # "2026-10", or "last"; in place of since and until
     desktop: str | Path | None  # a name, or a YAML file; None: the setting
     work: str | None  # "training", "inference"
 
@@ -85,9 +78,7 @@ class ReportWish:
 
 def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    unknown = given.keys() - AskedOfReport.__annotations__
-    if unknown:
-        raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("report", given, AskedOfReport.__annotations__)
     month = given.get("month")
     asked = cast("AskedOfCompare", {name: value for name, value in given.items() if name != "month"})
     if month is not None:

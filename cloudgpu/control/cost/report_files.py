@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.core.values.naming import near
+from cloudgpu.control.inputs.values import member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,15 +35,7 @@ class Form(StrEnum):
 
 def form_of(name: str) -> Form:
     """Return the form of this name; raise InvalidRequest for another."""
-    if name in list(Form):
-        return Form(name)
-    meant = near(name, [str(one) for one in Form])
-    raise InvalidRequest(
-        f"{name!r} is no form of a report" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--format",
-        value=name,
-        next=f"Use one of: {', '.join(Form)}.",
-    )
+    return member(Form, name, "form of a report", "--format")
 
 
 def rendered(document: ReportDocument, form: Form) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.setup import setup_of
-from cloudgpu.control.inputs.values import gpu_wish, price_wish
+from cloudgpu.control.inputs.values import check_keywords, gpu_wish, price_wish
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
@@ -158,9 +158,7 @@ class Asked(TypedDict, total=False):
 
 def wish_of(**asked: Unpack[Asked]) -> Wish:
     """Return what `up` was asked for as one value; raise InvalidRequest for a word that cannot be read."""
-    unknown = asked.keys() - Asked.__annotations__
-    if unknown:
-        raise TypeError(f"up() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("up", asked, Asked.__annotations__)
     return Wish(
         want=_want(asked),
         setup=setup_of(asked),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.rent_or_buy import Bound, Use
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.units import Amount
 from cloudgpu.errors import InvalidRequest
 
@@ -173,8 +173,7 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
 def _no_use(text: str) -> InvalidRequest:
     meant = near(text, PRESETS) if text[:1].isalpha() else None
     return InvalidRequest(
-        f"{text!r} is no share of the time"
-        + (f"; did you mean {meant!r}?" if meant else ": it is written with its %."),
+        f"{text!r} is no share of the time" + did_you_mean(meant, ": it is written with its %."),
         field="--utilization",
         value=text,
         next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",

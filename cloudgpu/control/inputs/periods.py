@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.zones import zone_of
+from cloudgpu.control.inputs.values import check_keywords, member
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import Asked, By
-from cloudgpu.core.values.naming import near
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -31,17 +31,38 @@ _MONTH = re.compile(r"\d{4}-\d\d")
 _WAY_OUT = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
 
 
-class AskedOfCost(TypedDict, total=False):
-    """What `cost` takes. Text is read as the command line reads it."""
+class AskedOfCurrency(TypedDict, total=False):
+    """The currency of amounts. Text is read as the command line reads it."""
 
-    by: str  # "instance", "project", "day", ...
-    since: Moment | None  # a duration counts back from now
-    until: Moment | None
-    tz: str | None  # "Asia/Seoul"; None: the setting
     currency: str | None  # "KRW"; None: US dollars
     rate: str | float | Decimal | None  # how many of it a dollar is; None: the setting
     rate_date: str | date | None
+
+
+class AskedOfPeriod(AskedOfCurrency, total=False):
+    """A period of the ledger, and the currency of its amounts. Text is read as the command line reads it."""
+
+    since: Moment | None  # a duration counts back from now
+    until: Moment | None
+    tz: str | None  # "Asia/Seoul"; None: the setting
+
+
+class AskedOfCost(AskedOfPeriod, total=False):
+    """What `cost` takes. Text is read as the command line reads it."""
+
+    by: str  # "instance", "project", "day", ...
     owner: str | None  # whose machines alone
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodWish:
+    """A period, the zone in which its days begin, with its name, and the currency (None: dollars)."""
+
+    tz: str
+    zone: tzinfo
+    since: datetime | None
+    until: datetime | None
+    currency: Currency | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +76,22 @@ class CostWish:
 
 def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -> CostWish:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    unknown = given.keys() - AskedOfCost.__annotations__
-    if unknown:
-        raise TypeError(f"cost() got an unexpected keyword argument {min(unknown)!r}")
+    check_keywords("cost", given, AskedOfCost.__annotations__)
+    wish = period_wish(settings, now, given)
+    by = member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
+    asked = Asked(by, wish.zone, wish.since, wish.until, given.get("owner"))
+    return CostWish(asked, wish.tz, wish.currency)
+
+
+def period_wish(settings: Settings, now: datetime, given: AskedOfPeriod) -> PeriodWish:
+    """Return the period and the currency that were asked for; raise InvalidRequest that names the option."""
     name = given.get("tz") or settings.tz
     zone = zone_of(name)
     since, until = given.get("since"), given.get("until")
     begin = None if since is None else moment_of(since, "--since", now, zone)
     end = None if until is None else moment_of(until, "--until", now, zone)
-    check_order(begin, end, now)
-    rate = (given.get("rate"), given.get("rate_date"))
-    currency = currency_wish(settings, now.astimezone(zone).date(), given.get("currency"), *rate)
-    asked = Asked(_by(given.get("by", By.INSTANCE)), zone, begin, end, given.get("owner"))
-    return CostWish(asked, name, currency)
+    _check_order(begin, end, now)
+    return PeriodWish(name, zone, begin, end, currency_wish(settings, now, given))
 
 
 def moment_of(asked: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
@@ -106,7 +130,7 @@ def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
         return now - parse_duration(text)
 
 
-def check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
+def _check_order(begin: datetime | None, end: datetime | None, now: datetime) -> None:
     """Raise InvalidRequest for a period that begins in the future, or ends before it has begun."""
     if begin is not None and begin > now:
         raise InvalidRequest(
@@ -124,27 +148,13 @@ def check_order(begin: datetime | None, end: datetime | None, now: datetime) -> 
         )
 
 
-def _by(text: str) -> By:
-    if text in list(By):
-        return By(text)
-    meant = near(text, [str(one) for one in By])
-    raise InvalidRequest(
-        f"Costs are not grouped by {text!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-        field="--by",
-        value=text,
-        next=f"Use one of: {', '.join(By)}.",
-    )
-
-
-def currency_wish(
-    settings: Settings, today: date, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
-) -> Currency | None:
+def currency_wish(settings: Settings, now: datetime, given: AskedOfCurrency) -> Currency | None:
     """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
 
     Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
     """
-    found = _currency(settings, code, rate, rate_date)
-    _check_past(found, today)
+    found = _currency(settings, given.get("currency"), given.get("rate"), given.get("rate_date"))
+    check_past(found, now)
     return found
 
 
@@ -171,9 +181,9 @@ def _currency(
     return typed_rate(code, rate, rate_date)
 
 
-def _check_past(currency: Currency | None, today: date) -> None:
-    """Refuse a rate of a day that is still to come: nobody knows it. Somewhere on Earth it is tomorrow."""
-    if currency is not None and currency.as_of > today + timedelta(days=1):
+def check_past(currency: Currency | None, now: datetime) -> None:
+    """Raise InvalidRequest for a rate of a day that is still to come everywhere on Earth: nobody knows it."""
+    if currency is not None and currency.as_of > (now + timedelta(hours=14)).date():  # UTC+14: where days begin first
         raise InvalidRequest(
             f"{currency.as_of} is still to come, and no rate is known of it.",
             field="--rate-date",

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
 
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
 
+Word = TypeVar("Word", bound=StrEnum)
 MOST_GPUS = 64  # more than any machine on offer has
 MOST_GIB = 10_000  # more than any GPU on offer has
 MOST_USD = 100_000  # dearer than any machine on offer
+
+
+def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
+    """Raise TypeError, as a call with a name that is no parameter does, for what the verb's method does not take."""
+    if unknown := given.keys() - known:
+        raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def member(kind: type[Word], text: str, what: str, field: str) -> Word:
+    """Return the member of this text; raise InvalidRequest, with the close one, for what is no `what`."""
+    if text in list(kind):
+        return kind(text)
+    raise unknown_word(f"{text!r} is no {what}", text, kind, field=field)
 
 
 def gpu_wish(text: str | None) -> tuple[str | None, int | None]:

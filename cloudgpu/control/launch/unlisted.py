@@ -9,7 +9,7 @@ from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.core.model.offers import Available, Requirements
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.base import Provider
 
@@ -62,7 +62,7 @@ def _fault(
     provider: Provider, option: str, what: str, word: str, meant: str | None, there: Sequence[str]
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"Account {provider.account} has no {what} {word!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"Account {provider.account} has no {what} {word!r}" + did_you_mean(meant, "."),
         field=option,
         value=word,
         next=f"Use {option} {meant}." if meant else f"It has: {', '.join(there[:NAMED])}. Or drop {option}.",

@@ -14,7 +14,7 @@ from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_
 from cloudgpu.control.team.published import published
 from cloudgpu.core.policies.description import holding, rules_of
 from cloudgpu.core.policies.limits import Limits, cut
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
 
@@ -159,8 +159,7 @@ def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
     uses = [(f"config.toml: {key}", name) for key, name in _uses(session)]
     for field, name in [*uses, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
         if name not in names:
-            meant = near(name, names)
-            yield _named(field, name, "is no policy" + (f"; did you mean {meant!r}?" if meant else "."), names)
+            yield _named(field, name, "is no policy" + did_you_mean(near(name, names), "."), names)
         elif name not in allowed:
             yield _named(field, name, "is not allowed by the limits.", allowed)
 

@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near, tag_value
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near, tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
@@ -111,9 +111,8 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
             and row.state == kind
         ):
             session.account_here(row)
-    meant = near(name, [one.name for one in everything.items])
     raise InstanceNotFound(
-        f"No {kind} is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"No {kind} is called {name!r}" + did_you_mean(near(name, [one.name for one in everything.items]), "."),
         field="name",
         value=name,
         next=f"Run: cloudgpu {kind} ls",

@@ -20,8 +20,8 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
-from cloudgpu.core.values.naming import lock_name, near
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.core.values.naming import lock_name, unknown_word
+from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
@@ -204,10 +204,6 @@ def _check_region(session: Session, accounts: Sequence[str], region: str, found:
             provider = session.provider(account)
             known |= {one.name for one in provider.regions()} if isinstance(provider, HasRegions) else set()
     if region not in known:
-        meant = near(region, known)
-        raise InvalidRequest(
-            f"No account has a region {region!r}" + (f"; did you mean {meant!r}?" if meant else "."),
-            field="--region",
-            value=region,
-            next="See them: cloudgpu regions",
+        raise unknown_word(
+            f"No account has a region {region!r}", region, known, field="--region", next="See them: cloudgpu regions"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.naming import near, tag_value
+from cloudgpu.core.values.naming import tag_value, unknown_word
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import locks
 
@@ -120,11 +120,11 @@ class SessionBase:
             if gone is not None:
                 return gone
         known = sorted(self.settings.accounts)
-        meant = near(account, known)
-        return InvalidRequest(
-            f"No account is called {account!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        return unknown_word(
+            f"No account is called {account!r}",
+            account,
+            known,
             field="account",
-            value=account,
             next=f"Use one of: {', '.join(known)}; or add [accounts.{account}] to {self.home.config_file}.",
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.core.model.machine import Machine, stays
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -242,9 +242,8 @@ def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
     if ended:
         return gone(ended[-1], now)
     alive = [row.name for row in present(rows)]
-    meant = near(name, alive)
     return InstanceNotFound(
-        f"No machine is called {name!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"No machine is called {name!r}" + did_you_mean(near(name, alive), "."),
         field="name",
         value=name,
         next="Run: cloudgpu ls" + (" --all" if rows else ", or: cloudgpu up"),

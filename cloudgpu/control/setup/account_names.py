@@ -11,7 +11,7 @@ from cloudgpu.control.session.base import is_mine
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -73,13 +73,8 @@ def find_place(session: Session, found: Found, text: str, option: str) -> Place:
         message = f"{len(meant)} accounts have a host {text}."
         raise InvalidRequest(message, field=option, value=text, next=f"Say which one is meant: {full}")
     known = sorted({*accounts, *(one.name for one in hosts)})
-    close = near(text, known)
-    raise InvalidRequest(
-        f"Neither config.toml nor the ledger knows an account or a host {text!r}"
-        + (f"; did you mean {close!r}?" if close else "."),
-        field=option,
-        value=text,
-        next=f"Use one of: {', '.join(known)}.",
+    raise unknown_word(
+        f"Neither config.toml nor the ledger knows an account or a host {text!r}", text, known, field=option
     )
 
 

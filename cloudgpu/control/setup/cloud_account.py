@@ -13,7 +13,7 @@ from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, Draft, Found, account_of, with_account, write
 from cloudgpu.core.model.account import BudgetAlert, MachineRole, RolePart
 from cloudgpu.core.values.money import NANO, ZERO, Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import AuthFailed, InvalidRequest
 from cloudgpu.providers.account_abilities import Examines, Finding, HasBudgetAlert, HasMachineRole, HasTimerRole
 from cloudgpu.providers.base import Provider, ProviderSettings
@@ -226,10 +226,10 @@ def _account(found: Found, kind: str, account: str | None) -> str:
 
 
 def _unknown(kind: str) -> InvalidRequest:
-    meant = near(kind, CLOUDS)
-    return InvalidRequest(
-        f"init prepares no cloud called {kind!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+    return unknown_word(
+        f"init prepares no cloud called {kind!r}",
+        kind,
+        CLOUDS,
         field="CLOUD",
-        value=kind,
         next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
     )

@@ -15,7 +15,7 @@ from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.events.lab_lines import policy_published, policy_withdrawn
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits
 from cloudgpu.core.team.rights import SUBJECT, Published, published_of
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
     def known() -> None:
         found = published(session)
         if name not in found:
-            meant = near(name, found)
-            says = f"Nothing is published as {name!r}" + (f"; did you mean {meant!r}?" if meant else ".")
+            says = f"Nothing is published as {name!r}" + did_you_mean(near(name, found), ".")
             raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy list")
 
     def decision(view: View) -> Sequence[Draft]:

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 
 from cloudgpu.core.budgets.budget import Action, PaidIn, Scope, Span
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest
 
 MOST = Decimal(10) ** 15  # of any currency; nobody's budget is larger
@@ -57,13 +57,8 @@ def span_of(text: str, field: str) -> Span:
     rolling = re.fullmatch(r"rolling:([0-9]{1,4})d", text)
     if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
         return Span("rolling", int(rolling[1]))
-    meant = near(text, PERIODS) if not text.startswith("rolling") else None
-    raise InvalidRequest(
-        f"{_shown(text)} is no period" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=text,
-        next=f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days.",
-    )
+    way = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
+    raise unknown_word(f"{_shown(text)} is no period", text, PERIODS, field=field, next=way)
 
 
 def scope_of(text: str, field: str) -> Scope:
@@ -84,8 +79,7 @@ def scope_from(values: Mapping[str, object], field: str) -> Scope:
     """Return the scope of these keys; InvalidRequest for a key that is none, with the near one, and an empty value."""
     for key, value in values.items():
         if key not in KEYS:
-            meant = near(key, KEYS)
-            raise _fault(f"A scope has no {key!r}" + (f"; did you mean {meant!r}?" if meant else "."), field, key)
+            raise _fault(f"A scope has no {key!r}" + did_you_mean(near(key, KEYS), "."), field, key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > LONGEST:
             raise _fault(f"The {key} of a scope has to be one line of 1 to {LONGEST} characters.", field, str(value))
     return Scope(**{key: str(value).strip() for key, value in values.items()})
@@ -117,11 +111,11 @@ def actions_of(words: Iterable[str], field: str) -> frozenset[Action]:
     given = [word.strip() for word in words]
     for word in given:
         if word not in list(Action):
-            meant = near(word, map(str, Action))
-            raise InvalidRequest(
-                f"{_shown(word)} is no action of a budget" + (f"; did you mean {meant!r}?" if meant else "."),
+            raise unknown_word(
+                f"{_shown(word)} is no action of a budget",
+                word,
+                map(str, Action),
                 field=field,
-                value=word,
                 next=f"Use some of: {', '.join(Action)}.",
             )
     if not given:

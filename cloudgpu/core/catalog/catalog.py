@@ -11,7 +11,7 @@ from enum import StrEnum
 from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 OLD_AFTER = timedelta(days=180)
@@ -259,12 +259,14 @@ def _squeezed(name: str) -> str:
 def _unknown_gpu(asked: str, known: list[GpuSpec]) -> InvalidRequest:
     names = {spec.name.lower(): spec.name.lower() for spec in known}
     names |= {name.partition("-")[0]: name.partition("-")[0] for name in names}
-    meant = near(_plain(asked), names)
-    return InvalidRequest(
-        f"The catalogue has no GPU {asked!r}" + (f"; did you mean {meant!r}?" if meant else "."),
+    return unknown_word(
+        f"The catalogue has no GPU {asked!r}",
+        _plain(asked),
+        names,
         field="--gpu",
         value=asked,
-        next=f"Run: cloudgpu gpus --gpu {meant}" if meant else "See all: cloudgpu gpus --all",
+        use="Run: cloudgpu gpus --gpu {}",
+        next="See all: cloudgpu gpus --all",
     )
 
 

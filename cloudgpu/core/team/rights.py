@@ -57,7 +57,6 @@ def published_of(lines: Iterable[Event]) -> dict[str, Published]:
 
 
 TEAM_SET = "team_set"
-TEAM_SUBJECT = "team"
 
 # A database of a team refuses these lines from everybody but its payers: the trigger is made from this set. Whoever
 # changes it in a release adds a step to `ledger.postgresql.schema.MIGRATIONS`, which makes the trigger anew.

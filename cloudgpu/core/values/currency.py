@@ -8,8 +8,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import TypedDict
 
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import near
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.naming import unknown_word
 
 # ISO 4217, list one: active codes of countries' currencies, without funds, metals and test codes.
 CODES = frozenset(
@@ -85,10 +84,5 @@ def check_code(code: str, field: str) -> str:
     wanted = code.strip().upper()
     if wanted in CODES:
         return wanted
-    meant = (near(wanted, (one.lower() for one in CODES)) or "").upper()
-    raise InvalidRequest(
-        f"{code!r} is no currency of ISO 4217" + (f"; did you mean {meant!r}?" if meant else "."),
-        field=field,
-        value=code,
-        next="Write its three letters, like USD, EUR or KRW.",
-    )
+    way = "Write its three letters, like USD, EUR or KRW."
+    raise unknown_word(f"{code!r} is no currency of ISO 4217", wanted, CODES, field=field, value=code, next=way)

@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Collection, Iterable
 
+from cloudgpu.errors import InvalidRequest
+
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 TAG_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 NAME_RULE = "a name is 1 to 40 characters: a letter first, then letters, digits and hyphens, all lower case"
@@ -62,8 +64,39 @@ def tag_value(text: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` most probably meant, or None."""
-    found = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.5)
-    return found[0] if found else None
+    written = {one.lower(): str(one) for one in sorted(known)}
+    found = difflib.get_close_matches(word.lower(), written, n=1, cutoff=0.5)
+    return written[found[0]] if found else None
+
+
+def did_you_mean(meant: str | None, otherwise: str = "") -> str:
+    """Return how a sentence about an unknown word ends: `; did you mean 'x'?`, or `otherwise` where none is close."""
+    return f"; did you mean {meant!r}?" if meant else otherwise
+
+
+def unknown_word(
+    says: str,
+    word: str,
+    known: Iterable[str],
+    *,
+    field: str,
+    value: str | None = None,
+    use: str = "",
+    next: str = "",  # noqa: A002  (the word of the JSON contract)
+) -> InvalidRequest:
+    """Return the error for a word that is not among the known ones: `says`, and the word that was probably meant.
+
+    `use` is the way out where there is such a word, which takes the place of its `{}`. Otherwise `next` is, and without
+    it the list of the known words. `value` is the word itself unless another is given.
+    """
+    words = tuple(known)
+    meant = near(word, words)
+    return InvalidRequest(
+        says + did_you_mean(meant, "."),
+        field=field,
+        value=word if value is None else value,
+        next=use.format(meant) if use and meant else next or f"Use one of: {', '.join(words)}.",
+    )
 
 
 def derived_key(fingerprint: str, generation: int) -> str:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.electricity import REST_WATTS, USD_PER_KWH
@@ -51,13 +51,9 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
 
 
 def _unknown(account: str, key: str) -> InvalidRequest:
-    meant = near(key, _KEYS)
-    return InvalidRequest(
-        f"A local account has no setting {key!r}.",
-        field=f"accounts.{account}.{key}",
-        value=key,
-        next=f"Did you mean {meant!r}?" if meant else f"Its settings are {', '.join(_KEYS)}.",
-    )
+    listed = f"Its settings are {', '.join(_KEYS)}."
+    says = f"A local account has no setting {key!r}"
+    return unknown_word(says, key, _KEYS, field=f"accounts.{account}.{key}", next=listed)
 
 
 def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> Figure:

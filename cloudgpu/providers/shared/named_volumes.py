@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.offers import Requirements
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 
@@ -86,10 +86,4 @@ def nowhere(
             value=silent[0].scope,
             next="Run it again.",
         )
-    near_one = near(name, known)
-    return InvalidRequest(
-        f"There is no {what} {name!r}" + (f"; did you mean {near_one!r}?" if near_one else "."),
-        field=field,
-        value=name,
-        next=f"Use {near_one}." if near_one else way,
-    )
+    return unknown_word(f"There is no {what} {name!r}", name, known, field=field, use="Use {}.", next=way)

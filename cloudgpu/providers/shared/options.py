@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 Reader = Callable[[str, str, object], Any]
@@ -20,9 +20,8 @@ def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mappi
     """Return what each key of the table holds; raise InvalidRequest for the first that is none or cannot be."""
     for key in table:
         if key not in readers:
-            meant = near(key, readers)
             whose = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-            says = f"is no option of {whose} account" + (f"; did you mean {meant!r}?" if meant else ".")
+            says = f"is no option of {whose} account" + did_you_mean(near(key, readers), ".")
             raise fault(account, key, None, says, f"Options: {', '.join(readers)}.")
     return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
 

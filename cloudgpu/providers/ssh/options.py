@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.known_hosts import is_public_key, public_key
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 _ACCOUNT_KEYS = ("hosts",)
@@ -79,13 +79,13 @@ def _host(field: str, table: object) -> Host:
 
 def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest:
     shown = None if value is None else str(value)[:80]
-    return InvalidRequest(f"config.toml: {field} {says}.", field=field, value=shown, next=way_out)
+    message = f"config.toml: {field} {says}" + "." * (not says.endswith("?"))
+    return InvalidRequest(message, field=field, value=shown, next=way_out)
 
 
 def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
-    meant = near(key, known)
-    listed = f"Its settings are {', '.join(known)}."
-    return _fault(field, key, "is no setting", f"Did you mean {meant!r}? {listed}" if meant else listed)
+    says = f"is no setting{did_you_mean(near(key, known))}"
+    return _fault(field, key, says, f"Its settings are {', '.join(known)}.")
 
 
 def _name(field: str, value: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.policies.guards import Agent
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake.machines import Pace
@@ -64,10 +64,7 @@ def read_options(settings: ProviderSettings) -> FakeOptions:
 def _read(settings: ProviderSettings, key: str, value: Any) -> Any:
     field = f"accounts.{settings.account}.{key}"
     if key not in _KNOWN:
-        likely = near(key, _KNOWN)
-        message = f"{field} is no setting of the fake provider"
-        hint = f"did you mean {likely}?" if likely else f"it knows {', '.join(_KNOWN)}"
-        raise InvalidRequest(message, field=field, value=str(value), next=hint)
+        raise unknown_word(f"{field} is no setting of the fake provider", key, _KNOWN, field=field, value=str(value))
     reader: Callable[[Any], Any] = _READERS.get(key, _seconds)
     try:
         return reader(value)

@@ -134,7 +134,7 @@ def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
     answers = ["ada", "thesis", "loacl", "local", "soon", "2h", "", "0.31", "", "y"]
     status, shown = on_terminal(cloudgpu, ["init"], answers)
     assert status == 0, shown
-    assert "Did you mean local?" in shown
+    assert "did you mean 'local'?" in shown
     assert "--lease is 'soon', which is no duration" in shown
     assert config(cloudgpu) == {
         "owner": "ada",
@@ -295,7 +295,7 @@ BROKEN = [
     (b"\xff\xfe", "config.toml"),
     (b"ownr = 'ada'", "config.toml: ownr"),
     (b"[accounts.local]\nusd_per_kwh = 'much'", "accounts.local.usd_per_kwh"),
-    (b"accounts = {local = {watts = 3}}", "config.toml: accounts.local.watts"),
+    (b"accounts = {lab = {provider = 'aws'}}", "config.toml: accounts.local.watts"),
     (b"[accounts.a]\nprovider = 'local'\n[accounts.b]\nprovider = 'local'", "accounts"),
 ]
 

@@ -79,7 +79,7 @@ BAD = [
     (one("percent = 5\nfrom = 2026-02-01T10:00:00"), "discounts[1].from", "2026-02-01 10:00:00", "2026-12-31"),
     (one("percent = 5\nrate = 1"), "discounts[1]", None, "percent = 12.5"),
     (one(""), "discounts[1]", None, "percent = 12.5"),
-    (one('percent = 5\ntpye = "p4*"'), "discounts[1].tpye", None, "type"),
+    (one('percent = 5\ntpye = "p4*"'), "discounts[1].tpye", "tpye", "type"),
     (one('percent = 5\nmarket = "spto"'), "discounts[1].market", "spto", "spot"),
     (one('percent = 5\ntype = "a b"'), "discounts[1].type", "a b", "pattern"),
     ('[[discounts]]\nprovider = "awz"\npercent = 5', "discounts[1].provider", "awz", "aws"),

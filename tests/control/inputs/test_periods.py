@@ -78,7 +78,7 @@ def test_a_typed_rate_goes_before_the_setting_with_its_own_date():
         ({"since": "2026-11-02", "until": "2026-11-02"}, "--until", "is not after --since"),
         ({"since": "2026-11-02", "until": "2026-11-01"}, "--until", "is not after --since"),
         ({"by": "progect"}, "--by", "did you mean 'project'"),
-        ({"by": ""}, "--by", "not grouped by"),
+        ({"by": ""}, "--by", "no group of costs"),
         ({"tz": "Asia/Soul"}, "--tz", "did you mean 'Asia/Seoul'"),
         ({"currency": "EUR"}, "--currency", "There is no rate for EUR"),
         ({"currency": "BTC"}, "--currency", "no currency of ISO 4217"),

@@ -8,6 +8,7 @@ from cloudgpu.core.values.naming import (
     NAME,
     TAG_VALUE,
     derived_key,
+    did_you_mean,
     digest,
     lock_name,
     machine_id,
@@ -15,6 +16,7 @@ from cloudgpu.core.values.naming import (
     near,
     tag_value,
     token,
+    unknown_word,
 )
 
 any_text = st.text(alphabet=st.characters(), max_size=100)  # lone surrogates too: a damaged argument has them
@@ -92,6 +94,23 @@ def test_there_is_a_name_for_more_machines_than_there_are_pairs_at_hand() -> Non
 )
 def test_a_near_word_is_found(word: str, meant: str | None) -> None:
     assert near(word, {"local", "aws", "gcp"}) == meant
+
+
+def test_a_near_word_is_found_and_returned_as_it_is_written() -> None:
+    assert near("nc64ads_a100_V4", ["Standard_NC64ads_A100_v4"]) == "Standard_NC64ads_A100_v4"
+    assert near("krv", ["USD", "KRW"]) == "KRW"
+
+
+def test_an_unknown_word_is_answered_with_the_close_one_else_with_all() -> None:
+    close = unknown_word("No colour is called 'gren'", "gren", ["red", "green"], field="--colour")
+    assert close.message == "No colour is called 'gren'; did you mean 'green'?"
+    assert (close.field, close.value, close.next) == ("--colour", "gren", "Use one of: red, green.")
+    far = unknown_word("No colour is called 'x'", "x", ["red", "green"], field="c", value="X", use="Use {}.")
+    assert (far.message, far.value, far.next) == ("No colour is called 'x'.", "X", "Use one of: red, green.")
+    named = unknown_word("None", "gren", ["green"], field="c", use="Use {}.", next="See them.")
+    assert (named.message, named.next) == ("None; did you mean 'green'?", "Use green.")
+    assert unknown_word("None", "x", ["green"], field="c", use="Use {}.", next="See them.").next == "See them."
+    assert did_you_mean(None) == ""
 
 
 @given(st.from_regex(r"[0-9a-f]{20,64}", fullmatch=True), st.integers(0, 10**6))

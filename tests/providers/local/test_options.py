@@ -48,7 +48,7 @@ def test_a_bad_setting_names_the_key_the_value_and_the_way_out(key, value, says)
 def test_a_near_match_is_offered_for_an_unknown_setting():
     with pytest.raises(InvalidRequest) as refused:
         local_options("home", {"usd_per_kw": 1})
-    assert refused.value.next == "Did you mean 'usd_per_kwh'?"
+    assert refused.value.message == "A local account has no setting 'usd_per_kw'; did you mean 'usd_per_kwh'?"
 
 
 def test_good_settings_are_taken():

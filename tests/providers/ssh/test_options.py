@@ -47,13 +47,13 @@ def test_everything_is_read():
 @pytest.mark.parametrize(
     ("options", "field", "way_out"),
     [
-        ({"host": []}, "host", "Did you mean 'hosts'?"),
+        ({"host": []}, "host", "Its settings are "),
         ({"hosts": "bigbox"}, "hosts", "hosts = [{name"),
         ({"hosts": ["bigbox"]}, "hosts[0]", "hosts = [{name"),
         ({"hosts": [{"host": "x"}]}, "hosts[0].name", "hosts = [{name"),
         ({"hosts": [BOX, {"name": "b"}]}, "hosts[1].host", "hosts = [{name"),
         ({"hosts": [BOX, BOX]}, "hosts[1].name", "own name"),
-        ({"hosts": [{**BOX, "usr": "ada"}]}, "hosts[0].usr", "Did you mean 'user'?"),
+        ({"hosts": [{**BOX, "usr": "ada"}]}, "hosts[0].usr", "Its settings are name"),
         ({"hosts": [{**BOX, "name": "Big Box"}]}, "hosts[0].name", "A name is"),
         ({"hosts": [{**BOX, "host": "-oProxyCommand=x"}]}, "hosts[0].host", "one word"),
         ({"hosts": [{**BOX, "host": ""}]}, "hosts[0].host", "one word"),
@@ -80,6 +80,11 @@ def test_what_cannot_be_is_named_with_the_way_out(options, field, way_out):
     assert refused.value.field == f"accounts.lab.{field}"
     assert refused.value.field in refused.value.message
     assert way_out in refused.value.next
+
+
+def test_an_unknown_key_is_answered_with_the_close_one():
+    with pytest.raises(InvalidRequest, match=r"hosts\[0\]\.usr is no setting; did you mean 'user'\?$"):
+        ssh_hosts("lab", {"hosts": [{**BOX, "usr": "ada"}]})
 
 
 def account(tmp_path, *hosts):

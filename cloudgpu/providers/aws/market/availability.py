@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, pages
@@ -65,12 +65,8 @@ def check_region(aws: Aws, region: str) -> None:
         return
     enabled = aws.regions()
     if region not in enabled:
-        meant = near(region, enabled)
-        message = f"AWS account {aws.account} has no region {region!r}" + (
-            f"; did you mean {meant!r}?" if meant else "."
-        )
-        way = f"Use {meant}." if meant else f"Use one of: {', '.join(enabled)}."
-        raise InvalidRequest(message, field="--region", value=region, next=way)
+        message = f"AWS account {aws.account} has no region {region!r}"
+        raise unknown_word(message, region, enabled, field="--region", use="Use {}.")
 
 
 def check_zone(aws: Aws, zone: str) -> None:
@@ -179,12 +175,13 @@ def _of_answer(found: Mapping[str, Any]) -> Shape:
 
 
 def _unknown_type(name: str, region: str) -> InvalidRequest:
-    meant = near(name, [one.name for one in types(KIND)])
-    return InvalidRequest(
-        f"AWS has no instance type {name!r} in {region}" + (f"; did you mean {meant!r}?" if meant else "."),
+    return unknown_word(
+        f"AWS has no instance type {name!r} in {region}",
+        name,
+        [one.name for one in types(KIND)],
         field="--instance-type",
-        value=name,
-        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+        use="Use {}, or name the --region that has it.",
+        next="See those with GPUs: cloudgpu gpus --all",
     )
 
 

@@ -17,7 +17,7 @@ from cloudgpu.catalog import regions as listed_regions
 from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly
 from cloudgpu.providers.azure import ids
@@ -84,11 +84,8 @@ def check_region(azure: Azure, region: str) -> None:
         return
     there = [str(one["name"]) for one in _locations(azure)] or known
     if region not in there:
-        meant = near(region, there)
         message = f"Azure has no region {region!r} for account {azure.account}"
-        message += f"; did you mean {meant!r}?" if meant else "."
-        way = f"Use {meant}." if meant else f"Use one of: {', '.join(sorted(there))}."
-        raise InvalidRequest(message, field="--region", value=region, next=way)
+        raise unknown_word(message, region, sorted(there), field="--region", use="Use {}.")
 
 
 def endpoints(azure: Azure) -> list[Region]:
@@ -213,7 +210,7 @@ def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
     meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else near(name, known)
     where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(
-        f"Azure has no size {name!r} {where}" + (f"; did you mean {meant!r}?" if meant else "."),
+        f"Azure has no size {name!r} {where}" + did_you_mean(meant, "."),
         field="--instance-type",
         value=name,
         next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure.market.availability import check_region
 
@@ -53,8 +53,9 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     check_region(azure, region)
     found = {str(one["name"]["value"]): one for one in usages(azure, region)}
     if code not in found:
-        meant = near(code, [name for name in found if _counts(name)])
-        message = f"{code!r} is no limit of Azure in {region}" + (f"; did you mean {meant!r}?" if meant else ".")
+        message = f"{code!r} is no limit of Azure in {region}" + did_you_mean(
+            near(code, [name for name in found if _counts(name)]), "."
+        )
         way = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=way)
     now = float(found[code]["limit"])

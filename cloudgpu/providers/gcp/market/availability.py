@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.matching import markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Availability, Available, Market, Requirements
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
@@ -59,10 +59,8 @@ def check_region(gcp: Gcp, region: str) -> None:
         return
     there = used_regions(gcp)
     if region not in there:
-        meant = near(region, there)
-        message = f"Google Cloud has no region {region!r}" + (f"; did you mean {meant!r}?" if meant else ".")
-        way = f"Use {meant}." if meant else f"Use one of: {', '.join(there)}."
-        raise InvalidRequest(message, field="--region", value=region, next=way)
+        message = f"Google Cloud has no region {region!r}"
+        raise unknown_word(message, region, there, field="--region", use="Use {}.")
 
 
 def _unused(gcp: Gcp, field: str, place: str) -> InvalidRequest:
@@ -129,13 +127,13 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
         here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), requirements, region)]
         gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, requirements, region))
         return Availability(unlisted.items(gcp.account, here, markets(requirements), STOPS), gaps)
-    meant = near(name, known)
-    raise InvalidRequest(
-        f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU"
-        + (f"; did you mean {meant!r}?" if meant else "."),
+    raise unknown_word(
+        f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU",
+        name,
+        known,
         field="--instance-type",
-        value=name,
-        next=f"Use {meant}." if meant else "See those with GPUs: cloudgpu gpus --provider gcp --all",
+        use="Use {}.",
+        next="See those with GPUs: cloudgpu gpus --provider gcp --all",
     )
 
 

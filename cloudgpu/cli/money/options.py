@@ -1,4 +1,4 @@
-"""The options of `compare`: which desktop, a period of the ledger, or a price and a use in its place."""
+"""The options that verbs about money share: a period and a currency; and those of `compare`: a desktop, or a use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from typing import Annotated
 
 import typer
 
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d), day, week or month on."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
+Tz = Annotated[
+    str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin; without it, the setting.")
+]
+Currency = Annotated[
+    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
+]
+RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
 Desktop = Annotated[
     str | None,
     typer.Option("--desktop", metavar="NAME|FILE", help="Which desktop; a file has a / or ends in .yaml."),
@@ -14,18 +29,6 @@ Desktops = Annotated[bool, typer.Option("--desktops", help="List the desktops th
 Work = Annotated[
     str | None, typer.Option("--work", metavar="KIND", help="training or inference: by what speeds are compared.")
 ]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="From this day, time, duration back (7d) or month on.")
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Up to this day or time, and without it.")]
-Tz = Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="The time zone in which days begin.")]
-Currency = Annotated[
-    str | None, typer.Option("--currency", metavar="CODE", help="Show amounts in it: EUR, KRW, ... at a dated rate.")
-]
-Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="NUMBER", help="How many of it a dollar is; without it, the setting.")
-]
-RateDate = Annotated[str | None, typer.Option("--rate-date", metavar="DAY", help="The day of --rate.")]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME[:COUNT]", help="Calculator: the GPU that is rented, like v100.")
 ]
