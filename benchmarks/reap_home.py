@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import ec2_stub  # noqa: E402  (benchmarks/ is no package)
 
 from cloudgpu.control.outage.opening import open_session  # noqa: E402
-from cloudgpu.control.reaper.reaper import ReapWish, reap  # noqa: E402
+from cloudgpu.control.reaper.reaper import ReapOptions, reap  # noqa: E402
 from cloudgpu.core.events.log import Draft  # noqa: E402
 from cloudgpu.core.values.times import iso  # noqa: E402
 
@@ -40,7 +40,7 @@ def make(home: Path, n: int, regions: int, now: datetime) -> None:
     session.ledger.append([line for one in known for line in life(one)])
     where = f"{os.environ['AWS_ENDPOINT_URL']}/fill/{n}/{regions}/{now.timestamp()}/{session.ledger.id}"
     urlopen(where).close()  # noqa: S310  (the stub, on loopback)
-    reap(session, ReapWish())
+    reap(session, ReapOptions())
     session.ledger.close()
 
 

@@ -252,13 +252,13 @@ def _translated(kind: str, region: str, found: Mapping[str, Any]) -> Any:
 def _pass(place: Path, home: Path, now: datetime | None = None) -> Any:
     """Make a pass over the canned answers and return it."""
     from cloudgpu.control.outage.opening import open_session
-    from cloudgpu.control.reaper.reaper import ReapWish, reap
+    from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import utc_now
 
     clock = utc_now if now is None else lambda: now
     session = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock)
     session._providers.update({kind: _Canned(kind, place, parse) for kind, parse in _parsers().items()})  # type: ignore[misc]  # noqa: SLF001
-    return reap(session, ReapWish())
+    return reap(session, ReapOptions())
 
 
 def _make(place: Path) -> None:

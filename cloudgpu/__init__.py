@@ -83,9 +83,9 @@ def connect(
     returns aware UTC. Makes no network call and no file.
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
-    from cloudgpu.control.api.client import open_face
+    from cloudgpu.control.api.client import open_client
 
-    return open_face(home=home, environ=environ, tell=tell, clock=clock)
+    return open_client(home=home, environ=environ, tell=tell, clock=clock)
 
 
 if not TYPE_CHECKING:  # a checker reads the import above, and is told of every other name that is missing

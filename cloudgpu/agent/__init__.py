@@ -14,9 +14,9 @@ def source() -> str:
     What it judges by is `cloudgpu.core.activity.idle`, line by line.
     """
     from cloudgpu.agent.assembled import assembled
-    from cloudgpu.agent.minify import bare
+    from cloudgpu.agent.minify import minified
 
-    return bare(assembled(Path(__file__).parents[1]))
+    return minified(assembled(Path(__file__).parents[1]))
 
 
 def own_source() -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.agent.files import append, load, lock, monotonic, remove, save
-from cloudgpu.agent.jupyter import alive
+from cloudgpu.agent.jupyter import is_responding
 from cloudgpu.agent.lease import TAGS, decide, lease_of, mark, over
 from cloudgpu.agent.looking import MINUTE, Looker
 from cloudgpu.agent.meters import scratch, sent
@@ -83,7 +83,7 @@ class Agent(Looker):
 
     def run(self) -> None:
         """Make pass after pass while our directory stands. A Jupyter that died before us is of an earlier boot."""
-        if not alive(self.home / "jupyter"):
+        if not is_responding(self.home / "jupyter"):
             remove(self.home / "jupyter" / "server.json")
         while self.home.exists():
             pause = 5.0

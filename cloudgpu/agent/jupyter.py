@@ -13,7 +13,7 @@ from typing import Any
 from cloudgpu.agent.files import load, lock, read
 
 
-def alive(base: Path) -> bool:
+def is_responding(base: Path) -> bool:
     """Tell whether JupyterLab's process lives: it holds a lock that it inherited."""
     with suppress(FileNotFoundError), (base / "alive").open("r+") as file:
         return not lock(file, fcntl.LOCK_SH)
@@ -23,7 +23,7 @@ def alive(base: Path) -> bool:
 def kernels(base: Path) -> Any:
     """Return the kernels; none when JupyterLab was not started or was shut down. Raises where nothing is known."""
     record = load(base / "server.json")
-    if alive(base):
+    if is_responding(base):
         if "port" not in record:
             raise OSError("it is starting")
         link = HTTPConnection("127.0.0.1", record["port"], timeout=3)

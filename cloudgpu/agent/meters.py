@@ -43,16 +43,16 @@ def disk() -> int:
     return 512 * sum(int(row[5]) + int(row[9]) for row in rows if (BLOCK / row[2] / "device").exists())
 
 
-def glance(words: Any) -> tuple[Any, dict[str, Any], list[str], bool]:
+def glance(fields: Any) -> tuple[Any, dict[str, Any], list[str], bool]:
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
     Meters are seconds of cores and bytes since the boot; None: not readable. A machine that shares its computer with
     others has `words`, by which its own processes are known: of those alone, then.
     """
-    if words:
+    if fields:
         from cloudgpu.agent.own import machine
 
-        return machine(words)
+        return machine(fields)
     found: dict[str, Any] = {"cpu": None, "net": None, "disk": None}
     with suppress(Exception):
         found = {"cpu": cpu(), "net": cards("rx_bytes") + cards("tx_bytes"), "disk": disk()}

@@ -12,7 +12,7 @@ from itertools import accumulate, chain, product
 from string import ascii_lowercase, ascii_uppercase
 
 
-def bare(program: ast.Module) -> str:
+def minified(program: ast.Module) -> str:
     """Return the program's text. What it does stays the same; only its own names may be others.
 
     Names of fields and of arguments that a call names stay, as do all strings: no program that looks its own names up

@@ -48,7 +48,7 @@ class Working:
         self.last = self.blind = 0.0
         self.count = 0
 
-    def step(self, now: float, *, uses: bool, told: int | None) -> dict[str, float | None]:
+    def step(self, now: float, *, uses: bool, notified: int | None) -> dict[str, float | None]:
         """Take how many were told to work; return the meter. No key: it was never told; None: not at the moment."""
         if self.seconds is not None:
             self.seconds += self.count * (now - self.last)
@@ -57,10 +57,10 @@ class Working:
             self.since, self.count = None, 0
         elif self.since is None:
             self.since = now
-        if told is not None and self.since is not None:
+        if notified is not None and self.since is not None:
             if now - self.since > STALE:
                 self.blind = now + SAMPLE
-            self.since, self.count, self.seconds = now, told, self.seconds or 0.0
+            self.since, self.count, self.seconds = now, notified, self.seconds or 0.0
         if self.seconds is None:
             return {}
         lost = self.since is not None and now - self.since > STALE
@@ -84,7 +84,7 @@ class Energy:
         self.out: Any = None
         self.working = Working()
 
-    def step(self, now: float, *, uses: bool, words: list[str]) -> dict[str, float | None]:
+    def step(self, now: float, *, uses: bool, argv: list[str]) -> dict[str, float | None]:
         """Take what was answered and ask again; return both meters. No key: never told; None: not at the moment.
 
         A process that looks once asks nothing.
@@ -95,7 +95,7 @@ class Energy:
         elif self.since is None:
             self.since = now
         rows = self.answer()
-        watts, working = watts_of(rows), self.working.step(now, uses=uses, told=count_of(rows))
+        watts, working = watts_of(rows), self.working.step(now, uses=uses, notified=count_of(rows))
         if watts is not None and self.since is not None:
             if now - self.since <= STALE:
                 self.joules = (self.joules or 0.0) + watts * (now - self.since)
@@ -103,7 +103,7 @@ class Energy:
                 self.blind = now + SAMPLE
             self.since = now
         if uses and self.looks > 1 and self.smi is None and now - self.asked >= EVERY:
-            self.ask(now, words)
+            self.ask(now, argv)
         if self.joules is None:
             return working
         lost = self.since is not None and now - self.since > STALE
@@ -120,14 +120,14 @@ class Energy:
             return told if smi.returncode == 0 else []
         return []
 
-    def ask(self, now: float, words: list[str]) -> None:
+    def ask(self, now: float, argv: list[str]) -> None:
         """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
         self.asked = now
         its = os.environ.get(
             "CUDA_VISIBLE_DEVICES", ""
         )  # of the machine's own, where it has some of the computer's GPUs
         only = ["-i", its] if its.startswith("GPU-") else []
-        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in words)}
+        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in argv)}
         null = subprocess.DEVNULL
         with suppress(OSError):
             self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
@@ -170,10 +170,10 @@ class Process(NamedTuple):
     start: int
 
 
-def processes(words: Iterable[str]) -> dict[int, Process]:
+def processes(names: Iterable[str]) -> dict[int, Process]:
     """Return the processes whose environment has one of `words`, and their children, but not this one."""
     found: dict[int, Process] = {}
-    marks, me = [word.encode() for word in words], os.getpid()
+    marks, me = [word.encode() for word in names], os.getpid()
     for pid in sorted(int(name) for name in _names() if name.isdigit()):
         with suppress(OSError, ValueError, IndexError):  # it has ended, or is another user's
             environ = _read(pid, "environ")
@@ -195,20 +195,20 @@ def _read(pid: int, name: str) -> bytes:
         return file.read()
 
 
-def machine(words: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]:
+def machine(names: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]:
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
     A process tells no network: what it wrote anywhere stands for that, so a download that is saved shows. `power` is
     joules so far, so that its mean is in watts, and `gpus` seconds of GPUs at work. Meters are None where there is no
     /proc (macOS): then nothing is known, and nothing ends for idle time.
     """
-    found = processes(words)
+    found = processes(names)
     if not PROC.exists():
         return None, {"cpu": None, "net": None, "disk": None}, [], True
     up = min((one.start for one in found.values()), default=None)
     ticks, wrote, moved = (sum(one[index] for one in found.values()) for index in range(3))
     uses = any(map(_uses_gpu, found))
-    power = ENERGY.step(time.monotonic(), uses=uses, words=list(words))
+    power = ENERGY.step(time.monotonic(), uses=uses, argv=list(names))
     meters = Meters(cpu=ticks / TICK, net=wrote, disk=moved, **power)
     return up and up / TICK, meters, terminals(found.values()), uses
 

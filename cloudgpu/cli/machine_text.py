@@ -163,9 +163,9 @@ def _kept(value: MachineDocument) -> str | None:
     """Return what stays of a machine without it, what that costs a month, and the next step."""
     if not value["retained"]:
         return None
-    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["retained"])
+    resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in value["retained"])
     name = value["name"]
     steps = (
         f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
     )
-    return f"{things}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
+    return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"

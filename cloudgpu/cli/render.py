@@ -247,8 +247,8 @@ def while_stopped(value: MachineDocument) -> str | None:
     if not kept:
         return None
     at_most = "at most " if any(one["at_most"] for one in kept) else ""
-    things = ", ".join(one["what"] for one in kept)
-    return f"{things}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
+    resources = ", ".join(one["what"] for one in kept)
+    return f"{resources}: {at_most}{dollars(value['stopped_usd_per_month'])} a month"
 
 
 def _price_of(value: MachineDocument) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.store import Store
-    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Book(Reader):
 
         with self._writing() as (connection, held, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
-            with self._store.told():
+            with self._store.translated():
                 ledger = undoubted_id(connection, self.place, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
@@ -78,7 +78,7 @@ class Book(Reader):
         from cloudgpu.core.events import lab_lines
 
         found = self.suspect()
-        with self._writing(anew=True) as (connection, held, _, start), self._store.told():
+        with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
             draft = lab_lines.ledger_settled(found, why, self._clock(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
@@ -90,7 +90,7 @@ class Book(Reader):
         """Fold the projection again from the lines, and put back guards that were taken off."""
         from cloudgpu.ledger.log.projections import rebuild
 
-        with self._writing() as (connection, _held, _record, end), self._store.told():
+        with self._writing() as (connection, _held, _record, end), self._store.translated():
             rebuild(connection)
             self._store.restore_guards()
             self._store.commit(end)
@@ -98,7 +98,7 @@ class Book(Reader):
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             self._store.copy_to(path)
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
@@ -119,7 +119,7 @@ class Book(Reader):
             held = self._hold_head()
             try:
                 record, now = held.read(), self._clock()
-                with self._store.told():
+                with self._store.translated():
                     aside = self._store.replace(source, checked, f"{now:%Y%m%dt%H%M%Sz}")
             finally:
                 held.let_go()
@@ -131,7 +131,7 @@ class Book(Reader):
     @contextmanager
     def looked_at(self) -> Iterator[Connection]:
         """Give the lines as they stand now, whoever appends meanwhile. Raises LedgerUnavailable for none."""
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
                 raise faults.empty(self.place)
@@ -154,7 +154,7 @@ class Book(Reader):
         with self._own:
             held = self._hold_head()
             try:
-                with self._store.told():
+                with self._store.translated():
                     connection = self._store.begin()
                     if connection is None:
                         self._store.create(poured)
@@ -177,7 +177,7 @@ class Book(Reader):
         with self._writing() as (connection, _held, _record, start):
 
             def leave(to: str, goes_on: str) -> None:
-                with self._store.told():
+                with self._store.translated():
                     draft = ledger_moved(to, goes_on, self._clock(), start[0])
                     _, end = self._write(connection, [draft], start)
                     self._store.commit(end)
@@ -198,7 +198,7 @@ class Book(Reader):
             end = start
             mark = marks.end_and_mark(connection)[1]
             came_from = check(connection, start, mark)
-            with self._store.told():
+            with self._store.translated():
                 if mark is not None:
                     draft = lab_lines.ledger_arrived(came_from, self._clock(), end[0])
                     _, end = self._write(connection, [draft], end)
@@ -208,26 +208,26 @@ class Book(Reader):
 
     def retire(self, ledger: str, mark: Mark) -> None:
         """Have this client's head record say where the ledger stands now, whatever is put here later."""
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             held = self._hold_head()
             try:
                 note(held, ledger, mark)
             finally:
                 held.let_go()
 
-    def share(self, wish: Wish) -> Sharing:
+    def share(self, request: TeamRequest) -> Sharing:
         """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then."""
         from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:
             raise not_shareable(self.place)
         self.append(())  # makes the tables where there are none
-        found = self._read(lambda _: self._store.give(wish))
+        found = self._read(lambda _: self._store.give(request))
         team = found.team
         if team is None or not found.is_whole:
             return found
         self.decide(lambda view: self._begun_by(team, view))
-        now = self._read(lambda _: self._store.sharing(wish))
+        now = self._read(lambda _: self._store.sharing(request))
         return replace(now, remarks=found.remarks) if now else found
 
     def _begun_by(self, team: Team, view: View) -> list[Draft]:
@@ -252,11 +252,11 @@ class Book(Reader):
         with self._own:
             if self._store.is_writing or self._is_looking:
                 raise faults.nested(self.place)
-            with self._store.told():
+            with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
                 held = self._hold_head()
             try:
-                with self._store.told():
+                with self._store.translated():
                     record = held.read()
                     known = None if marked else marks.mark_of(record)
                     if known is not None and self._store.reader() is None:

@@ -111,7 +111,7 @@ def _known(source: Book) -> Head | None:
     record = source.remembered()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
-            source.learn(even_in_doubt=True)
+            source.learn(despite_problem=True)
         record = source.remembered()
     return record if isinstance(record, Head) else None
 

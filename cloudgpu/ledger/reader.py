@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log import machines as projection
 from cloudgpu.ledger.log import storage_errors as faults
 
 if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
-    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Event, Said
     from cloudgpu.core.model.machine import Machine
@@ -129,10 +129,10 @@ class Reader:
         """Return the row of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.bills(connection))
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
-        def look(found: Connection | None) -> list[tuple[str, Use]]:
+        def look(found: Connection | None) -> list[tuple[str, Usage]]:
             return [] if found is None else list(projection.uses(found, since, unpriced=unpriced))
 
         yield from self._read(look)
@@ -141,7 +141,7 @@ class Reader:
         """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return what has ended and was billed after `since`, as strands, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed(connection, since))
 
@@ -216,7 +216,7 @@ class Reader:
 
         return self._read(lambda found: None if found is None else marks.end_and_mark(found)[1], missing_ok=True)
 
-    def learn(self, *, even_in_doubt: bool = False) -> None:
+    def learn(self, *, despite_problem: bool = False) -> None:
         """Have this client's head record say what the last line here says of a move away.
 
         A head record that contradicts the lines is left, unless `even_in_doubt`.
@@ -230,7 +230,7 @@ class Reader:
                 return
             held = self._hold_head()
             try:
-                if even_in_doubt or doubt.of_past(connection, self.place, held.read()) is None:
+                if despite_problem or doubt.of_past(connection, self.place, held.read()) is None:
                     note(held, lines.id_of(connection), mark)
             finally:
                 held.let_go()
@@ -267,7 +267,7 @@ class Reader:
 
     def held(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             return self._store.held(name)
 
     def check_hold(self, name: str) -> None:
@@ -296,7 +296,7 @@ class Reader:
 
     def close(self) -> None:
         """Let go of the database."""
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             self._store.close()
 
     def _read(self, look: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
@@ -320,7 +320,7 @@ class Reader:
         return fault if mark is None else left(mark, self.place)
 
     def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             try:
                 return look(self._reader(missing_ok=missing_ok))
             except Exception:
@@ -353,7 +353,7 @@ class Reader:
         return hold_head(self._head_path, self._patience)
 
     def _told_record(self) -> Record:
-        with self._own, self._store.told():
+        with self._own, self._store.translated():
             return self._record()
 
     def _record(self) -> Record:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.core.budgets.budget import Budget
     from cloudgpu.core.budgets.enforcement import Stop
-    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.views.documents.money.budgets import Budget as BudgetValue
     from cloudgpu.views.documents.money.budgets import BudgetStatus, BudgetStop
 
@@ -41,7 +41,7 @@ def budget_value(one: Budget) -> BudgetValue:
     }
 
 
-def status_value(one: Standing, every: timedelta) -> BudgetStatus:
+def status_value(one: BudgetState, every: timedelta) -> BudgetStatus:
     """Return a budget and how it stands; checks are `every` so long."""
     return {
         **budget_value(one.budget),

@@ -21,7 +21,7 @@ from cloudgpu.core.values.money import HOUR, NANO, ZERO, Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.billing.cost_groups import Asked, Tally
+    from cloudgpu.core.billing.cost_groups import CostQuery, Tally
     from cloudgpu.core.billing.forecast import Burn, More
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, GroupName, LostCost
@@ -34,13 +34,13 @@ COLUMNS = (
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
 
 
-def group_names(keys: Iterable[str], rows: Iterable[Machine], asked: Asked) -> dict[str, GroupName]:
+def group_names(keys: Iterable[str], rows: Iterable[Machine], query: CostQuery) -> dict[str, GroupName]:
     """Return what is said of each group beside its sums, by key; reads the rows once, however many groups there are."""
-    by_id = {row.id: row for row in rows} if asked.by is By.INSTANCE else {}
-    return {key: _named(key, by_id.get(key), asked) for key in keys}
+    by_id = {row.id: row for row in rows} if query.by is By.INSTANCE else {}
+    return {key: _named(key, by_id.get(key), query) for key in keys}
 
 
-def _named(key: str, row: Machine | None, asked: Asked) -> GroupName:
+def _named(key: str, row: Machine | None, asked: CostQuery) -> GroupName:
     shown = period_name(key, asked) if asked.by in CALENDAR else (row and row.name) or key
     return {
         "name": shown,
@@ -143,10 +143,10 @@ def with_fees(tally: Tally, factor: Fraction) -> str:
     return usd(Money(round(Fraction(tally.amount, EXACT) * factor)))
 
 
-def period_name(key: str, asked: Asked) -> str:
+def period_name(key: str, query: CostQuery) -> str:
     """Return how a period is called: its first day in the zone, or its month."""
-    first = from_iso(key).astimezone(asked.zone)
-    return f"{first:%Y-%m}" if asked.by is By.MONTH else f"{first:%Y-%m-%d}"
+    first = from_iso(key).astimezone(query.zone)
+    return f"{first:%Y-%m}" if query.by is By.MONTH else f"{first:%Y-%m-%d}"
 
 
 def to_csv(document: CostDocument) -> str:

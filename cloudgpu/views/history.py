@@ -24,7 +24,7 @@ def who(line: HistoryLine) -> str:
     return f"{line['actor']} on {host}" if host else str(line["actor"])
 
 
-def told(lines: Iterable[HistoryLine]) -> list[str]:
+def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
     """Return what each of a machine's lines says; a lease that a look sees is said where it is another one."""
     found, known = [], list[str]()
     for line in lines:
@@ -101,8 +101,8 @@ def _by_right(body: Body) -> str:
 
 
 def _kept(body: Body) -> str:
-    things = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
-    return f"what is kept of it: {things}" if things else "nothing is kept of it"
+    resources = ", ".join(f"{one['kind']} {one['id']} ({one['size_gb']} GB)" for one in body["retained"])
+    return f"what is kept of it: {resources}" if resources else "nothing is kept of it"
 
 
 def _priced(body: Body) -> str:

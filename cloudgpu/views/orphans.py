@@ -24,7 +24,7 @@ def orphans_value(
     found: Sequence[Orphan],
     unanswered: Iterable[Unanswered],
     images: Mapping[str, tuple[str, Cost]],
-    asked: AccountAnswers,
+    queried: AccountAnswers,
 ) -> OrphansDocument:
     """Return what is left over: the answer of `orphans`; `images` are the names and prices of images to be made first.
 
@@ -38,7 +38,7 @@ def orphans_value(
         "removed": [],
         "failed": [],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
-        **asked,
+        **queried,
     }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.core.policies.description import Says
-    from cloudgpu.core.policies.policy import Idle, Kept, MachineBudget, Policy, Unlabelled
+    from cloudgpu.core.policies.policy import Idle, MachineBudget, Policy, Retention, Unlabelled
     from cloudgpu.core.policies.schedule import Schedule
     from cloudgpu.views.documents.automation.policies import (
         IdleRule,
@@ -154,7 +154,7 @@ def _unlabelled(rule: Unlabelled) -> UnlabelledRule:
     return {"require": list(rule.require), "after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 
-def _retention(rule: Kept) -> RetentionRule:
+def _retention(rule: Retention) -> RetentionRule:
     return {"after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 from cloudgpu.views.activity import decision_value, why_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision, Seen
-    from cloudgpu.core.reaper.result import Done, Left, Pass, Told
+    from cloudgpu.core.reaper.result import Done, Left, Notice, Pass
     from cloudgpu.views.documents.automation.activity import WhyDocument
     from cloudgpu.views.documents.automation.reap import (
         DoneEnd,
@@ -41,7 +41,7 @@ def pass_value(found: Pass, *, explain: bool = False) -> ReapDocument:
         "errors": list(found.faults),
         "notes": list(found.sentences),
         "undelivered": list(found.undelivered),
-        **asked_value(found.asked, found.closed),
+        **queried_accounts_value(found.asked, found.closed),
         "explained": explained(found) if explain else [],
     }
 
@@ -93,7 +93,7 @@ def _renewed(one: Done) -> Renewal:
     }
 
 
-def _told(one: Told) -> GivenNotice:
+def _told(one: Notice) -> GivenNotice:
     return {
         "machine": one.machine,
         "name": one.name,

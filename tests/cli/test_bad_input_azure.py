@@ -79,7 +79,7 @@ def test_a_disk_that_is_smaller_than_the_image_is_said_and_nothing_stays(line):
     said = line(f"{UP} --no-wait --disk 20 -o json")
     error = said.json["error"]
     assert (said.code, "20 GB is smaller than the size of the image 64 GB" in error["message"]) == (2, True)
-    assert line.azure.things() == []
+    assert line.azure.resources() == []
     assert line("ls -o json").json["machines"] == []
 
 

@@ -140,7 +140,7 @@ def test_a_machine_may_deallocate_and_tag_itself_and_nobody_else(guarded):
     assert (machines["otter"]["state"], machines["otter"]["billed"]) == ("deallocated", False)
     assert machines["fox"]["state"] == "running"
     assert guarded("down --all --yes").code == 0
-    assert (azure.things(), azure.model.assignments) == ([], {})
+    assert (azure.resources(), azure.model.assignments) == ([], {})
 
 
 def test_a_role_that_could_not_be_given_loses_no_machine(guarded):
@@ -149,7 +149,7 @@ def test_a_role_that_could_not_be_given_loses_no_machine(guarded):
     assert guarded.azure.instance(id_).state == "running"
     assert not any(guarded.azure.may(id_, one, id_) for one in MAY)
     assert guarded("down --all --yes").code == 0
-    assert guarded.azure.things() == []
+    assert guarded.azure.resources() == []
 
 
 def test_with_agent_and_reaper_dead_a_machine_is_deallocated_at_its_renew_until(guarded):
@@ -183,7 +183,7 @@ def test_a_size_that_was_changed_while_it_ran_costs_either_price_since_the_last_
     made, id_ = launched(line)
     line.azure.advance(HOUR)
     shown(line)
-    thing = line.azure.thing(id_)
+    thing = line.azure.resource(id_)
     thing.facts["hardwareProfile"]["vmSize"] = "Standard_NC16as_T4_v3"
     line.azure.advance(HOUR)
     machine = shown(line)

@@ -41,7 +41,7 @@ def refused(said, code):
 
 def nothing_left(line):
     """Nothing of it is there, and the ledger has no machine, nor one that is not settled."""
-    assert (line.azure.billable(), line.azure.things()) == ([], [])
+    assert (line.azure.billable(), line.azure.resources()) == ([], [])
     assert line("ls -o json").json["machines"] == []
 
 
@@ -266,7 +266,7 @@ def test_a_disk_of_somebody_else_in_a_launchs_group_is_said_and_not_lost(line):
     assert [name for kind, name in line.azure.billable() if kind == "disk"] == ["thesis"], said.err
     line.azure.advance(3 * 3600)
     assert line("orphans --clean --yes").code == 0
-    assert line.azure.things(DISKS)[0].endswith("/thesis")
+    assert line.azure.resources(DISKS)[0].endswith("/thesis")
 
 
 def test_a_region_that_does_not_answer_is_no_offer_and_the_other_is_used(line):

@@ -109,7 +109,7 @@ def test_without_credentials_nothing_is_sent(cloud, line, monkeypatch, tmp_path)
         monkeypatch.delenv(f"AZURE_{name}", raising=False)
     error = check_document(line(cloud.up, "-o json"), 6)
     assert error["field"] == "credentials"
-    assert line.server.things() == [] if cloud is AZURE else line.server.calls == []
+    assert line.server.resources() == [] if cloud is AZURE else line.server.calls == []
 
 
 @pytest.fixture

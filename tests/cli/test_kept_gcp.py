@@ -51,7 +51,7 @@ def test_an_image_is_saved_listed_launched_from_and_removed(line, gcp):
     assert line(f"up --gpu t4 --yes --no-wait --region us-west1 {FROM} --name fox --image ready").code == 0
     (id_,) = gcp.instances(live=True)
     (image,) = gcp.model.of("images")
-    source = gcp.model.things[Key("disks", PROJECT, f"zones/{id_.split('/')[0]}", id_.split("/")[1])]["sourceImage"]
+    source = gcp.model.resources[Key("disks", PROJECT, f"zones/{id_.split('/')[0]}", id_.split("/")[1])]["sourceImage"]
     assert (id_.split("/")[0][:8], source.endswith(image.name)) == ("us-west1", True)
     assert line("image rm ready --yes").code == 0
     assert line("down fox --yes").code == 0

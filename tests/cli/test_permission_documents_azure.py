@@ -87,7 +87,7 @@ class User(Line):
 
     def trust(self):
         """Let the disks of machines be those of machines with Trusted Launch."""
-        for disk in self.azure.things("Microsoft.Compute/disks"):
+        for disk in self.azure.resources("Microsoft.Compute/disks"):
             self.azure.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
 
     def gallery_image(self, name, tags):
@@ -112,7 +112,7 @@ class User(Line):
         disk = {"creationData": {"createOption": "Empty"}, "diskSizeGB": 8}
         compute, body = Sdk(self.azure).compute, {"location": "eastus", "tags": tags}
         compute.disks.begin_create_or_update("cloudgpu", "d", {**body, "properties": disk}).result()
-        of = self.azure.things("Microsoft.Compute/disks")[-1]
+        of = self.azure.resources("Microsoft.Compute/disks")[-1]
         copy = {"creationData": {"createOption": "Copy", "sourceResourceId": of}}
         compute.snapshots.begin_create_or_update("cloudgpu", "s", {**body, "properties": copy}).result()
         of = {"osType": "Linux", "osState": "Generalized", "snapshot": {"id": of.replace("disks/d", "snapshots/s")}}

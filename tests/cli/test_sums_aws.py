@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.cli.common import open_here
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.exports import Form, Span, export
-from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.views.machines import machine_value
@@ -54,7 +54,7 @@ def test_every_way_to_ask_gives_the_same_sum(now):
     by_hand = [use for _, use in now.ledger.uses()] + [use for row in now.ledger.bills() for use in row.open_usage]
     assert money(total(charge(use, now.clock()) for use in by_hand).amount).dollars == whole
     for by in By:
-        found = costs(now, cost_wish(now.settings, now.clock(), by=str(by)))
+        found = costs(now, parse_cost(now.settings, now.clock(), by=str(by)))
         assert (found["total_usd"], by) == (str(whole), by)
         assert sum(Decimal(one["usd"]) for one in found["groups"]) == whole, by
     names = {one["name"]: Decimal(one["usd"]) for one in costs(now)["groups"]}

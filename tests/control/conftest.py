@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
 from tests.control.agents import Agents, patient
@@ -79,7 +79,7 @@ class Lab:
 
     def prepare(self, *, gpu="v100", **more):
         want = Requirements(gpu=gpu, region=more.pop("region", None), zone=more.pop("zone", None))
-        return prepare(self.session, Wish(want, **more))
+        return prepare(self.session, UpRequest(want, **more))
 
     def up(self, **more):
         return launch(self.session, self.prepare(**more), wait=False)
@@ -103,7 +103,7 @@ class Fleet(Lab):
         self.agents = agents
 
     def pass_(self, **wish):
-        return reap(self.session, ReapWish(**wish))
+        return reap(self.session, ReapOptions(**wish))
 
     def idle(self, **span):
         """Let time go by in which nobody does anything, and make a pass."""

@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import cloudgpu
 from cloudgpu.core.model.instances import State
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import Resolved
 from tests.soak.world import HOUR, MINUTE, Shop, Sim
 
@@ -162,7 +162,7 @@ def said(session, now, name, *parts):
             samples.append(
                 {"t": at, "s": 60.0, "net": 0.0, "disk": 0.0, "busy": [], "fault": ""} | sample | dict(*more)
             )
-    assert Shelf(session.home.samples, row.id).keep(samples, at + MINUTE, now) == len(samples)
+    assert SampleStore(session.home.samples, row.id).keep(samples, at + MINUTE, now) == len(samples)
 
 
 def lived(story):

@@ -11,32 +11,32 @@ from cloudgpu.core.billing.charge_notes import NO_NOTE, noted
 from cloudgpu.core.events import metering
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
 from cloudgpu.core.values.times import iso
 from tests.core.machines import machine
 
 START = datetime(2026, 10, 20, tzinfo=UTC)  # both changes of the clock in Europe and America are near
 NOW = START + timedelta(days=40)
-Ended = list[tuple[str, Use]]
+Ended = list[tuple[str, Usage]]
 
 
 def at(seconds: float) -> str:
     return iso(START + timedelta(seconds=seconds))
 
 
-def segment(nanos: int = 1_000_000_000, seconds: float = 0, **more: Any) -> Segment:
-    return Segment(at(seconds), nanos, **({"source": "a test", "as_of": at(0), "basis": "listed"} | more))
+def segment(nanos: int = 1_000_000_000, seconds: float = 0, **more: Any) -> PriceInterval:
+    return PriceInterval(at(seconds), nanos, **({"source": "a test", "as_of": at(0), "basis": "listed"} | more))
 
 
-def use(begin: float = 0, end: float | None = 3600, **more: Any) -> Use:
+def use(begin: float = 0, end: float | None = 3600, **more: Any) -> Usage:
     """Return a run of a machine at 1 USD an hour on demand, from second to second."""
     usual: dict[str, Any] = {"resource": Resource.INSTANCE, "id": "i-1", "what": "small on demand"}
     usual |= {"provider": "local", "market": "on_demand", "kind": "small", "quantity": 1, "per": Per.HOUR}
     usual |= {"begin": at(begin), "end": None if end is None else at(end), "segments": (segment(),)}
-    return Use(**(usual | {"on_demand": 1_000_000_000} | more))
+    return Usage(**(usual | {"on_demand": 1_000_000_000} | more))
 
 
-def row(*uses: Use, id: str = "cg-1", **facts: Any) -> tuple[Machine, Ended]:  # noqa: A002
+def row(*uses: Usage, id: str = "cg-1", **facts: Any) -> tuple[Machine, Ended]:  # noqa: A002
     """Return a machine with these uses, and those of them that have ended."""
     usual: dict[str, Any] = {"name": f"name of {id}", "provider": "local", "account": "main", "region": "here"}
     usual |= {"owner": "ada", "project": "thesis", "state": "running", "billed": True, "provider_id": "i-1"}
@@ -54,7 +54,7 @@ nanos = st.integers(0, 10**13)
 
 
 @st.composite
-def uses(draw: st.DrawFn) -> Use:
+def uses(draw: st.DrawFn) -> Usage:
     """Return any use: any resource, priced or not, open or not, with a price that moved and an end that is not sure."""
     begin, end = sorted((draw(seconds), draw(seconds)))
     resource = draw(st.sampled_from(list(Resource)))

@@ -10,7 +10,7 @@ from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.events.log import Line
 from cloudgpu.core.events.projection import folded
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import use_of_record
+from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.backtest import Past, Tested, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.decide import decide
@@ -58,7 +58,7 @@ def past(lines: Iterable[Line], samples: Iterable[dict[str, Any]], until: float,
     found = folded(every)
     assert found is not None
     row = Machine.of(found.state["row"])
-    ended = [use_of_record(one) for one in found.closed]
+    ended = [usage_of_record(one) for one in found.closed]
     known = tuple(one for one in (*ended, *row.open_usage) if only_while_it_runs(row, one))
     runs = runs_of(known, minute(since), minute(until))
     return Past(row, Recorded(every, runs, list(samples)), known)

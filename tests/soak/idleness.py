@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
@@ -136,7 +136,7 @@ class World:
         """Launch a machine and return its box."""
         market = Market.SPOT if spot else Market.ON_DEMAND
         want = Requirements(gpu="v100", market=market)
-        wish = Wish(want, spot=spot, account=account, name=name, template="bare", policy=policy, **more)
+        wish = UpRequest(want, spot=spot, account=account, name=name, template="bare", policy=policy, **more)
         row = launch(self.session, prepare(self.session, wish), wait=False).row
         box = Box(row.id, name, account, row.provider_id, by, self.now)
         self.boxes[row.id] = box
@@ -163,7 +163,7 @@ class World:
         """Return the state that somebody asked for, None where its cloud ended it by itself."""
         with self.clouds[box.account]._store.open() as known:
             machine = known.machines.get(box.provider_id)
-            return None if machine is None or machine.wish is State.RUNNING else machine.wish
+            return None if machine is None or machine.request is State.RUNNING else machine.request
 
     def runs(self, box):
         found = self.instance(box)
@@ -196,7 +196,7 @@ class World:
     def reap(self, **more):
         """Make one pass, with these agents behind its questions."""
         with self.answering():
-            return reap(self.session, ReapWish(cron=True, **more))
+            return reap(self.session, ReapOptions(cron=True, **more))
 
     @contextmanager
     def answering(self):

@@ -38,7 +38,7 @@ class Dead(Watch):
 
 def left(cloud, line):
     """Return what there is of a launch in the model, whether it costs or not; the door that shuts all out stays."""
-    doors = line.server.things() if cloud is AZURE else line.server.firewalls()
+    doors = line.server.resources() if cloud is AZURE else line.server.firewalls()
     return line.server.billable(), [one for one in doors if not one.startswith("cloudgpu-shut-")]
 
 

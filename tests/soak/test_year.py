@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.control.budgets.commands import Asked, set_value
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -57,8 +57,8 @@ class Year:
         self.sims = {shop.kind: Sim(shop, shop.kind, self.clock, self.chance, self.strike) for shop in SHOPS}
         self.session = self.opened()
         self.refused = 0
-        set_value(self.session, Asked("lab", str(LAB), "month"), anew=False)
-        set_value(self.session, Asked("alpha", str(ALPHA), "week", "project=alpha"), anew=False)
+        set_value(self.session, BudgetOptions("lab", str(LAB), "month"), anew=False)
+        set_value(self.session, BudgetOptions("alpha", str(ALPHA), "week", "project=alpha"), anew=False)
 
     def clock(self):
         return self.now
@@ -119,7 +119,7 @@ def lived(year, start):
     name = f"m-{start}"
     want = Requirements(instance_type=chance.choice(list(shop.types)), market=Market.SPOT if spot else Market.ON_DEMAND)
     lease = timedelta(seconds=chance.randrange(600, 3 * 86400))
-    wish = Wish(
+    wish = UpRequest(
         want,
         spot=spot,
         account=shop.kind,

@@ -265,25 +265,25 @@ class Sim:
 
     def resources(self, region=None) -> ResourceListing:
         self.settle()
-        return ResourceListing(tuple(self._thing(thing) for thing in self.things.values()))
+        return ResourceListing(tuple(self._thing(thing) for thing in self.resources.values()))
 
     def remove(self, resource) -> None:
-        if resource.id in self.things:
+        if resource.id in self.resources:
             self.strike()
             self._close(f"thing {resource.id}", self.clock())
-            del self.things[resource.id]
+            del self.resources[resource.id]
             self.strike()
 
     def save_image(self, source, name, tags, *, restart=True) -> ProviderResource:
-        for thing in self.things.values():
+        for thing in self.resources.values():
             if thing.kind is Kind.IMAGE and thing.id == name:
                 return self._thing(thing)
-        disk = self.things.get(source)
+        disk = self.resources.get(source)
         if disk is None:
             raise InstanceNotFound("no such disk", field="source", value=source)
         self.strike()
         made = Thing(name, Kind.IMAGE, disk.size, dict(disk.tags) | dict(tags), self.clock())
-        self.things[name] = made
+        self.resources[name] = made
         self.book.append(Entry(made.tags["cloudgpu-id"], f"thing {name}", self.clock(), type="image", at_most=True))
         self.strike()
         return self._thing(made)
@@ -353,7 +353,7 @@ class Sim:
         box.state, box.since, box.reason = State.TERMINATED, at, reason
         if box.keeps_disk if disk is None else disk:
             thing = Thing(f"disk-{box.id}", Kind.DISK, self.shop.disk[1], dict(box.tags), box.launched)
-            self.things[thing.id] = thing
+            self.resources[thing.id] = thing
             for entry in self.book:
                 if entry.what == f"disk {box.id}":
                     entry.what = f"thing {thing.id}"  # the same disk, from now on without a machine

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.core.events.projection import machine_of
-from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Seen
-from cloudgpu.core.reaper.result import Done, Left, Pass, Told
+from cloudgpu.core.reaper.result import Done, Left, Pass, Notice
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)
@@ -29,14 +29,14 @@ def a_pass(**changes: object) -> Pass:
         "decisions": tuple(decide([seen], [], NOW, interval=TEN)),
         "ended": (Done(machine, name, Do.STOP, Rule.IDLE, "idle for 2h", "stopped"),),
         "renewed": (Done(machine, name, Do.RENEW, Rule.LEASE, "it is in use", "2026-11-20T14:00:00.000000Z"),),
-        "warned": (Told(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
+        "warned": (Notice(machine, name, Rule.IDLE, "idle for 2h", NOW + TEN, ("ledger", "alert", "terminal")),),
         "spared": (Left(machine, name, Do.KEEP, "it is in use"),),
         "unproved": (Left(machine, name, Do.STOP, "its stop was refused"),),
         "unanswered": (Unanswered("us-east-1", "it did not answer"),),
         "faults": ("no policy is called 'mine'",),
         "sentences": ("fox is gone",),
         "undelivered": ("mailto-1a2b3c: did not answer",),
-        "asked": (Asked("lab", "aws"),),
+        "asked": (QueriedAccount("lab", "aws"),),
         "closed": (Unanswered("gcp", "no project is named"),),
     }
     return Pass(NOW, **(fields | changes))  # type: ignore[arg-type]

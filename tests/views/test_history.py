@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
-from cloudgpu.views.history import _WORDS, said, told, who
+from cloudgpu.views.history import _WORDS, said, history_lines, who
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"
@@ -113,7 +113,7 @@ def test_every_kind_that_a_machine_has_lines_of_is_said_in_words():
 def test_a_lease_that_a_look_sees_again_is_said_once():
     later = SEEN | {"expires": (datetime(2026, 11, 20, 19, tzinfo=UTC)).isoformat()}
     lines = [line("launch_intended", **LAUNCH), line("instance_observed", **SEEN), line("instance_observed", **later)]
-    words = told([*lines, lines[-1]])
+    words = history_lines([*lines, lines[-1]])
     assert ["lease until" in one for one in words] == [True, False, True, False]
 
 

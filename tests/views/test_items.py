@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import money, total
 from cloudgpu.core.billing.line_items import itemised
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import iso
 from tests.core.machines import machine
@@ -25,12 +25,12 @@ prices = st.lists(st.tuples(moments, st.integers(0, 10**10), st.booleans()), max
 def use_of(drawn):
     (resource, per), provider, market, (begin, end), changes, is_open, quantity = drawn
     segments = tuple(
-        Segment(iso(at), nanos, "a list", None, "listed", iso(at - timedelta(minutes=40)) if doubt else None)
+        PriceInterval(iso(at), nanos, "a list", None, "listed", iso(at - timedelta(minutes=40)) if doubt else None)
         for at, nanos, doubt in sorted(changes)
     )
     quantity = quantity if resource in (Resource.DISK, Resource.TRAFFIC) else 1
     open_ = is_open and resource is not Resource.TRAFFIC
-    return Use(
+    return Usage(
         resource=resource, id="us-east-1/i-0", what="it", provider=provider, market=market, kind="small",
         quantity=quantity, per=per, begin=iso(begin), end=None if open_ else iso(end), segments=segments,
         maybe_until=None if open_ or quantity % 2 else iso(end + timedelta(hours=3)),

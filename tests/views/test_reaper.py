@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cloudgpu.cli.automation.reap_text import pass_text, summary, wrong_text
-from cloudgpu.core.model.identity import Asked
+from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
@@ -57,7 +57,7 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     first, *asked = pass_text(found, loud=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was asked")
-    (_, said) = pass_text(Pass(NOW, asked=(Asked("lab", "aws"),)), loud=True).splitlines()
+    (_, said) = pass_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
     assert said == "Asked: lab (aws)."
 
 

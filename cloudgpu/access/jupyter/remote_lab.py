@@ -108,7 +108,7 @@ class Lab:
         end = time.monotonic() + wait
         self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(self.base / "lock", end):
-            started = not self.alive()
+            started = not self.is_alive()
             if started:
                 self.start()
             record = self.ready(end)
@@ -128,23 +128,23 @@ class Lab:
         if not self.base.exists():
             return {"stopped": False}
         with locked(self.base / "lock", time.monotonic() + wait):
-            stopped = self.alive()
+            stopped = self.is_alive()
             self.send(signal.SIGTERM, TERM_S)
             self.send(signal.SIGKILL, KILL_S)
-            if self.alive():
+            if self.is_alive():
                 raise Fault("JupyterLab does not end")
             remove(self.record)
             self.forget()
         return {"stopped": stopped}
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Tell whether the server's process lives: it inherited a lock."""
         return held(self.base / "alive")
 
     def send(self, number: int, wait: float) -> None:
         """Send a signal to its process group, and wait for its end."""
         end, sent = time.monotonic() + wait, False
-        while self.alive() and time.monotonic() < end:
+        while self.is_alive() and time.monotonic() < end:
             pid = self.located()["pid"]
             if pid and not sent:  # while the lock is held, the number is still its own
                 with contextlib.suppress(OSError):
@@ -231,7 +231,7 @@ class Lab:
                 return {"pid": record["pid"], "port": record["port"]}
             if status == HTTPStatus.FORBIDDEN:
                 raise Fault("it does not take our token: Jupyter's own configuration here sets another")
-            if not self.alive():
+            if not self.is_alive():
                 raise self.died()
             if time.monotonic() > end:
                 raise Fault("JupyterLab runs but does not answer", starting=True)
@@ -274,9 +274,9 @@ def answers(port: int, token: str, within: float) -> int | None:
         link.close()
 
 
-def free_port(wish: int) -> int:
-    """Return a free port of the loopback, `wish` when it is one. Jupyter tries others when it was taken meanwhile."""
-    for port in (wish, 0):
+def free_port(requested: int) -> int:
+    """Return a free port of the loopback, `requested` when it is one. Jupyter tries others when it was taken meanwhile."""
+    for port in (requested, 0):
         with contextlib.suppress(OSError), socket() as probe:
             probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
@@ -360,13 +360,13 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run one command; print its answer."""
     parser = argparse.ArgumentParser(prog="lab")
     parser.add_argument("verb", choices=("ensure", "stop"))
     parser.add_argument("--home", type=Path, default=Path.home() / ".cloudgpu")
     parser.add_argument("--wait", type=float, default=30.0)
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     lab = Lab(args.home)
     try:
         answer = lab.ensure(args.wait) if args.verb == "ensure" else lab.stop(args.wait)

@@ -18,7 +18,7 @@ def command(
     from_: Annotated[
         str | None, typer.Option("--from", metavar="CIDR", help="The network to let in, instead of where you are now.")
     ] = None,
-    from_anywhere: Annotated[bool, typer.Option("--from-anywhere", help="Let everybody try to log in.")] = False,
+    from_any: Annotated[bool, typer.Option("--from-anywhere", help="Let everybody try to log in.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Open SSH to the address that you have now, in place of the one before: on one machine, or on all.
@@ -27,7 +27,7 @@ def command(
     """
     from cloudgpu.control.access.allowlist import allow, network_of
 
-    network = network_of(from_, anywhere=from_anywhere)
+    network = network_of(from_, any_source=from_any)
     document, fault = allow(open_here(), name, network)
     emit(output, document, "\n".join(_lines(document)))
     if fault:

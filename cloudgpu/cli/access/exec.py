@@ -15,7 +15,7 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 def command(
     name: Name,
-    words: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
+    argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
     tty: Annotated[bool | None, typer.Option("--tty/--no-tty", help="A terminal there (as here, by default).")] = None,
 ) -> None:
@@ -26,7 +26,7 @@ def command(
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
 
-    argv = words[1:] if words and words[0] == "--" else list(words or [])
+    argv = argv[1:] if argv and argv[0] == "--" else list(argv or [])
     if not argv:
         raise InvalidRequest(
             "There is no command to run.",

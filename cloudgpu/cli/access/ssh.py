@@ -22,11 +22,11 @@ def command(
     """
     from cloudgpu.access.ssh.ssh_config import ssh_command
     from cloudgpu.control.access.reach import find_way
-    from cloudgpu.control.inventory.local_files import tidy
+    from cloudgpu.control.inventory.local_files import clean_up_local_files
 
     session = open_here()
     row = find_way(session, session.find(name))
-    tidy(session)
+    clean_up_local_files(session)
     words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, row.name, words[1:] if words[:1] == ["--"] else words)
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

@@ -42,9 +42,9 @@ def command(
     from cloudgpu.control.resources.documents import surveyed, wished
     from cloudgpu.control.resources.orphans import survey
 
-    wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+    request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
     session = open_here()
-    found = survey(session, wish, region=region)
+    found = survey(session, request, region=region)
     document = surveyed(found, snapshot=snapshot)
     if clean and any(one["do"] != "stay" for one in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.machines.accounts_text import asked_lines
+from cloudgpu.cli.machines.accounts_text import account_lines
 from cloudgpu.cli.render import dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.times import from_iso
 
@@ -19,14 +19,14 @@ def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
     """Return all that is left over: first what cleaning removes, then what stays and why."""
     found = document["orphans"]
     if not found:
-        return "\n".join([_nothing(document), *asked_lines(document)])
+        return "\n".join([_nothing(document), *account_lines(document)])
     goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
     if goes and document["removable_usd_per_month"] == "0":
         parts.append("Remove what is left over: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
-    return "\n\n".join(part for part in (*parts, "\n".join(asked_lines(document))) if part)
+    return "\n\n".join(part for part in (*parts, "\n".join(account_lines(document))) if part)
 
 
 def _nothing(document: OrphansDocument) -> str:

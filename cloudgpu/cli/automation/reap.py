@@ -51,16 +51,16 @@ def command(
     others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
     """
     from cloudgpu.control.inputs.launch_request import duration
-    from cloudgpu.control.outage.notices import told_where_away
-    from cloudgpu.control.reaper.reaper import INTERVAL, ReapWish, reap
+    from cloudgpu.control.outage.notices import notify_where_away
+    from cloudgpu.control.reaper.reaper import INTERVAL, ReapOptions, reap
     from cloudgpu.control.session.base import silent
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
     session = open_here(warn=False)
     if cron:
         session.check_there()
-    session.check_kept(os.environ)
-    with told_where_away(session) if cron else nullcontext():
+    session.check_ever_used(os.environ)
+    with notify_where_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
         sweep = _is_sweep(session, nightly=nightly, cron=cron)
     if cron and nightly and not sweep:
@@ -69,8 +69,8 @@ def command(
         session.tell, session.tell_waits = silent, session.tell
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     often = duration(every, "--every") or INTERVAL
-    wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
-    found = reap(session, wish)
+    request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=often)
+    found = reap(session, request)
     if cron:
         found = found.as_cron_tells_it()
     _show(found, output, explain=explain, loud=verbose or sweep or dry_run)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.machines.accounts_text import asked_lines
+from cloudgpu.cli.machines.accounts_text import account_lines
 from cloudgpu.cli.render import paragraph
 from cloudgpu.core.model.identity import gap_text
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
 from cloudgpu.core.values.times import duration_text
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 
 if TYPE_CHECKING:
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import Done, Pass, Told
+    from cloudgpu.core.reaper.result import Done, Notice, Pass
 
 _DONE = {
     Do.STOP: "stopped",
@@ -44,7 +44,7 @@ def pass_text(found: Pass, *, loud: bool) -> str:
     if found.is_quiet and not loud:
         return ""
     lines = [*_would(found)] if found.dry_run else [*_happened(found)]
-    asked = asked_lines(asked_value(found.asked, found.closed)) if loud else []
+    asked = account_lines(queried_accounts_value(found.asked, found.closed)) if loud else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(found)), *asked])
 
 
@@ -95,7 +95,7 @@ def _done(one: Done) -> str:
     return f"{one.name}: {_DONE[one.do]} ({one.rule}): {one.why}"
 
 
-def _told(one: Told) -> str:
+def _told(one: Notice) -> str:
     how = " and ".join(way for way in one.how if way != "ledger")
     return f"{one.name}: warned{_by(one.rule)}: {one.why}" + (f" (by {how})" if how else "")
 

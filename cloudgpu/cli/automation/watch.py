@@ -54,7 +54,7 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     often = _span(every, "--every")
     address = None if metrics is None else address_of(metrics)
     session = open_here(warn=False)
-    session.check_kept(os.environ)
+    session.check_ever_used(os.environ)
     session.ledger.check_in_use()
     watch = Watch(os.environ, every=often, prices=None if prices == "never" else _span(prices, "--prices"), tell=_say)
     with ended_by_signals(watch.end), announcing(watch, session, often, address) as at:
@@ -70,13 +70,13 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
 
 def _say_asked(session: Session) -> None:
     """Say whom passes ask, as far as is known before the first one."""
-    from cloudgpu.cli.machines.accounts_text import asked_lines
-    from cloudgpu.control.session.accounts import asked_of, used_accounts
+    from cloudgpu.cli.machines.accounts_text import account_lines
+    from cloudgpu.control.session.accounts import queried_accounts, used_accounts
     from cloudgpu.errors import LedgerUnavailable
-    from cloudgpu.views.accounts import asked_value
+    from cloudgpu.views.accounts import queried_accounts_value
 
     with suppress(LedgerUnavailable):  # the first pass says so, and is tried again
-        for line in asked_lines(asked_value(asked_of(session, used_accounts(session), ()))):
+        for line in account_lines(queried_accounts_value(queried_accounts(session, used_accounts(session), ()))):
             _say(" ".join(line.split()))
 
 

@@ -14,7 +14,7 @@ HERE = ("local", "ssh")
 NO_CLOUD = "No cloud was asked: config.toml names none, and no usable credentials are here."
 
 
-def asked_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
+def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
     """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
     from cloudgpu.cli.render import paragraph
 

@@ -42,17 +42,17 @@ def command(
     nothing is asked to end, the ledger counts it as gone from now on, and says by whose word and why. It is refused
     where the machine can be asked from here.
     """
-    from cloudgpu.cli.machines.accounts_text import asked_lines
+    from cloudgpu.cli.machines.accounts_text import account_lines
     from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
-    from cloudgpu.control.lifecycle.termination_summary import end_words, still_running
+    from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.law import others_note
 
     session = open_here()
     if all_ and not names:
-        session.check_kept(os.environ)
+        session.check_ever_used(os.environ)
     session.check_ends_here()
     if lost is not None:
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
@@ -64,7 +64,7 @@ def command(
     if wanted.rows:
         listed = ", ".join(row.name for row in wanted.rows)
         whose = "".join(sorted({others_note(session, row, "end") for row in wanted.rows}))
-        confirm(f"End {listed}? {end_words(session, wanted.rows)}{whose}", yes=yes)
+        confirm(f"End {listed}? {termination_sentences(session, wanted.rows)}{whose}", yes=yes)
     document, gravest = ended(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
@@ -73,7 +73,7 @@ def command(
     gone += [f"Left alone: {row.name}, for {row.owner or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
         raise gravest
-    asked = asked_lines(document) if all_ and not gravest else []
+    asked = account_lines(document) if all_ and not gravest else []
     emit(output, document, "\n".join([*(gone or ([] if gravest else ["No machine is running."])), *asked]))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")

@@ -103,9 +103,9 @@ def _text(
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]
     if asked:
-        from cloudgpu.cli.machines.accounts_text import asked_lines
+        from cloudgpu.cli.machines.accounts_text import account_lines
 
-        lines += asked_lines(document)
+        lines += account_lines(document)
     return "\n".join(lines)
 
 

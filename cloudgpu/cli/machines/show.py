@@ -57,10 +57,10 @@ def _text(value: ShownDocument, now: Any) -> str:
 def _history(lines: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
     from cloudgpu.cli.render import wrapped
-    from cloudgpu.views.history import told, who
+    from cloudgpu.views.history import history_lines, who
 
     shown = []
-    for line, said in zip(lines, told(lines), strict=True):
+    for line, said in zip(lines, history_lines(lines), strict=True):
         at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
         shown.append(wrapped(f"{who(line)}: {said}", at, " " * 23))
     return "\n".join(shown)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AWAKE = ("running", "pending")
 
 
-class Asked(NamedTuple):
+class StartOptions(NamedTuple):
     """How long it is to live, None as its launch said, and why a budget is to be passed."""
 
     lease: timedelta | None
@@ -52,7 +52,7 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
-    asked = Asked(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
+    asked = StartOptions(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
     row = session.find(name)
     check_may(session, row, "start")
     check_override(session, asked.override)
@@ -76,7 +76,7 @@ def _next(session: Session, row: Machine) -> str:
     return "\n" + next_steps(row.name, jupyter=opens_jupyter(session, row))
 
 
-def _started(session: Session, row: Machine, asked: Asked, *, wait: bool, yes: bool) -> Machine:
+def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, yes: bool) -> Machine:
     from cloudgpu.cli.render import dollars, price
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
@@ -97,7 +97,7 @@ def _started(session: Session, row: Machine, asked: Asked, *, wait: bool, yes: b
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, row: Machine, asked: Asked, *, yes: bool) -> Machine:
+def _moved(session: Session, row: Machine, asked: StartOptions, *, yes: bool) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.lifecycle import new_lease
@@ -115,7 +115,7 @@ def _moved(session: Session, row: Machine, asked: Asked, *, yes: bool) -> Machin
 
 
 def _brought_back(
-    session: Session, row: Machine, asked: Asked, *, wider: bool, wait: bool, yes: bool, output: Format
+    session: Session, row: Machine, asked: StartOptions, *, wider: bool, wait: bool, yes: bool, output: Format
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan

@@ -37,7 +37,7 @@ def command(
     disk: options.Disk = None,
     volume: options.Volume = None,
     ssh_from: options.SshFrom = None,
-    ssh_from_anywhere: options.SshFromAnywhere = False,
+    ssh_from_any: options.SshFromAnywhere = False,
     subnet: options.Subnet = None,
     security_group: options.SecurityGroup = None,
     no_public_ip: options.NoPublicIp = False,
@@ -66,7 +66,7 @@ def command(
     machine goes on.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.inputs.launch_request import Asked, wish_of
+    from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched
     from cloudgpu.control.launch.plan import prepare
@@ -75,9 +75,9 @@ def command(
     if wait_start and no_wait:
         says = "--wait-start waits for more than --no-wait leaves out."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
-    wish = wish_of(**{word: asked[word] for word in Asked.__annotations__})
+    request = parse_request(**{word: asked[word] for word in UpOptions.__annotations__})
     session = open_here()
-    prepared = prepare(session, wish)
+    prepared = prepare(session, request)
     look_for_budgets(session, prepared)
     document = planned(session, prepared)
     if dry_run:

@@ -11,7 +11,7 @@ from cloudgpu.cli.common import Format, Output, emit, open_here
 from cloudgpu.cli.money.options import Currency, Rate, RateDate
 
 if TYPE_CHECKING:
-    from cloudgpu.control.advice.estimate_request import AskedOfEstimate
+    from cloudgpu.control.advice.estimate_request import EstimateOptions
 
 Text = str | None
 
@@ -76,23 +76,23 @@ def command(
     table stands what the figures rest on. Nothing that fits is no error (exit code 0).
     """
     typed = locals()  # before anything else is one
-    from cloudgpu.control.advice.estimate_request import AskedOfEstimate
+    from cloudgpu.control.advice.estimate_request import EstimateOptions
 
     typed |= {"type": type_, "all": all_}
-    _answer(cast("AskedOfEstimate", {name: typed[name] for name in AskedOfEstimate.__annotations__}), output)
+    _answer(cast("EstimateOptions", {name: typed[name] for name in EstimateOptions.__annotations__}), output)
 
 
-def _answer(asked: AskedOfEstimate, output: Format) -> None:
+def _answer(asked: EstimateOptions, output: Format) -> None:
     from datetime import UTC, datetime
 
     from cloudgpu.cli.market.estimate_text import estimate_text
     from cloudgpu.control.advice.estimate import estimated, estimated_here
-    from cloudgpu.control.advice.estimate_request import estimate_wish
+    from cloudgpu.control.advice.estimate_request import parse_estimate
 
     if asked.get("like") is None:
-        document, wish = estimated_here(os.environ, datetime.now(UTC), asked)
+        document, request = estimated_here(os.environ, datetime.now(UTC), asked)
     else:
         session = open_here()
-        wish = estimate_wish(session.settings, session.clock(), **asked)
-        document = estimated(session, wish)
-    emit(output, document, estimate_text(document, wish.currency))
+        request = parse_estimate(session.settings, session.clock(), **asked)
+        document = estimated(session, request)
+    emit(output, document, estimate_text(document, request.currency))

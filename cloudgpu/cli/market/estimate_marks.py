@@ -49,17 +49,17 @@ def marks(one: Estimate) -> str:
         [
             "" if one["fits"] else "m",
             trust(one["price"]["basis"], one["old"]),
-            *(mark(thing) for thing in one["attached_costs"]),
+            *(mark(resource) for resource in one["attached_costs"]),
         ]
     )
     return "".join(mark for mark in _MARKS if mark in every)
 
 
-def mark(thing: AttachedPrice) -> str:
+def mark(resource: AttachedPrice) -> str:
     """Return the marks of what is paid beside a machine."""
-    if thing["usd"] is None:
+    if resource["usd"] is None:
         return "+"
-    return ("<" if thing["at_most"] else "") + trust(thing["basis"], thing["old"])
+    return ("<" if resource["at_most"] else "") + trust(resource["basis"], resource["old"])
 
 
 def trust(basis: str | None, old: Any) -> str:

@@ -93,10 +93,10 @@ def _derived(found: Sequence[Estimate]) -> Iterator[str]:
 
 def _unpriced(found: Sequence[Estimate]) -> str:
     kinds = {
-        f"{thing['part']} {thing['kind']} at {one['provider']}": None
+        f"{resource['part']} {resource['kind']} at {one['provider']}": None
         for one in found
-        for thing in one["attached_costs"]
-        if thing["usd"] is None
+        for resource in one["attached_costs"]
+        if resource["usd"] is None
     }
     return f"not priced, and in no sum: {', '.join(kinds)}."
 

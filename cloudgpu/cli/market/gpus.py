@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, emit
-from cloudgpu.control.catalog.market import Order, asked_filters, market_value
+from cloudgpu.control.catalog.market import Order, market_value, parse_filters
 
 
 def command(
@@ -36,6 +36,6 @@ def command(
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
-    filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
+    filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
-    emit(output, value, offers_text(value, asked=gpu, region=region))
+    emit(output, value, offers_text(value, requested=gpu, region=region))

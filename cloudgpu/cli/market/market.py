@@ -28,7 +28,7 @@ WISHES = {
 }
 
 
-def offers_text(value: GpusDocument, *, asked: str | None, region: str | None) -> str:
+def offers_text(value: GpusDocument, *, requested: str | None, region: str | None) -> str:
     """Return the table and its notes; `asked` is the GPU as it was typed, `region` the only one, if any."""
     offers = value["offers"]
     if not offers:
@@ -36,7 +36,7 @@ def offers_text(value: GpusDocument, *, asked: str | None, region: str | None) -
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = _fitted([_row(offer) for offer in offers], headings)
     notes = [
-        _means(value["matching_gpus"], asked),
+        _means(value["matching_gpus"], requested),
         _dates(value, region),
         *_price_marks(offers, value),
         *_speed_marks(offers),

@@ -57,7 +57,7 @@ def command(
     asked = locals()  # before anything else is one
     from cloudgpu.cli.market.recommend_text import text
     from cloudgpu.control.advice.recommend import recommended
-    from cloudgpu.control.advice.recommend_request import AskedOfRecommend
+    from cloudgpu.control.advice.recommend_request import RecommendOptions
 
-    value = recommended(open_here(), work, **{name: asked[name] for name in AskedOfRecommend.__annotations__})
+    value = recommended(open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__})
     emit(output, value, text(value))

@@ -10,7 +10,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
 
 if TYPE_CHECKING:
-    from cloudgpu.control.budgets.commands import Asked
+    from cloudgpu.control.budgets.commands import BudgetOptions
     from cloudgpu.control.session.session import Session
 
 
@@ -118,18 +118,18 @@ def _named(name: str | None) -> str:
     return name
 
 
-def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> Asked:
-    from cloudgpu.control.budgets.commands import Asked
+def _asked(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
+    from cloudgpu.control.budgets.commands import BudgetOptions
     from cloudgpu.errors import InvalidRequest
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
     for field, value in (("NAME", name), ("--amount", amount), ("--period", period)):
         if value is None:
             raise InvalidRequest(f"A budget needs {field}.", field=field, value=None, next=example)
-    return Asked(str(name), str(amount), str(period), **words)
+    return BudgetOptions(str(name), str(amount), str(period), **words)
 
 
-def _set(session: Session, asked: Asked, output: Format, *, anew: bool) -> None:
+def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) -> None:
     from cloudgpu.cli.money.budget_text import set_text
     from cloudgpu.control.budgets.commands import set_value
 

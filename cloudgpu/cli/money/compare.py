@@ -9,7 +9,7 @@ from cloudgpu.cli.money import options
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.advice.compare_request import CompareWish
+    from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
 
 
@@ -51,29 +51,29 @@ def command(
     date (--desktops lists them); options give others in their place.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.advice.compare_request import AskedOfCompare, compare_wish
+    from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare
 
     session = open_here()
     if desktops:
-        _list(session, {name: asked[name] for name in AskedOfCompare.__annotations__ if asked[name]}, output)
+        _list(session, {name: asked[name] for name in CompareOptions.__annotations__ if asked[name]}, output)
         return
-    wish = compare_wish(session, **{name: asked[name] for name in AskedOfCompare.__annotations__})
-    if wish.rented is None:
-        _from_ledger(session, wish, output)
+    request = parse_compare(session, **{name: asked[name] for name in CompareOptions.__annotations__})
+    if request.rented is None:
+        _from_ledger(session, request, output)
         return
     from cloudgpu.cli.money.calculated_text import calculated_text
     from cloudgpu.control.advice.rent_or_buy import calculated
 
-    document = calculated(session, wish, wish.rented)
-    emit(output, document, calculated_text(document, wish.currency))
+    document = calculated(session, request, request.rented)
+    emit(output, document, calculated_text(document, request.currency))
 
 
-def _from_ledger(session: Session, wish: CompareWish, output: Format) -> None:
+def _from_ledger(session: Session, request: CompareRequest, output: Format) -> None:
     from cloudgpu.cli.money.compare_text import compare_text
     from cloudgpu.control.advice.compare import compared
 
-    document = compared(session, wish)
-    emit(output, document, compare_text(document, wish.currency, wish.zone))
+    document = compared(session, request)
+    emit(output, document, compare_text(document, request.currency, request.zone))
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:

@@ -14,7 +14,7 @@ from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 
 if TYPE_CHECKING:
-    from cloudgpu.control.inputs.periods import CostWish
+    from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
@@ -65,10 +65,10 @@ def command(
     an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
     """
     typed = locals()  # before anything else is one
-    from cloudgpu.control.inputs.periods import AskedOfCost, cost_wish
+    from cloudgpu.control.inputs.periods import CostOptions, parse_cost
     from cloudgpu.control.reaper.reaper import collected_seldom
 
-    asked = {name: typed[name] for name in AskedOfCost.__annotations__}
+    asked = {name: typed[name] for name in CostOptions.__annotations__}
     if verify:
         _check_alone(
             asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
@@ -79,7 +79,7 @@ def command(
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        _costs(session, cost_wish(session.settings, session.clock(), **asked), output)
+        _costs(session, parse_cost(session.settings, session.clock(), **asked), output)
 
 
 def _check_alone(given: dict[str, str | None]) -> None:
@@ -94,18 +94,18 @@ def _check_alone(given: dict[str, str | None]) -> None:
         raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 
 
-def _costs(session: Session, wish: CostWish, output: CostFormat) -> None:
+def _costs(session: Session, request: CostRequest, output: CostFormat) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
 
-    document = costs(session, wish)
+    document = costs(session, request)
     if output is CostFormat.JSON:
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif output is CostFormat.CSV:
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
-        sys.stdout.write(cost_text(document, wish.currency) + "\n")
+        sys.stdout.write(cost_text(document, request.currency) + "\n")
     sys.stdout.flush()
 
 
@@ -113,8 +113,8 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     from cloudgpu.control.setup.ledger_admin import verified
     from cloudgpu.errors import ProviderUnavailable
 
-    def agree(doubt: str) -> None:
-        tell(doubt)
+    def agree(problem: str) -> None:
+        tell(problem)
         confirm(
             "Ask every account what is there, and take the ledger as it is now for the true one?",
             yes=yes,
@@ -131,11 +131,11 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
 
 def _settled(value: VerifyDocument) -> str:
     """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
-    from cloudgpu.cli.machines.accounts_text import asked_lines
+    from cloudgpu.cli.machines.accounts_text import account_lines
     from cloudgpu.cli.render import paragraph
 
     unknown = [
         paragraph(f"Not asked: {gap['scope']}. What runs there is not known: {gap['why']}.")
         for gap in value["unanswered"]
     ]
-    return "\n".join(["The ledger is settled; launches work again.", *asked_lines(value), *unknown])
+    return "\n".join(["The ledger is settled; launches work again.", *account_lines(value), *unknown])

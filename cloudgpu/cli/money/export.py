@@ -35,14 +35,14 @@ def command(
     our own (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The lines add up to the ledger's total of the period.
     Days and times are written as for cost. With --out, `-o json` says what was written.
     """
-    from cloudgpu.control.cost.exports import export, span_asked
+    from cloudgpu.control.cost.exports import export, parse_period
 
     if output is Format.JSON and out is None:
         raise InvalidRequest(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
         )
     session = open_here()
-    done = export(session, form, span_asked(session, since, until, tz), out, sys.stdout)
+    done = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()
         tell(_said(done))

@@ -49,7 +49,7 @@ def command(
     does not take it is named, with exit code 8.
     """
     asked = locals()  # before anything else is one
-    from cloudgpu.control.cost.report import AskedOfReport, report_wish, reported
+    from cloudgpu.control.cost.report import ReportOptions, parse_report, reported
     from cloudgpu.control.cost.report_files import Form, form_of
 
     wanted = form_of(form)
@@ -58,7 +58,7 @@ def command(
     else:
         _check_one_answer(wanted, to, output)
     session = open_here()
-    document = reported(session, report_wish(session, **{name: asked[name] for name in AskedOfReport.__annotations__}))
+    document = reported(session, parse_report(session, **{name: asked[name] for name in ReportOptions.__annotations__}))
     if send:
         _send(session, document, output)
         return

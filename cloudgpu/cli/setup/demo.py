@@ -133,14 +133,16 @@ def _play(session: Session, story: _Story) -> DemoDocument:
 
 def _launch(session: Session, story: _Story) -> Machine:
     from cloudgpu.cli.machines.planned import plan
-    from cloudgpu.control.inputs.launch_request import Wish
+    from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.launch.budget_preview import planned
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
 
     story.step("Plan a launch. Nothing happens before you have seen this.")
-    prepared = prepare(session, Wish(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN))
+    prepared = prepare(
+        session, UpRequest(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN)
+    )
     story.say(plan(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
@@ -213,19 +215,19 @@ def _processes(place: str) -> int:
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # another user's, or gone
-            told = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
-            found += place.encode() in told
+            announce = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            found += place.encode() in announce
     return found
 
 
 def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], None]:
     """Return the same where a terminal that was closed, or a pipe that nobody reads, is no fault."""
 
-    def told(sentence: str) -> None:
+    def announce(sentence: str) -> None:
         with contextlib.suppress(OSError):
             tell(sentence)
 
-    return told
+    return announce
 
 
 def _clean(session: Session, root: Path) -> None:

@@ -37,11 +37,11 @@ def removal(session: Session, word: str, name: str | None, region: str | None, *
 
     if name is None:
         raise InvalidRequest(f"Which {word}?", field="NAME", value=None, next=f"See them: cloudgpu {word} ls")
-    thing = the_one(session, Kind(word), name, region)
-    whose = others_note(session, named_row(thing), "remove")
-    confirm(f"Remove the {word} {thing.name} ({thing.size_gb} GB)? What is on it is lost.{whose}", yes=yes)
-    remove(session, thing)
-    emit(output, {"removed": leftover_value(thing)}, f"The {word} {thing.name} is gone.")
+    resource = the_one(session, Kind(word), name, region)
+    whose = others_note(session, named_row(resource), "remove")
+    confirm(f"Remove the {word} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{whose}", yes=yes)
+    remove(session, resource)
+    emit(output, {"removed": leftover_value(resource)}, f"The {word} {resource.name} is gone.")
 
 
 def monthly(value: NamedResource) -> str:

@@ -14,7 +14,7 @@ from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.config.policies.kinds import Kind, Misread
 from cloudgpu.config.policies.schema import LIMITS, POLICY, Key, Keys, Section
 from cloudgpu.core.policies.limits import Limits, Stoppers, joined
-from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.policy import Act, Idle, MachineBudget, Policy, Retention, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.core.values.times import duration_text
@@ -152,7 +152,7 @@ def _rules(said: Values) -> Values:
         found["unlabelled"] = Unlabelled(required, rule["after"], Act(rule.get("do", Act.WARN)))
     for name in ("stopped", "images"):
         if (rule := said.get(name)) is not None:
-            found[name] = Kept(rule["after"], Act(rule.get("do", Act.WARN)))
+            found[name] = Retention(rule["after"], Act(rule.get("do", Act.WARN)))
     return found
 
 

@@ -181,7 +181,7 @@ def word(*choices: str) -> Kind:
     return Kind(read, {"enum": list(known)})
 
 
-def words(*known: str) -> Kind:
+def list_of(*known: str) -> Kind:
     """Return the kind of a list of these words, at least one."""
     each = word(*known)
 

@@ -79,7 +79,7 @@ POLICY: Keys = {
     "unlabelled": Section(
         "machines that do not say whose they are",
         {
-            "require": Key(kinds.words("owner", "project"), "what each has to bear", ("owner", "project")),
+            "require": Key(kinds.list_of("owner", "project"), "what each has to bear", ("owner", "project")),
             "after": Key(kinds.SPAN, "how long one may run without", needed=True),
             "do": Key(kinds.word(Act.WARN, Act.STOP), "once that is over", "warn"),
         },

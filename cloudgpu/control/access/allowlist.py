@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import told_if_gone
+from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
 from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.model.checks import gravest
 from cloudgpu.core.model.machine import Machine, fact, is_behind
-from cloudgpu.core.values.network import ANYWHERE, cidr_wish
+from cloudgpu.core.values.network import ANYWHERE, parse_cidr
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import changing
 
@@ -27,21 +27,21 @@ CALLER = "caller"
 WITHIN_S = 60
 
 
-def network_of(typed: str | None, *, anywhere: bool = False) -> str | None:
+def network_of(typed: str | None, *, any_source: bool = False) -> str | None:
     """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
 
     Raises InvalidRequest for one that cannot be, or that is as wide as to be everybody's.
     """
     if typed is None:
-        return ANYWHERE if anywhere else None
-    if anywhere:
+        return ANYWHERE if any_source else None
+    if any_source:
         raise InvalidRequest(
             f"--from {typed} and --from-anywhere contradict each other.",
             field="--from-anywhere",
             value=typed,
             next="Leave one of them out.",
         )
-    return cidr_wish(typed, "--from")
+    return parse_cidr(typed, "--from")
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
         moves.skipped += others
     for row, keeper in _kept(session, rows, cidr, moves):
         try:
-            with told_if_gone(session, row), alone(session, row):
+            with gone_if_terminated(session, row), alone(session, row):
                 before = keeper.allowed(fact(row.provider_id))  # the cloud first: without it no address is needed
                 cidr = cidr or caller_cidr(session, option="--from")
                 with changing(f"Who may reach {row.name} may have changed already. Run the same command again."):

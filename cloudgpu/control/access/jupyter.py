@@ -15,7 +15,7 @@ from cloudgpu.access.tunnel import background
 from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Happening, Tunnel, TunnelEvent
 from cloudgpu.control.access.reach import check_reachable, moved, reached
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network.host_keys import pin_confirmed, pin_told
+from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
@@ -80,7 +80,7 @@ class JupyterTunnel:
 
     def __enter__(self) -> Self:
         check_reachable(self._session, self._row)
-        pin_told(self._session, self._row)
+        pin_known_key(self._session, self._row)
         try:
             self._tunnel.open()
         except Unreachable as fault:

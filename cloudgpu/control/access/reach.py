@@ -13,12 +13,12 @@ from cloudgpu.access.ssh.connection import Connection, connect, passing
 from cloudgpu.access.ssh.dial import knock
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
-from cloudgpu.control.network.host_keys import pin_confirmed, pin_told, wait_for_key
+from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine, is_behind, is_told, stays
+from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, stays
 from cloudgpu.errors import (
     AuthFailed,
     InvalidRequest,
@@ -132,7 +132,7 @@ def reached(session: Session, row: Machine, *, timeout: float = 10) -> Iterator[
 def open_connection(session: Session, row: Machine, *, timeout: float = 10) -> Connection:
     """Return a verified connection, as `reached` does, to be closed by the caller."""
     check_reachable(session, row)
-    pin_told(session, row)
+    pin_known_key(session, row)
     try:
         return connect(session.target(row), timeout=timeout)
     except Unreachable as fault:
@@ -174,8 +174,8 @@ def find_way(session: Session, row: Machine) -> Machine:
     """
     check_reachable(session, row)
     target = session.target(row)
-    pin_told(session, row)
-    if is_behind(row) or not is_told(row):
+    pin_known_key(session, row)
+    if is_behind(row) or not may_let_us_in(row):
         return _asked_again(session, row)
     try:
         knock(target, timeout=10)

@@ -10,13 +10,13 @@ from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh.authorized_keys import GuestKey, let_in, let_out
 from cloudgpu.control.access.allowlist import alone
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.inventory.sync_some import told_if_gone
+from cloudgpu.control.inventory.sync_some import gone_if_terminated
 from cloudgpu.control.network.authorized_keys import label_of
 from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
 from cloudgpu.control.team.law import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, fact, is_behind
-from cloudgpu.core.values.network import cidr_wish
+from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import changing
 
@@ -40,7 +40,7 @@ def check_from(typed: str | None, *, remove: bool) -> None:
             next="Leave --from out.",
         )
     if typed not in (None, SAME):
-        cidr_wish(str(typed), "--from")
+        parse_cidr(str(typed), "--from")
 
 
 def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
@@ -55,7 +55,7 @@ def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = 
     if keeper is None and from_ is not None:
         raise refuse_unkept(session, row, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(row))  # else they come the way that you come
-    with told_if_gone(session, row):
+    with gone_if_terminated(session, row):
         before = keeper.allowed(fact(row.provider_id)) if keeper and kept else {}
     network = _network(session, row, from_, before) if kept else None
     with changing(_half_done(row)):
@@ -64,7 +64,7 @@ def share(session: Session, row: Machine, key: GuestKey, *, from_: str | None = 
             target = connection.target
         if network is not None and keeper is not None:
             changed |= before.get(label_of(row, key)) != network
-            with told_if_gone(session, row), alone(session, row):
+            with gone_if_terminated(session, row), alone(session, row):
                 keeper.allow(fact(row.provider_id), label_of(row, key), network)
         host_key = known_hosts.pinned(session.home.known_hosts, target.id)
         _hand_over(session, row, key, {"label": key.comment, "from": network, "host_key": host_key})
@@ -86,7 +86,7 @@ def unshare(session: Session, row: Machine, key: GuestKey | None) -> ShareDocume
     """
     check_may(session, row, "share")
     with changing(_half_done(row)):
-        with told_if_gone(session, row):
+        with gone_if_terminated(session, row):
             closed = _closed(session, row, key)
         with reached(session, row) as connection:
             changed = let_out(connection, key)
@@ -126,7 +126,7 @@ def _hand_over(session: Session, row: Machine, key: GuestKey, said: dict[str, An
 def _network(session: Session, row: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
     """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
     if typed is not None:
-        return caller_cidr(session, option="--from") if typed == SAME else cidr_wish(typed, "--from")
+        return caller_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
     if not before:
         return None
     raise InvalidRequest(

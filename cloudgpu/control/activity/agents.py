@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, Heard, heard, unheard
+from cloudgpu.core.activity.agent_status import DAY, EARLIER, RING, AgentStatus, parse_agent_status, unheard
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import has_moved_on, not_before
 from cloudgpu.core.events.observed_lines import instance_observed_by_itself
@@ -22,7 +22,7 @@ from cloudgpu.core.reaper.evidence import AHEAD
 from cloudgpu.core.reaper.seen import Word
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
-from cloudgpu.ledger.samples.store import Shelf, sweep_daily
+from cloudgpu.ledger.samples.store import SampleStore, sweep_daily
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import ReportsActivity
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def heard_of(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
+def ask_activity(session: Session, rows: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
     """Return what these machines say of their use, by id: one call for each; without those whose listing tells it.
 
     What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
@@ -121,7 +121,7 @@ class _How(NamedTuple):
 
 def _ask_of(session: Session, row: Machine, how: _How) -> Callable[[], Report]:
     """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
-    shelf, clock = Shelf(session.home.samples, row.id), session.clock
+    shelf, clock = SampleStore(session.home.samples, row.id), session.clock
     try:
         target = session.target(row)
     except CloudgpuError as fault:
@@ -141,7 +141,7 @@ def _ask_of(session: Session, row: Machine, how: _How) -> Callable[[], Report]:
     return ask
 
 
-def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
+def _asked(target: Target, now: float, last: float, how: _How) -> AgentStatus:
     """Ask one machine. Raises what `connect` and `capture` raise."""
     from cloudgpu.access.ssh.connection import connect
 
@@ -154,17 +154,17 @@ def _asked(target: Target, now: float, last: float, how: _How) -> Heard:
     return found
 
 
-def _answer(connection: Connection, since: float, deadline: float) -> Heard:
+def _answer(connection: Connection, since: float, deadline: float) -> AgentStatus:
     left = max(1.0, deadline - time.monotonic())
     done = connection.capture(ASK.format(since=int(max(0, since))), timeout=left, at_most=AT_MOST)
     if done.status == USAGE and not done.stdout:
         return unheard(EARLIER)
     if done.status and not done.stdout:
         return unheard(f"its agent does not answer (status {done.status})")
-    return heard(done.stdout)
+    return parse_agent_status(done.stdout)
 
 
-def _report(shelf: Shelf, found: Heard, at: datetime, *, keep: bool) -> Report:
+def _report(shelf: SampleStore, found: AgentStatus, at: datetime, *, keep: bool) -> Report:
     """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
     answer = None if found.answer is None else dict(found.answer)
     if found.now is None:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import ReportsActivity
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class OwnMachine:
     counted_hours: float = 0.0
 
 
-def worked(
+def utilization_of(
     session: Session,
     rows: Iterable[Machine],
-    uses: Iterable[tuple[str, Use]],
+    uses: Iterable[tuple[str, Usage]],
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, tuple[Hour, ...]]:
@@ -70,20 +70,20 @@ def worked(
     for row in rows:
         inside = [(max(first, begin), min(last, end)) for first, last in runs[row.id] if first < end and last > begin]
         if inside:
-            spans = Shelf(session.home.samples, row.id).worked(min(inside)[0], end)
+            spans = SampleStore(session.home.samples, row.id).utilization(min(inside)[0], end)
             latest = max(runs[row.id])
             word = hears.word(row, latest) if latest[0] < end and row.last_active else None
             found[row.id] = hours(spans, inside, word)
     return found
 
 
-def own_machines(rows: Iterable[Machine], worked_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
+def own_machines(rows: Iterable[Machine], busy_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
     """Return the user's own machines (provider `ssh`) that ran in these hours (of `worked`), in the rows' order.
 
     Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
     """
-    mine = (row for row in rows if row.provider == OWN and row.id in worked_hours)
-    return tuple(_own(row, worked_hours[row.id]) for row in mine)
+    mine = (row for row in rows if row.provider == OWN and row.id in busy_hours)
+    return tuple(_own(row, busy_hours[row.id]) for row in mine)
 
 
 def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
@@ -103,7 +103,7 @@ def _own(row: Machine, found: Sequence[Hour]) -> OwnMachine:
     )
 
 
-def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Use]], now: float) -> dict[str, list[Run]]:
+def _runs(rows: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float) -> dict[str, list[Run]]:
     """Return when each machine was billed, by its row's id; what still runs, until now."""
     found: dict[str, list[Run]] = {row.id: [] for row in rows}
     open_uses = ((row.id, use) for row in rows for use in row.open_usage)
@@ -130,7 +130,7 @@ class _Hears:
         active = from_iso(fact(row.last_active))
         if active.timestamp() < run[0] or not self._in_a_look(row.account):
             return None
-        seen = alive_at(self.session.ledger, row) if row.billed else None
+        seen = last_seen_at(self.session.ledger, row) if row.billed else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
         return Word((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 

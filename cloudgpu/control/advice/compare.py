@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
-from cloudgpu.control.activity.utilization import own_machines, worked
+from cloudgpu.control.activity.utilization import own_machines, utilization_of
 from cloudgpu.control.advice.compare_gpus import own
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import HERE, Case, Compared, History, by_day, clouds_of
@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.gpus import EQUAL, Work
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import from_iso, iso
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.advice.compare import compare_value
 from cloudgpu.views.advice.compare_sentences import Story
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cloudgpu.control.activity.utilization import OwnMachine
-    from cloudgpu.control.advice.compare_request import CompareWish
+    from cloudgpu.control.advice.compare_request import CompareRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.compare import Own
     from cloudgpu.core.billing.cost_groups import Ended
@@ -65,20 +65,20 @@ def read(session: Session, since: datetime | None, until: datetime | None) -> Re
     """Return what both say of a period, the ledger as of one line of it."""
     text = "" if since is None else iso(since)
     rows, ended = session.ledger.read(lambda view: (view.bills(), list(view.uses(text))))
-    return Read(rows, ended, worked(session, rows, ended, since, until))
+    return Read(rows, ended, utilization_of(session, rows, ended, since, until))
 
 
-def compared(session: Session, asked: CompareWish, found: Read | None = None) -> CompareDocument:
+def compared(session: Session, request: CompareRequest, found: Read | None = None) -> CompareDocument:
     """Return the comparison with a desktop: what `compare` prints without a price. Asks no cloud.
 
     `found` is what was read already of the very period of `asked`.
     """
     use_prices(session.home.price_lists)
-    known = found or read(session, asked.since, asked.until)
-    return compare_value(_story(session, asked, known), asked.tz, asked.currency, asked.changed)
+    known = found or read(session, request.since, request.until)
+    return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, asked: CompareWish, found: Read) -> Story:
+def _story(session: Session, asked: CompareRequest, found: Read) -> Story:
     now, desktop = session.clock(), asked.desktop
     its, goes_on = gpu_named(desktop.gpu), asked.until is None or asked.until > now
     counted, rehearsed = clouds_of(found.rows)
@@ -115,7 +115,7 @@ def _story(session: Session, asked: CompareWish, found: Read) -> Story:
 
 
 def _history(
-    session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine], now: datetime
+    session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return what the counted rows cost by day and did, and what of it has no price; None where nothing was billed."""
     ids, of_all = {row.id for row in counted}, len(counted) == len(found.rows)
@@ -133,7 +133,7 @@ def _history(
     return History(begin, max(begin, end), asked.zone, by_days, machines), cost.without_price
 
 
-def _machines(session: Session, asked: CompareWish, found: Read, counted: Sequence[Machine]) -> list[Compared]:
+def _machines(session: Session, asked: CompareRequest, found: Read, counted: Sequence[Machine]) -> list[Compared]:
     ran = [row for row in counted if row.id in found.hours]
     begins = {one.at for row in ran for one in found.hours[row.id]}
     days = {at: at.astimezone(asked.zone).date() for at in begins}  # an hour is of the day on which it begins
@@ -164,12 +164,12 @@ def _is_read(session: Session, row: Machine, hours: Sequence[Hour]) -> bool:
     """Say whether the use of its GPUs is read; samples as old as those that were dropped say nothing of it."""
     if any(one.gpu for one in hours) or not any(one.used for one in hours):
         return True
-    shelf = Shelf(session.home.samples, row.id)
+    shelf = SampleStore(session.home.samples, row.id)
     last = shelf.last()
     return any(one.get("gpu") is not None for one in shelf.read(last - LOOK_BACK, last))
 
 
-def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
+def _own(session: Session, asked: CompareRequest, found: Read) -> list[Own]:
     rows = {row.id: row for row in found.rows}
     mine = own_machines(found.rows, found.hours)
     work = asked.work or Work.TRAINING
@@ -182,7 +182,7 @@ def _own(session: Session, asked: CompareWish, found: Read) -> list[Own]:
     return [of(one) for one in mine]
 
 
-def _cost_of(row: Machine, ended: Sequence[Ended], now: datetime, asked: CompareWish) -> Money | None:
+def _cost_of(row: Machine, ended: Sequence[Ended], now: datetime, asked: CompareRequest) -> Money | None:
     """Return what one machine cost in the period: the very figure of `cost`. None where a part has no price."""
     its = [one for one in ended if one[0] == row.id]
     found = daily([row], its, now, asked.zone, since=asked.since, until=asked.until)

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.advice.desktop_choice import asked_desktop, rate_known
+from cloudgpu.control.advice.desktop_choice import rate_known, requested_desktop
 from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
-from cloudgpu.control.inputs.periods import AskedOfPeriod, period_wish
-from cloudgpu.control.inputs.values import check_keywords, gpu_wish, member
+from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
+from cloudgpu.control.inputs.values import check_keywords, member, parse_gpu
 from cloudgpu.core.advice.desktop import years
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.errors import InvalidRequest
@@ -34,7 +34,7 @@ _LEDGER = ("since", "until", "tz")
 _TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 
-class AskedOfCompare(AskedOfPeriod, total=False):
+class CompareOptions(PeriodOptions, total=False):
     """What `compare` takes. Text is read as the command line reads it; with a price or a use no ledger is read."""
 
     desktop: str | Path | None  # a name, or a file's path; None: the setting
@@ -71,7 +71,7 @@ class Rented:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareWish:
+class CompareRequest:
     """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
 
     `work` is None where it was not said, `currency` for dollars, `rented` where the ledger is to be compared.
@@ -88,17 +88,17 @@ class CompareWish:
     rented: Rented | None = None
 
 
-def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWish:
+def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("compare", given, AskedOfCompare.__annotations__)
+    check_keywords("compare", given, CompareOptions.__annotations__)
     _check_texts(given)
     _check_mode(given)
-    period = period_wish(session.settings, session.clock(), given)
+    period = parse_period_request(session.settings, session.clock(), given)
     currency = period.currency
-    desktop, changed = asked_desktop(session, currency, given)
+    desktop, changed = requested_desktop(session, currency, given)
     typed = given.get("work")
     work = None if typed is None else member(Work, typed, "kind of work that decides about speed", "--work")
-    return CompareWish(
+    return CompareRequest(
         desktop=desktop,
         changed=changed,
         work=work,
@@ -111,11 +111,11 @@ def compare_wish(session: Session, **given: Unpack[AskedOfCompare]) -> CompareWi
     )
 
 
-def _is_calculator(given: AskedOfCompare) -> bool:
+def _is_calculator(given: CompareOptions) -> bool:
     return any(given.get(name) is not None for name in _RENTED)
 
 
-def _check_texts(given: AskedOfCompare) -> None:
+def _check_texts(given: CompareOptions) -> None:
     """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
     moments = dict.fromkeys(("since", "until"), "2026-11-20")
     for name, example in {**_TEXTS, **moments}.items():
@@ -131,7 +131,7 @@ def _check_texts(given: AskedOfCompare) -> None:
         )
 
 
-def _check_mode(given: AskedOfCompare) -> None:
+def _check_mode(given: CompareOptions) -> None:
     """Refuse an option that the other way to compare would leave out silently."""
     calculator = _is_calculator(given)
     for name in _LEDGER if calculator else _CALCULATOR:
@@ -144,7 +144,7 @@ def _check_mode(given: AskedOfCompare) -> None:
         raise InvalidRequest(f"{option} is about {about}.", field=option, value=str(value), next=way)
 
 
-def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
+def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: Rates) -> Rented:
     gpu, price = given.get("gpu"), given.get("price")
     if gpu is None and price is None:
         raise _missing("--gpu", "Neither a GPU nor a price was said.", "Add --gpu v100, or --price 2.14, or both.")
@@ -153,7 +153,7 @@ def _rented(given: AskedOfCompare, desktop: Desktop, work: Work | None, rates: R
     if price is not None and given.get("spot"):
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
-    model, count = gpu_wish(gpu)
+    model, count = parse_gpu(gpu)
     horizon = given.get("years")
     return Rented(
         model=model,

@@ -13,7 +13,7 @@ from cloudgpu.catalog.read import gpu_named
 from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, desktop_names, load_desktop
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
-from cloudgpu.control.inputs.periods import currency_wish
+from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.control.inputs.values import member
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import check_code
@@ -81,7 +81,7 @@ def _board_power(name: str) -> Power | None:
     return None if spec is None or spec.watts is None else Power.of(str(spec.watts))
 
 
-def asked_desktop(
+def requested_desktop(
     session: Session, currency: Currency | None, given: Mapping[str, Any]
 ) -> tuple[Desktop, tuple[str, ...]]:
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
@@ -99,7 +99,7 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
     known = check_code(code, "--currency")
     if currency is not None and currency.code == known:
         return currency
-    return currency_wish(session.settings, session.clock(), {"currency": known}) or rate_of(
+    return parse_currency(session.settings, session.clock(), {"currency": known}) or rate_of(
         session.settings.currencies, known
     )
 

@@ -21,7 +21,7 @@ from cloudgpu.control.advice.estimate_inputs import (
     without,
 )
 from cloudgpu.control.advice.estimate_notes import assumptions
-from cloudgpu.control.advice.estimate_request import estimate_wish
+from cloudgpu.control.advice.estimate_request import parse_estimate
 from cloudgpu.control.catalog.market import use_refreshed
 from cloudgpu.core.advice.desktop import percent_off
 from cloudgpu.core.advice.estimate import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.advice.estimate_inputs import Past
-    from cloudgpu.control.advice.estimate_request import AskedOfEstimate, Flops, Wish
+    from cloudgpu.control.advice.estimate_request import EstimateOptions, EstimateQuery, Flops
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.estimate import Span, Split
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
@@ -61,54 +61,58 @@ if TYPE_CHECKING:
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
-def estimated(session: Session, wish: Wish) -> EstimateDocument:
+def estimated(session: Session, request: EstimateQuery) -> EstimateDocument:
     """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone."""
     past = None
-    if wish.like is not None:
+    if request.like is not None:
         from cloudgpu.control.advice.estimate_inputs import past_run
 
-        past = past_run(session, wish.like)
-    return estimate(session.settings, session.clock(), wish, past)
+        past = past_run(session, request.like)
+    return estimate(session.settings, session.clock(), request, past)
 
 
-def estimated_here(environ: Mapping[str, str], now: datetime, asked: AskedOfEstimate) -> tuple[EstimateDocument, Wish]:
+def estimated_here(
+    environ: Mapping[str, str], now: datetime, options: EstimateOptions
+) -> tuple[EstimateDocument, EstimateQuery]:
     """Return what `estimate` prints without a ledger, by the settings and refreshed prices of this home, and the wish.
 
     Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
     """
     use_refreshed(environ)
     settings = load_settings(find_home(environ), environ)
-    wish = estimate_wish(settings, now, **asked)
-    return estimate(settings, now, wish, None), wish
+    request = parse_estimate(settings, now, **options)
+    return estimate(settings, now, request, None), request
 
 
-def estimate(settings: Settings, now: datetime, wish: Wish, past: Past | None) -> EstimateDocument:
+def estimate(settings: Settings, now: datetime, request: EstimateQuery, past: Past | None) -> EstimateDocument:
     """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
 
     Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
     """
     from cloudgpu.control.advice.estimate_inputs import past_value
 
-    wish, wished = typed(wish), wished_disks(wish.disks)
-    offers, speeds = offers_of(wish), Speeds()
-    found = best(list(_estimates(wish, past, offers, wished, speeds)), each_type=wish.each_type or bool(wish.type))
-    if wish.filters.gpu_count is not None:
+    request, wished = typed(request), wished_disks(request.disks)
+    offers, speeds = offers_of(request), Speeds()
+    found = best(
+        list(_estimates(request, past, offers, wished, speeds)), each_type=request.each_type or bool(request.type)
+    )
+    if request.filters.gpu_count is not None:
         found = whole_first(found)
-    whole = [replace(one, splits=_splits(wish, one.buy, one.job)) for one in found]
-    named = wish.filters.gpu
+    whole = [replace(one, splits=_splits(request, one.buy, one.job)) for one in found]
+    named = request.filters.gpu
     return {
         "as_of": iso(now),
-        "request": _asked(wish),
+        "request": _asked(request),
         "past_run": None if past is None else past_value(past),
-        "currency": None if wish.currency is None else wish.currency.value(),
-        "estimates": estimates_value(whole, Shown(now, wish.currency, _factor(settings)), speeds),
+        "currency": None if request.currency is None else request.currency.value(),
+        "estimates": estimates_value(whole, Shown(now, request.currency, _factor(settings)), speeds),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
         "matching_gpus": [] if named is None else [spec.name for spec in meant_by(named, catalog.gpus())],
-        "without": [] if offers else without_value(without(wish)),
-        "precisions": [] if whole or wish.flops is None else precisions(offers),
-        "withheld": withheld(wish, offers),
+        "without": [] if offers else without_value(without(request)),
+        "precisions": [] if whole or request.flops is None else precisions(offers),
+        "withheld": withheld(request, offers),
         "old_after_days": OLD_AFTER.days,
-        "assumptions": list(assumptions(wish, wished, whole, past, settings)),
+        "assumptions": list(assumptions(request, wished, whole, past, settings)),
         "fees": settings.fees.said,
     }
 
@@ -119,53 +123,55 @@ def _factor(settings: Settings) -> Fraction | None:
 
 
 def _estimates(
-    wish: Wish, past: Past | None, offers: Iterable[CatalogOffer], wished: dict[str, str], speeds: Speeds
+    request: EstimateQuery, past: Past | None, offers: Iterable[CatalogOffer], wished: dict[str, str], speeds: Speeds
 ) -> Iterator[Estimate]:
     """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
-    rates, rank = Rates(), "expected" if wish.is_finite else "month"
+    rates, rank = Rates(), "expected" if request.is_finite else "month"
     for offer in offers:
-        job = _job(wish, past, offer, speeds)
-        if wish.is_finite and job is None:
+        job = _job(request, past, offer, speeds)
+        if request.is_finite and job is None:
             continue
-        buy = _buy(wish, offer, wished, rates)
-        span = finite(wish.hours, job.hours) if job else steady(wish.hours, MONTH)
+        buy = _buy(request, offer, wished, rates)
+        span = finite(request.hours, job.hours) if job else steady(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
         yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits)
 
 
-def _buy(wish: Wish, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
+def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:
     listed = offer.listed.price.per_hour
-    off = percent_off(wish.committed, offer) if wish.committed else None
+    off = percent_off(request.committed, offer) if request.committed else None
     paid = listed if off is None else listed.scaled(1 - off / 100)
-    things = tuple(beside(wish, offer, wished, rates))
-    return Buy(offer, paid, things, wish.number, committed=off is not None)
+    resources = tuple(beside(request, offer, wished, rates))
+    return Buy(offer, paid, resources, request.number, committed=off is not None)
 
 
-def _splits(wish: Wish, buy: Buy, job: Job | None) -> dict[str, Split]:
-    return {name: split(buy, span) for name, span in _spans(wish, job)}
+def _splits(request: EstimateQuery, buy: Buy, job: Job | None) -> dict[str, Split]:
+    return {name: split(buy, span) for name, span in _spans(request, job)}
 
 
-def _spans(wish: Wish, job: Job | None) -> Iterator[tuple[str, Span]]:
+def _spans(request: EstimateQuery, job: Job | None) -> Iterator[tuple[str, Span]]:
     if job is None:
-        yield from ((name, steady(wish.hours, length)) for name, length in PERIODS.items())
+        yield from ((name, steady(request.hours, length)) for name, length in PERIODS.items())
     else:
         yield from (
-            (name, finite(wish.hours, hours))
+            (name, finite(request.hours, hours))
             for name, hours in (("low", job.low), ("expected", job.hours), ("high", job.high))
         )
 
 
-def _job(wish: Wish, past: Past | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
+def _job(request: EstimateQuery, past: Past | None, offer: CatalogOffer, speeds: Speeds) -> Job | None:
     """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
     gpu = offer.type.gpu
-    if wish.flops is None and past is None:
+    if request.flops is None and past is None:
         return None
     spec = catalog.named_gpu(gpu.name)
-    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * wish.number
+    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * request.number
     if spec is None:
         speeds.left_out[gpu.name] = "no figures in the catalogue"
         return None
-    return _of_flops(wish.flops, spec, gpus, speeds) if wish.flops else _of_past(wish, past, spec, gpus, speeds)
+    return (
+        _of_flops(request.flops, spec, gpus, speeds) if request.flops else _of_past(request, past, spec, gpus, speeds)
+    )
 
 
 def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
@@ -181,12 +187,12 @@ def _of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Jo
     return Job(*(hours_for(flops.number, peak, gpus, one) for one in flops.efficiency))
 
 
-def _of_past(wish: Wish, past: Past | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
+def _of_past(request: EstimateQuery, past: Past | None, spec: GpuSpec, gpus: Fraction, speeds: Speeds) -> Job | None:
     from cloudgpu.control.advice.estimate_inputs import on_other
 
     if past is None:
         return None
-    ratio = faster(spec, past.gpu, wish.work)
+    ratio = faster(spec, past.gpu, request.work)
     if ratio is None:
         speeds.left_out[spec.name] = f"no figure that {past.gpu.name} has, too"
         return None
@@ -194,25 +200,25 @@ def _of_past(wish: Wish, past: Past | None, spec: GpuSpec, gpus: Fraction, speed
     return on_other(past, ratio, gpus)
 
 
-def _asked(wish: Wish) -> EstimateRequest:
-    it = wish.filters
-    flops = wish.flops
+def _asked(request: EstimateQuery) -> EstimateRequest:
+    it = request.filters
+    flops = request.flops
     return {
         "gpu": it.gpu,
         "gpu_count": it.gpu_count,
-        "type": wish.type,
-        "number": wish.number,
+        "type": request.type,
+        "number": request.number,
         "market": str(it.market),
         "provider": it.provider,
         "region": it.region,
-        "disk_gb": wish.disk_gb,
-        "address": str(wish.address),
-        "committed": wish.committed.text if wish.committed else None,
-        "hours_per_day": float(wish.hours.a_day),
-        "days_per_week": float(wish.hours.days),
+        "disk_gb": request.disk_gb,
+        "address": str(request.address),
+        "committed": request.committed.text if request.committed else None,
+        "hours_per_day": float(request.hours.a_day),
+        "days_per_week": float(request.hours.days),
         "flops": None if flops is None else float(flops.number),
         "precision": None if flops is None else str(flops.precision),
         "efficiency": None if flops is None else [float(one) for one in flops.efficiency],
-        "like": wish.like,
-        "work": str(wish.work) if wish.like else None,
+        "like": request.like,
+        "work": str(request.work) if request.like else None,
     }

@@ -15,7 +15,7 @@ from cloudgpu import catalog
 from cloudgpu.catalog.disktypes import disk_type, takes, tier
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import Sort, sort_of, storage_kinds
-from cloudgpu.control.activity.utilization import worked
+from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address
 from cloudgpu.control.pricing.attached_costs import address_kind, rate
 from cloudgpu.control.session.session import find_machine
@@ -28,7 +28,7 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.control.advice.estimate_request import Wish
+    from cloudgpu.control.advice.estimate_request import EstimateQuery
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.billing.rates import Rate
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
@@ -63,13 +63,13 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
     return tuple(kind for kind in storage_kinds(provider) if sort_of(kind) is Sort.DISK and kind not in _NO_DISKS)
 
 
-def wished_disks(asked: Sequence[str]) -> dict[str, str]:
+def wished_disks(requested: Sequence[str]) -> dict[str, str]:
     """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
     found: dict[str, str] = {}
     known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
     known |= {sku.lower(): "azure" for sku in AZURE.values()}
     skus = {sku.lower(): name for name, sku in AZURE.items()}
-    for name in asked:
+    for name in requested:
         kind = name.lower()
         if kind not in known:
             raise _unknown(name, known)
@@ -100,14 +100,14 @@ def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
     return name if name and takes(machine, name) else disk_type(machine)
 
 
-def beside(wish: Wish, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Iterator[Beside]:
+def beside(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Iterator[Beside]:
     """Yield what is paid beside a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
-    if wish.disk_gb:
+    if request.disk_gb:
         kind = disk_at(offer, wished)
-        stored_as = tier(AZURE[kind], wish.disk_gb) if provider == "azure" else kind
-        yield Beside("disk", rates.of(provider, region, stored_as, wish.disk_gb), While.KEPT)
-    for name, paid in address_parts(provider, offer.listed.market, wish.address):
+        stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
+        yield Beside("disk", rates.of(provider, region, stored_as, request.disk_gb), While.KEPT)
+    for name, paid in address_parts(provider, offer.listed.market, request.address):
         yield Beside("address", rates.of(provider, region, name, 1), paid)
 
 
@@ -162,7 +162,7 @@ def past_run(session: Session, name: str) -> Past:
     row = find_machine([one for one in rows if not one.is_named_resource], name, session.clock(), ended=True)
     spec, accelerator = _gpu_of(row)
     mine = [(subject, use) for subject, use in uses if subject == row.id]
-    hours = worked(session, [row], mine).get(row.id, ())
+    hours = utilization_of(session, [row], mine).get(row.id, ())
     sums = [
         Fraction(str(round(sum(getattr(one, kind) for one in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
@@ -247,19 +247,19 @@ def on_other(past: Past, ratio: Faster, gpus: Fraction) -> Job:
     return Job(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
 
 
-def typed(wish: Wish) -> Wish:
+def typed(request: EstimateQuery) -> EstimateQuery:
     """Return the wish with its type as the catalogue writes it, and the provider whose that is."""
-    if wish.type is None:
-        return wish
+    if request.type is None:
+        return request
     names = {
         _plain(shape.name): (shape.provider, shape.name)
-        for shape in catalog.types(wish.filters.provider)
-        if wish.filters.provider in (None, shape.provider)
+        for shape in catalog.types(request.filters.provider)
+        if request.filters.provider in (None, shape.provider)
     }
-    if _plain(wish.type) not in names:
-        raise _unknown_type(wish.type, [name for _, name in names.values()])
-    provider, name = names[_plain(wish.type)]
-    return replace(wish, type=name, filters=replace(wish.filters, provider=provider, legacy=True))
+    if _plain(request.type) not in names:
+        raise _unknown_type(request.type, [name for _, name in names.values()])
+    provider, name = names[_plain(request.type)]
+    return replace(request, type=name, filters=replace(request.filters, provider=provider, legacy=True))
 
 
 def _plain(name: str) -> str:
@@ -285,22 +285,22 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
     )
 
 
-def offers_of(wish: Wish) -> list[CatalogOffer]:
+def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
     """Return every offer that passes, in every region."""
-    it = wish.filters
+    it = request.filters
     found = catalog.offers(it.provider, it.region, it.market, it.gpu, legacy=it.legacy)
     return [
         offer
         for offer in found
-        if wish.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
+        if request.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
     ]
 
 
-def withheld(wish: Wish, offers: list[CatalogOffer]) -> list[str]:
+def withheld(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
     """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
-    if wish.filters.gpu is None or wish.filters.legacy:
+    if request.filters.gpu is None or request.filters.legacy:
         return []
-    every = offers_of(replace(wish, filters=replace(wish.filters, legacy=True)))
+    every = offers_of(replace(request, filters=replace(request.filters, legacy=True)))
     shown = {(offer.type.provider, offer.type.name) for offer in offers}
     named = {(offer.type.provider, offer.type.name) for offer in every}
     return sorted(f"{provider} {name}" for provider, name in named - shown)
@@ -316,13 +316,13 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def without(wish: Wish) -> dict[str, tuple[int, Money]]:
+def without(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return for every single wish that, left out, leaves something to buy: how many types, and from what price."""
-    ways = {name: replace(wish, filters=replace(wish.filters, **{name: none})) for name, none in _NOTHING.items()}
-    ways["type"] = replace(wish, type=None)
+    ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
+    ways["type"] = replace(request, type=None)
     found = {}
     for name, other in ways.items():
-        offers = [] if other == wish or (wish.type and name in ("provider", "legacy")) else offers_of(other)
+        offers = [] if other == request or (request.type and name in ("provider", "legacy")) else offers_of(other)
         if offers:
             types = len({one.type.name for one in offers})
             found[name] = (types, by_price(offers)[0].listed.price.per_hour)

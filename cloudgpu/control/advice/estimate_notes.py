@@ -16,27 +16,27 @@ from cloudgpu.core.values.money import HOUR
 if TYPE_CHECKING:
     from cloudgpu.config.settings import Settings
     from cloudgpu.control.advice.estimate_inputs import Past
-    from cloudgpu.control.advice.estimate_request import Flops, Wish
+    from cloudgpu.control.advice.estimate_request import EstimateQuery, Flops
     from cloudgpu.core.advice.estimate import Estimate
 
 
 def assumptions(
-    wish: Wish, wished: dict[str, str], found: Sequence[Estimate], past: Past | None, settings: Settings
+    request: EstimateQuery, wished: dict[str, str], found: Sequence[Estimate], past: Past | None, settings: Settings
 ) -> Iterator[str]:
     """Yield what the figures rest on, one sentence or two each."""
-    yield _time(wish)
-    if wish.filters.gpu_count is not None:
+    yield _time(request)
+    if request.filters.gpu_count is not None:
         yield from _shares({one.buy.offer.type.gpu.share for one in found})
-    if wish.flops:
-        yield _of_flops(wish.flops, wish.number)
+    if request.flops:
+        yield _of_flops(request.flops, request.number)
     if past:
-        yield _of_past(past, wish)
+        yield _of_past(past, request)
     if found:
-        yield _disk(wish, wished, found)
-        yield _address(wish, found)
-    if wish.committed:
-        yield _commitment(wish, found)
-    yield _not_counted(wish, settings)
+        yield _disk(request, wished, found)
+        yield _address(request, found)
+    if request.committed:
+        yield _commitment(request, found)
+    yield _not_counted(request, settings)
 
 
 def _shares(shares: Collection[float]) -> Iterator[str]:
@@ -46,16 +46,16 @@ def _shares(shares: Collection[float]) -> Iterator[str]:
         yield f"{names} of a GPU is a share of one" + (", and stands after the whole ones." if 1 in shares else ".")
 
 
-def _time(wish: Wish) -> str:
+def _time(request: EstimateQuery) -> str:
     """Say when the machines run, and how long a month is."""
-    hours = wish.hours
-    many = "The machine runs" if wish.number == 1 else f"{wish.number} machines run"
+    hours = request.hours
+    many = "The machine runs" if request.number == 1 else f"{request.number} machines run"
     if hours.share == 1:
         often = "all the time"
     else:
         often = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
-    if wish.is_finite:
+    if request.is_finite:
         return f"{many} {often} until the work is done; {billed}."
     span = steady(hours, MONTH)
     month = sum(float(often * run) for run, often in span.runs) / HOUR
@@ -79,7 +79,7 @@ def _of_flops(flops: Flops, number: int) -> str:
     )
 
 
-def _of_past(past: Past, wish: Wish) -> str:
+def _of_past(past: Past, request: EstimateQuery) -> str:
     known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
     rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"
@@ -91,12 +91,12 @@ def _of_past(past: Past, wish: Wish) -> str:
     fewer = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
     return (
         f"The work is that of {past.name} ({many}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
-        f"their speed in {wish.work}; several count as so many times one, which no real work reaches.{fewer}"
+        f"their speed in {request.work}; several count as so many times one, which no real work reaches.{fewer}"
     )
 
 
-def _disk(wish: Wish, wished: dict[str, str], found: Sequence[Estimate]) -> str:
-    if not wish.disk_gb:
+def _disk(request: EstimateQuery, wished: dict[str, str], found: Sequence[Estimate]) -> str:
+    if not request.disk_gb:
         return "No disk is counted, though no machine is without one."
     kinds: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -108,21 +108,21 @@ def _disk(wish: Wish, wished: dict[str, str], found: Sequence[Estimate]) -> str:
         if wanted and wanted != kind:
             others[f"{shape.name} takes no {wanted}"] = None
         kinds[f"{kind}{billed if kind in AZURE else ''} at {shape.provider}"] = None
-    long = "to the end of the work" if wish.is_finite else "all month"
-    off = "" if wish.hours.share == 1 else ", also while the machine is off"
+    long = "to the end of the work" if request.is_finite else "all month"
+    off = "" if request.hours.share == 1 else ", also while the machine is off"
     said = f" ({', '.join(others)})" if others else ""
-    many = "each machine's" if wish.number > 1 else "its"
+    many = "each machine's" if request.number > 1 else "its"
     return (
-        f"{wish.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{said}. Provisioned IOPS and "
+        f"{request.disk_gb:,} GB is {many} disk, kept {long}{off}: {', '.join(kinds)}{said}. Provisioned IOPS and "
         "throughput are not in it."
     )
 
 
-def _address(wish: Wish, found: Sequence[Estimate]) -> str:
-    if wish.address is Address.NONE:
+def _address(request: EstimateQuery, found: Sequence[Estimate]) -> str:
+    if request.address is Address.NONE:
         return "No public address is counted."
     azure = any(one.buy.offer.type.provider == "azure" for one in found)
-    if wish.address is Address.STATIC:
+    if request.address is Address.STATIC:
         google = any(one.buy.offer.type.provider == "gcp" for one in found)
         idle = "; Google's costs more while no machine uses it" * google
         return f"A static public address is paid as long as the disk{idle}."
@@ -130,8 +130,8 @@ def _address(wish: Wish, found: Sequence[Estimate]) -> str:
     return f"A public address is paid while the machine runs{static}."
 
 
-def _commitment(wish: Wish, found: Sequence[Estimate]) -> str:
-    it = wish.committed
+def _commitment(request: EstimateQuery, found: Sequence[Estimate]) -> str:
+    it = request.committed
     if it is None:
         return ""
     every = "A commitment is paid for every hour of its term, used or not"
@@ -157,12 +157,12 @@ def _commitment(wish: Wish, found: Sequence[Estimate]) -> str:
     return f"{every}; {what} of {known[0].buy.offer.type.name} by {SOURCE}{pays}{rest}."
 
 
-def _not_counted(wish: Wish, settings: Settings) -> str:
+def _not_counted(request: EstimateQuery, settings: Settings) -> str:
     missing = ["traffic", "snapshots and images", "free tiers", "credits"]
     if settings.discounts:
         missing.append("what [[discounts]] of config.toml takes off")
-    if wish.filters.market is Market.SPOT:
+    if request.filters.market is Market.SPOT:
         missing.append("work that is lost when a spot machine is taken away")
-    if wish.flops or wish.like:
+    if request.flops or request.like:
         missing.append("the time to start and to load data")
     return f"Not counted: {', '.join(missing[:-1])} and {missing[-1]}."

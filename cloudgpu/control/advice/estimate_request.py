@@ -11,8 +11,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.catalog.market import Filters, asked_filters
-from cloudgpu.control.inputs.periods import AskedOfCurrency, currency_wish
+from cloudgpu.control.catalog.market import Filters, parse_filters
+from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
@@ -42,7 +42,7 @@ class Address(StrEnum):
     NONE = "none"
 
 
-class AskedOfEstimate(AskedOfCurrency, total=False):
+class EstimateOptions(CurrencyOptions, total=False):
     """What `estimate` takes. Text is read as the command line reads it; None is as if left out."""
 
     gpu: str | None  # "v100" or "a100-80gb:8"
@@ -75,7 +75,7 @@ class Flops:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EstimateQuery:
     """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there."""
 
     filters: Filters
@@ -98,14 +98,14 @@ class Wish:
         return self.flops is not None or self.like is not None
 
 
-def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEstimate]) -> Wish:
+def parse_estimate(settings: Settings, now: datetime, **given: Unpack[EstimateOptions]) -> EstimateQuery:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("estimate", given, AskedOfEstimate.__annotations__)
+    check_keywords("estimate", given, EstimateOptions.__annotations__)
     _check_together(given)
     spot, each_type = bool(given.get("spot")), bool(given.get("all"))
     words = (given.get("gpu"), None, None, given.get("provider"), given.get("region"))
-    return Wish(
-        filters=asked_filters(*words, spot=spot, legacy=each_type),
+    return EstimateQuery(
+        filters=parse_filters(*words, spot=spot, legacy=each_type),
         type=given.get("type"),
         number=int(_whole(given.get("number", 1), "--number", 1, MOST_MACHINES)),
         disks=_disks(given.get("disk")),
@@ -117,11 +117,11 @@ def estimate_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfEsti
         like=given.get("like"),
         work=Work(_one_of(given.get("work"), "--work", [*Work], Work.TRAINING)),
         each_type=each_type,
-        currency=currency_wish(settings, now, given),
+        currency=parse_currency(settings, now, given),
     )
 
 
-def _check_together(given: AskedOfEstimate) -> None:
+def _check_together(given: EstimateOptions) -> None:
     """Refuse two wishes of which one would be silently left out, and one that is about another that is not there."""
     there = {name for name, value in given.items() if value is not None and value is not False}
     for one, other, says, way in _APART:
@@ -154,7 +154,7 @@ _NEEDS = (
 )
 
 
-def _fault(given: AskedOfEstimate, name: str, says: str, way: str) -> InvalidRequest:
+def _fault(given: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
     value = {str(key): value for key, value in given.items()}[name]
     return InvalidRequest(says, field=f"--{name}", value=str(value), next=way)
 
@@ -167,13 +167,13 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def _hours(given: AskedOfEstimate) -> Hours:
+def _hours(given: EstimateOptions) -> Hours:
     a_day = _number(_or(given.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
     days = _number(_or(given.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return Hours(Fraction(a_day), Fraction(days))
 
 
-def _flops(given: AskedOfEstimate) -> Flops | None:
+def _flops(given: EstimateOptions) -> Flops | None:
     number = given.get("flops")
     if number is None:
         return None

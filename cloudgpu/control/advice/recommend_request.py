@@ -9,9 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.control.catalog.market import Filters, asked_filters
+from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.numbers import money_of, number_of
-from cloudgpu.control.inputs.periods import AskedOfCurrency
+from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.recommendation import Bounds, Model
@@ -38,7 +38,7 @@ _SHORT = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNI
           "llm": RUNNING, "prototype": "prototyping"}  # fmt: skip
 
 
-class AskedOfRecommend(AskedOfCurrency, total=False):
+class RecommendOptions(CurrencyOptions, total=False):
     """What `recommend` takes. Text is read as the command line reads it; None is as if left out."""
 
     parameters: str | int | None  # "7b", 7_000_000_000
@@ -56,7 +56,7 @@ class AskedOfRecommend(AskedOfCurrency, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RecommendRequest:
     """What was asked for, read. `gib` is the memory that was typed; `tariff` None is that of the settings' desktop."""
 
     kind: Kind
@@ -68,18 +68,18 @@ class Wish:
     tariff: Tariff | None
 
 
-def wish_of(rules: Rules, work: str | None, **given: Unpack[AskedOfRecommend]) -> Wish:
+def parse_recommend(rules: Rules, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("recommend", given, AskedOfRecommend.__annotations__)
+    check_keywords("recommend", given, RecommendOptions.__annotations__)
     kind = _kind(rules, work, given)
     gib = given.get("memory")
     memory = None if gib is None else Fraction(number_of(_gib(gib), "--memory", least="0.1", most=MOST_GIB, unit="GiB"))
     spot = bool(given.get("spot", False))
-    filters = asked_filters(
+    filters = parse_filters(
         None, None, given.get("max_price"), given.get("provider"), given.get("region"), spot=spot, legacy=False
     )
     tariff, budget = given.get("tariff"), given.get("budget")
-    return Wish(
+    return RecommendRequest(
         kind=kind,
         model=_model(kind, given),
         gib=memory,

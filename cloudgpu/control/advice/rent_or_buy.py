@@ -17,39 +17,39 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.rent_or_buy import calculated_value
 
 if TYPE_CHECKING:
-    from cloudgpu.control.advice.compare_request import CompareWish, Rented
+    from cloudgpu.control.advice.compare_request import CompareRequest, Rented
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
 MOST_DESKTOPS = 10_000
 
 
-def calculated(session: Session, wish: CompareWish, rented: Rented) -> CalculatedDocument:
+def calculated(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
     """Return the comparison of a price and a use with a desktop; as `docs/compare.md` says. Reads no ledger.
 
     Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.
     """
-    found = calculation(session, wish, rented)
-    return calculated_value(found, session.clock(), changed=wish.changed, currency=wish.currency)
+    found = calculation(session, request, rented)
+    return calculated_value(found, session.clock(), changed=request.changed, currency=request.currency)
 
 
-def calculation(session: Session, wish: CompareWish, rented: Rented) -> Calculation:
+def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:
     """Return what was asked for as values of core."""
     use_prices(session.home.price_lists)
     rent = _rent(rented)
-    own = gpu_named(wish.desktop.gpu)
-    fast = None if own is None or rent.spec is None else faster(own, rent.spec, wish.work or Work.TRAINING)
-    if wish.work is not None and fast is None:
-        raise _unknown_speed(wish.desktop.gpu, rent, wish.work)
-    _check_number(wish, rent, min(one.low for one in (fast, EQUAL) if one is not None))
-    if wish.work is None or fast is None:
-        return Calculation(wish.desktop, rent, own, EQUAL, None if fast == EQUAL else fast)
-    return Calculation(wish.desktop, rent, own, fast, work=wish.work)
+    own = gpu_named(request.desktop.gpu)
+    fast = None if own is None or rent.spec is None else faster(own, rent.spec, request.work or Work.TRAINING)
+    if request.work is not None and fast is None:
+        raise _unknown_speed(request.desktop.gpu, rent, request.work)
+    _check_number(request, rent, min(one.low for one in (fast, EQUAL) if one is not None))
+    if request.work is None or fast is None:
+        return Calculation(request.desktop, rent, own, EQUAL, None if fast == EQUAL else fast)
+    return Calculation(request.desktop, rent, own, fast, work=request.work)
 
 
-def _check_number(wish: CompareWish, rent: Rent, ratio: Fraction) -> None:
+def _check_number(request: CompareRequest, rent: Rent, ratio: Fraction) -> None:
     """Refuse what takes more desktops than anybody would compare with."""
-    number = max(rent.use.shares) * rent.gpus / (wish.desktop.gpus * ratio)
+    number = max(rent.use.shares) * rent.gpus / (request.desktop.gpus * ratio)
     if number > MOST_DESKTOPS:
         raise InvalidRequest(
             f"So much use would take {math.ceil(number):,} desktops, and up to {MOST_DESKTOPS:,} are compared.",

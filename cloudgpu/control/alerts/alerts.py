@@ -19,11 +19,22 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.published import lab_limits
-from cloudgpu.core.alerts.alerts import SUBJECT, Audience, Finding, News, Told, as_now, due, known_as, raised_line, told
+from cloudgpu.core.alerts.alerts import (
+    SUBJECT,
+    AlertState,
+    Audience,
+    Finding,
+    News,
+    alert_state,
+    as_now,
+    due,
+    known_as,
+    raised_line,
+)
 from cloudgpu.core.alerts.findings import (
     ENDED,
     TOPICS,
@@ -43,7 +54,7 @@ from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.views.documents.money.budgets import AlertRun
     from cloudgpu.views.documents.money.budgets import Delivery as DeliveryValue
 
@@ -59,7 +70,7 @@ def found_at_home(session: Session, finding: Finding) -> Finding:
     return replace(finding, key=f"{topic_here(session, topic)}{colon}{rest}")
 
 
-def budget_findings(session: Session, standings: Iterable[Standing]) -> Iterator[Finding]:
+def budget_findings(session: Session, standings: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
     for one in standings:
         for finding in findings([one]):
@@ -105,7 +116,7 @@ def _as_seen(session: Session, row: Machine, now: str) -> Machine:
     """Return the row of a machine past its renew-until with when a look last saw it: unchanged, that is in no line."""
     if not row.billed or row.renew_until is None or row.renew_until > now:
         return row
-    return row._replace(seen_at=alive_at(session.ledger, row))
+    return row._replace(seen_at=last_seen_at(session.ledger, row))
 
 
 def _asked_since(session: Session, rows: list[Machine]) -> Iterator[tuple[str, datetime]]:
@@ -226,7 +237,7 @@ def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
 
 def _noted(
     session: Session, findings: Sequence[Finding], judged: Collection[str], spared: Collection[str] = ()
-) -> tuple[Told, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
     known, now = _told(session), session.clock()
     here = {topic_here(session, one) for one in judged}  # whoever looks at a topic looks at this home's part, too
@@ -320,12 +331,12 @@ def _is_wrong(one: News) -> bool:
     return one.finding.topic != ENDED or one.finding.urgent
 
 
-def _told(session: Session) -> Told:
+def _told(session: Session) -> AlertState:
     """Return what the ledger says of alerts; folded anew only where they have a line more than at the last time."""
     last = session.ledger.last(SUBJECT)
     if last is None:
-        return Told()
+        return AlertState()
     known = session.alerts_told
     if known is None or known[0] != last:  # its hash before stands for all lines before
-        known = session.alerts_told = (last, told(session.ledger.events(SUBJECT)))
+        known = session.alerts_told = (last, alert_state(session.ledger.events(SUBJECT)))
     return known[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.control.api.policies import Policies
-from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, wish_of
+from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, parse_request
 from cloudgpu.control.inventory.listing import listed, machine
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.session.base import silent, utc_now
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.control.access.jupyter import JupyterTunnel
-    from cloudgpu.control.inputs.launch_request import Asked
+    from cloudgpu.control.inputs.launch_request import UpOptions
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.reap import ReapDocument
     from cloudgpu.views.documents.machines.access import AllowDocument, ShareDocument
@@ -95,7 +95,7 @@ class Cloudgpu(Policies):
         """Close the ledger. Machines and background tunnels go on."""
         self._session.ledger.close()
 
-    def plan(self, **asked: Unpack[Asked]) -> PlannedUpDocument:
+    def plan(self, **asked: Unpack[UpOptions]) -> PlannedUpDocument:
         """Return what `up` would launch with the same arguments, and the machine that it would return instead.
 
         Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits.
@@ -103,9 +103,9 @@ class Cloudgpu(Policies):
         from cloudgpu.control.launch.budget_preview import planned
         from cloudgpu.control.launch.plan import prepare
 
-        return planned(self._session, prepare(self._session, wish_of(**asked)))
+        return planned(self._session, prepare(self._session, parse_request(**asked)))
 
-    def up(self, *, wait: bool = True, **asked: Unpack[Asked]) -> UpDocument:
+    def up(self, *, wait: bool = True, **asked: Unpack[UpOptions]) -> UpDocument:
         """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
 
         This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
@@ -117,7 +117,7 @@ class Cloudgpu(Policies):
         from cloudgpu.control.launch.launch import launch, launched
         from cloudgpu.control.launch.plan import prepare
 
-        prepared = prepare(self._session, wish_of(**asked))
+        prepared = prepare(self._session, parse_request(**asked))
         done = launch(self._session, prepared, wait=wait)
         reached = wait and done.row.state == "running"
         on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
@@ -253,9 +253,9 @@ class Cloudgpu(Policies):
     def _remove(self, kind: Kind, name: str, region: str | None) -> RemovedDocument:
         from cloudgpu.control.resources.named import leftover_value, remove, the_one
 
-        thing = the_one(self._session, kind, name, region)
-        remove(self._session, thing)
-        return {"removed": leftover_value(thing)}
+        resource = the_one(self._session, kind, name, region)
+        remove(self._session, resource)
+        return {"removed": leftover_value(resource)}
 
     def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
         """End machines and all that was made with them, and prove it; without a name the only one there is.
@@ -266,7 +266,7 @@ class Cloudgpu(Policies):
         from cloudgpu.control.api.down import ended, to_end
 
         if all and not names:
-            self._session.check_kept(self._environ)
+            self._session.check_ever_used(self._environ)
         self._session.check_ends_here()
         document, gravest = ended(self._session, to_end(self._session, names, all_=all))
         if gravest is None:
@@ -322,15 +322,15 @@ class Cloudgpu(Policies):
         A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
         InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
         """
-        from cloudgpu.control.reaper.reaper import ReapWish, reap
+        from cloudgpu.control.reaper.reaper import ReapOptions, reap
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
         from cloudgpu.views.reaper import pass_value
 
-        self._session.check_kept(self._environ)
+        self._session.check_ever_used(self._environ)
         self._session.ledger.check_in_use()
         most = MAX_IDLE_STOPS if max_stops is None else max_stops
-        wish = ReapWish(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
-        return pass_value(reap(self._session, wish), explain=explain)
+        request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
+        return pass_value(reap(self._session, request), explain=explain)
 
     def orphans(
         self,
@@ -349,8 +349,8 @@ class Cloudgpu(Policies):
         from cloudgpu.control.resources.documents import cleaned, surveyed, wished
         from cloudgpu.control.resources.orphans import survey
 
-        wish = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
-        found = survey(self._session, wish, region=region)
+        request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+        found = survey(self._session, request, region=region)
         if not clean:
             return surveyed(found)
         from cloudgpu.control.resources.cleanup import clean as remove
@@ -367,14 +367,14 @@ class Cloudgpu(Policies):
         row = self._session.find(name)
         return interrupted(row, interrupt(self._session, row))
 
-    def allow(self, name: str | None = None, *, from_: str | None = None, from_anywhere: bool = False) -> AllowDocument:
+    def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
         """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
 
         Every one is tried. When one of several failed, the gravest fault is raised.
         """
         from cloudgpu.control.access.allowlist import allow, network_of
 
-        document, fault = allow(self._session, name, network_of(from_, anywhere=from_anywhere))
+        document, fault = allow(self._session, name, network_of(from_, any_source=from_any))
         if fault:
             raise fault
         return document
@@ -425,7 +425,7 @@ class Cloudgpu(Policies):
         return machine(self._session, row)
 
 
-def open_face(
+def open_client(
     *,
     home: Path | str | None,
     environ: Mapping[str, str] | None,

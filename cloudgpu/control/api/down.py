@@ -12,7 +12,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.parallel import Pool
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 from cloudgpu.views.machines import machine_value
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.inventory.sync import Look
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.identity import Asked, Unanswered
+    from cloudgpu.core.model.identity import QueriedAccount, Unanswered
     from cloudgpu.providers.abilities import Remains
     from cloudgpu.views.documents.machines.machines import BusyMachine, DownDocument, RetainedFiles
     from cloudgpu.views.documents.machines.storage import NamedResource
@@ -39,7 +39,7 @@ class ToEnd:
 
     rows: Sequence[Machine]
     gaps: Sequence[CloudgpuError] = ()
-    asked: Sequence[Asked] = ()
+    asked: Sequence[QueriedAccount] = ()
     closed: Sequence[Unanswered] = ()
     others: Sequence[Machine] = ()
 
@@ -104,7 +104,7 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
         return ToEnd([named(session, found, name) for name in names or (None,)])
     own = mine(session, found)
     unread = LedgerUnavailable(
-        f"Which machines there are is known by their tags alone. {last_role(session).words()} {fault.message}",
+        f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {fault.message}",
         field="ledger",
         value=fault.value,
         next=f"Run: {FOLLOW}, then run the same again."
@@ -132,9 +132,9 @@ def _look_first(session: Session) -> Look:
 
 def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = None) -> list[CloudgpuError]:
     """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
-    from cloudgpu.core.model.identity import words_of
+    from cloudgpu.core.model.identity import account_text
 
-    concerned = {words_of(row) for row in ours or ()}
+    concerned = {account_text(row) for row in ours or ()}
     return [
         ProviderUnavailable(
             f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
@@ -169,7 +169,7 @@ def ended(
         "kept_files": [_retained(one.row, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": row.name, "id": row.id, "owner": row.owner} for row in wanted.others],
-        **asked_value(wanted.asked, wanted.closed),
+        **queried_accounts_value(wanted.asked, wanted.closed),
     }
     return document, _gravest(faults)
 
@@ -180,12 +180,12 @@ def _retained(row: Machine, remains: Remains) -> RetainedFiles:
 
 def _on_purpose(gone: Sequence[Ended]) -> list[NamedResource]:
     """Return what the user keeps by name of these machines, each thing once."""
-    things = {thing.id: thing for one in gone for thing in one.on_purpose}
-    if not things:
+    resources = {resource.id: resource for one in gone for resource in one.on_purpose}
+    if not resources:
         return []
     from cloudgpu.control.resources.named import leftover_value
 
-    return [leftover_value(thing) for thing in things.values()]
+    return [leftover_value(resource) for resource in resources.values()]
 
 
 def _ended_at_once(session: Session, rows: Sequence[Machine]) -> list[Ended | CloudgpuError]:

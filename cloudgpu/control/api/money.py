@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Unpack
 
-    from cloudgpu.control.inputs.periods import AskedOfCost, Moment
+    from cloudgpu.control.inputs.periods import CostOptions, Moment
     from cloudgpu.views.documents.market.catalog import (
         CatalogDiffDocument,
         CatalogDocument,
@@ -53,9 +53,9 @@ class Money(Advice):
 
         Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
         """
-        from cloudgpu.control.catalog.market import asked_filters, market_value, order_of
+        from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
 
-        filters = asked_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
+        filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
         return market_value(filters, order_of(sort), self._clock())
 
     def catalog(
@@ -127,25 +127,25 @@ class Money(Advice):
         asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
 
-    def cost(self, **asked: Unpack[AskedOfCost]) -> CostDocument:
+    def cost(self, **asked: Unpack[CostOptions]) -> CostDocument:
         """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
 
         Raises InvalidRequest for a group, period, time zone or currency that cannot be.
         """
         from cloudgpu.control.cost.cost import costs
-        from cloudgpu.control.inputs.periods import cost_wish
+        from cloudgpu.control.inputs.periods import parse_cost
 
-        return costs(self._session, cost_wish(self._session.settings, self._session.clock(), **asked))
+        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **asked))
 
     def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> BudgetSetDocument:
         """Set a budget, with the options of `budget set` as words (`scope="project=vision"`), and return how it stands.
 
         `replace=True` sets it anew. Raises InvalidRequest for a word that cannot be, and for a name that is taken.
         """
-        from cloudgpu.control.budgets.commands import Asked, set_value
+        from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 
         anew = words.pop("replace", False)
-        return set_value(self._session, Asked(name, str(amount), period, **words), anew=anew)
+        return set_value(self._session, BudgetOptions(name, str(amount), period, **words), anew=anew)
 
     def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
@@ -181,9 +181,9 @@ class Money(Advice):
 
         Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
         """
-        from cloudgpu.control.cost.exports import export, form_of, span_asked
+        from cloudgpu.control.cost.exports import export, form_of, parse_period
 
-        span = span_asked(self._session, since, until, tz)
+        span = parse_period(self._session, since, until, tz)
         return export(self._session, form_of(form), span, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:

@@ -61,7 +61,7 @@ def _spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
     known = {name: one.provider for name, one in configured.items()}
     known |= {row.account: row.provider for row in session.ledger.machines() if row.terminated_at is None}
     for account, provider in sorted(known.items()):
-        if any(budget.scope.spans(provider, account) for budget in spanning):
+        if any(budget.scope.may_cover(provider, account) for budget in spanning):
             yield account
 
 

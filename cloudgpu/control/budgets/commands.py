@@ -19,7 +19,7 @@ from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing as words
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope
 from cloudgpu.core.budgets.enforcement import Stop, stops
-from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.policies.endings import gentlest
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.money import Money
@@ -42,7 +42,7 @@ EVERY = timedelta(minutes=15)  # how often budgets are looked at, where nobody s
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BudgetOptions:
     """What a budget was asked to be, as typed. None: as usual."""
 
     name: str
@@ -59,28 +59,28 @@ class Asked:
     allow_override: bool = True
 
 
-def budget_asked(session: Session, asked: Asked) -> Budget:
+def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
-    if not NAME.fullmatch(asked.name):
-        says = f"{asked.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
-        raise InvalidRequest(says, field="NAME", value=asked.name[:60], next="Choose a name like lab.")
-    amount = words.amount_of(asked.amount, "--amount")
-    paid_in = _paid_in(session, asked, amount)
-    tz = asked.tz or session.settings.tz
-    scope = words.scope_of(asked.scope, "--scope")
+    if not NAME.fullmatch(options.name):
+        says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
+        raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
+    amount = words.amount_of(options.amount, "--amount")
+    paid_in = _paid_in(session, options, amount)
+    tz = options.tz or session.settings.tz
+    scope = words.scope_of(options.scope, "--scope")
     _check_known(session, scope)
-    usual = Budget(asked.name, Money(0), words.span_of(asked.period, "--period"))
-    said = asked.thresholds
+    usual = Budget(options.name, Money(0), words.span_of(options.period, "--period"))
+    said = options.thresholds
     return replace(
         usual,
         limit=words.limit_of(amount, paid_in, "--amount"),
         scope=scope,
         thresholds=usual.thresholds if said is None else words.thresholds_of(said.split(","), "--thresholds"),
-        forecast=_forecast(asked.forecast, usual.forecast),
-        actions=usual.actions if asked.action is None else words.actions_of(asked.action.split(","), "--action"),
+        forecast=_forecast(options.forecast, usual.forecast),
+        actions=usual.actions if options.action is None else words.actions_of(options.action.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
-        allow_override=asked.allow_override,
+        allow_override=options.allow_override,
         paid_in=paid_in,
     )
 
@@ -91,7 +91,7 @@ def _forecast(text: str | None, usual: int | None) -> int | None:
     return None if text == "none" else words.percent_of(text, "--forecast")
 
 
-def _paid_in(session: Session, asked: Asked, amount: Decimal) -> PaidIn | None:
+def _paid_in(session: Session, asked: BudgetOptions, amount: Decimal) -> PaidIn | None:
     """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
     code = (asked.currency or "USD").upper()
     if asked.rate is None:
@@ -131,10 +131,10 @@ def _check_known(session: Session, scope: Scope) -> None:
             )
 
 
-def set_value(session: Session, asked: Asked, *, anew: bool) -> BudgetSetDocument:
+def set_value(session: Session, options: BudgetOptions, *, anew: bool) -> BudgetSetDocument:
     """Set a budget and return it, how it stands, and the one that it replaced."""
     payers_only(session, "Setting a budget")
-    budget = budget_asked(session, asked)
+    budget = budget_of_options(session, options)
     before = set_budget(session, budget, anew=anew)
     (found,) = standings(session, [budget])
     return {
@@ -145,7 +145,7 @@ def set_value(session: Session, asked: Asked, *, anew: bool) -> BudgetSetDocumen
     }
 
 
-def _too_low(session: Session, one: Standing) -> str | None:
+def _too_low(session: Session, one: BudgetState) -> str | None:
     """Return what follows where a budget is set below what is spent and promised already; None where it is not."""
     committed = one.spent + one.promised
     if committed <= one.budget.limit:
@@ -162,7 +162,7 @@ def _too_low(session: Session, one: Standing) -> str | None:
     return " ".join([said, *follows])
 
 
-def _stopped_by(session: Session, one: Standing) -> list[Stop]:
+def _stopped_by(session: Session, one: BudgetState) -> list[Stop]:
     return stops([one], session.ledger.machines(), {}, session.clock())
 
 

@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.admission import Billed, accounts, earliest
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure
-from cloudgpu.core.budgets.status import Standing, standing
+from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.model.machine import volumes_there
 from cloudgpu.core.values.naming import unknown_word
@@ -168,7 +168,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 
 
-def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
+def standings(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
     """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
     wanted, now = tuple(of), session.clock()
     if not wanted:
@@ -185,7 +185,7 @@ def standings(session: Session, of: Iterable[Budget]) -> tuple[Standing, ...]:
     prices = counted_prices(session)
     counted = accounts(wanted, rows, lambda _since: ended, prices, now, volumes, unpriced=lambda _since: unpriced)
     today = accounts(wanted, rows, lambda _since: (), replace(prices, today=True), now, volumes)
-    return tuple(standing(one, other, now) for one, other in zip(counted, today, strict=True))
+    return tuple(status_of(one, other, now) for one, other in zip(counted, today, strict=True))
 
 
 def counted_prices(session: Session) -> Prices:

@@ -13,7 +13,7 @@ from cloudgpu.catalog.place import use
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
-from cloudgpu.control.inputs.values import gpu_wish, memory_wish, price_wish
+from cloudgpu.control.inputs.values import parse_gpu, parse_memory, parse_price
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
     CatalogOffer,
@@ -60,7 +60,7 @@ def use_refreshed(environ: Mapping[str, str]) -> None:
     use(find_home(environ).price_lists)
 
 
-def asked_filters(
+def parse_filters(
     gpu: str | None,
     min_memory: str | None,
     max_price: str | None,
@@ -72,12 +72,12 @@ def asked_filters(
 ) -> Filters:
     """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
     check_listed(provider)
-    model, count = gpu_wish(gpu)
+    model, count = parse_gpu(gpu)
     return Filters(
         gpu=model,
         gpu_count=count,
-        min_memory_gib=memory_wish(min_memory),
-        max_price=price_wish(max_price),
+        min_memory_gib=parse_memory(min_memory),
+        max_price=parse_price(max_price),
         provider=None if provider == ANY else provider,
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.config.files.text import shown
-from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, meant_by
@@ -137,7 +137,7 @@ def needs_of(kind: str, gpu: str, count: int = 1) -> list[Need]:
 
     Raises InvalidRequest for an unknown GPU, NoCapacity for one that this provider does not sell so many of.
     """
-    model, number = gpu_wish(gpu)
+    model, number = parse_gpu(gpu)
     meant_by(model or "", gpus())  # raises for one that nobody has
     fitting = [
         one

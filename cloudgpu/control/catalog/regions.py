@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus
-from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
@@ -124,7 +124,7 @@ def regions_value(
     InvalidRequest for a provider without regions, or an unknown GPU.
     """
     one = provider_with(session, HasRegions, "regions", account=account, provider=provider)
-    model, count = gpu_wish(question.gpu)
+    model, count = parse_gpu(question.gpu)
     if model is not None:
         meant_by(model, gpus())  # raises for one that nobody has
     places: list[Region] = list(one.regions())

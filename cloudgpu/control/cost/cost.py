@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.cost.desktop_line import desktop_line
-from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from cloudgpu.control.inputs.periods import CostWish
+    from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.billing.cost_groups import Asked, Ended, Tally
+    from cloudgpu.core.billing.cost_groups import CostQuery, Ended, Tally
     from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.money.cost import (
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 
-def deducted(session: Session, rows: list[Machine], asked: Asked, now: datetime) -> Deductions:
+def deducted(session: Session, rows: list[Machine], query: CostQuery, now: datetime) -> Deductions:
     """Return `sustained_use` and `credits`: what comes off, and is in no amount. Reads uses only where one is due."""
     if not session.settings.credits and not any(row.provider == "gcp" for row in rows):
         return {"sustained_use": [], "credits": None}
     # Read apart from the rows, a use that ends in between would be in both, or be of a machine that is in none.
-    return session.ledger.read(lambda view: _deducted(session, view, asked, now))
+    return session.ledger.read(lambda view: _deducted(session, view, query, now))
 
 
-def _deducted(session: Session, view: View, asked: Asked, now: datetime) -> Deductions:
+def _deducted(session: Session, view: View, asked: CostQuery, now: datetime) -> Deductions:
     found: Deductions = {"sustained_use": [], "credits": None}
     rows = view.bills()
 
-    def ended(since: datetime | None) -> Iterable[tuple[str, Use]]:
+    def ended(since: datetime | None) -> Iterable[tuple[str, Usage]]:
         return view.uses("" if since is None else iso(since))
 
     if any(row.provider == "gcp" for row in rows):
@@ -125,14 +125,14 @@ ASSUMPTION = (
 )
 
 
-def costs(session: Session, wish: CostWish | None = None) -> CostDocument:
+def costs(session: Session, request: CostRequest | None = None) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
     Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
     alone there are no budgets, discounts and credits: those are of the whole ledger.
     """
     now = session.clock()
-    wanted = wish or cost_wish(session.settings, now)
+    wanted = request or parse_cost(session.settings, now)
     rows, ended = _read(session, wanted.asked)
     of_all = wanted.asked.owner is None
     if wanted.asked.owner is not None:
@@ -157,7 +157,7 @@ def costs(session: Session, wish: CostWish | None = None) -> CostDocument:
 
 
 def _desktop(
-    session: Session, rows: list[Machine], ended: Sequence[Ended], wanted: CostWish, now: datetime
+    session: Session, rows: list[Machine], ended: Sequence[Ended], wanted: CostRequest, now: datetime
 ) -> DesktopLine | None:
     """Return what a desktop would have cost; what was spent is said all the same where the desktop cannot be read."""
     try:
@@ -176,7 +176,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
         return []
 
 
-def _read(session: Session, asked: Asked) -> tuple[list[Machine], Sequence[Ended]]:
+def _read(session: Session, asked: CostQuery) -> tuple[list[Machine], Sequence[Ended]]:
     """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
     if asked.from_totals:
         return session.ledger.bills(), []
@@ -199,7 +199,7 @@ def _of_owner(rows: list[Machine], ended: Sequence[Ended], owner: str) -> tuple[
     return list(theirs), uses
 
 
-def _head(wanted: CostWish, now: datetime) -> CostHead:
+def _head(wanted: CostRequest, now: datetime) -> CostHead:
     asked = wanted.asked
     return {
         "by": str(asked.by),
@@ -212,15 +212,15 @@ def _head(wanted: CostWish, now: datetime) -> CostHead:
     }
 
 
-def to_come(rows: list[Machine], total: Tally, asked: Asked, now: datetime) -> CostToCome:
+def to_come(rows: list[Machine], total: Tally, query: CostQuery, now: datetime) -> CostToCome:
     """Return the burn rate, and the total projected; None where the period that was asked for is over."""
     found = running(rows, now)
     rate = burn_value(burn(found, now))
-    if asked.until is not None and asked.until <= now:
+    if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
-    ends = {Goal.DAY: period("day", now, asked.zone).end, Goal.MONTH: period("month", now, asked.zone).end}
-    if asked.until is not None:
-        ends = {goal: min(end, asked.until) for goal, end in ends.items()}
+    ends = {Goal.DAY: period("day", now, query.zone).end, Goal.MONTH: period("month", now, query.zone).end}
+    if query.until is not None:
+        ends = {goal: min(end, query.until) for goal, end in ends.items()}
     to = {goal: projection_value(total, more(found, now, goal, ends.get(goal)), ends.get(goal)) for goal in Goal}
     projected: Projections = {
         "assumption": ASSUMPTION,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.catalog.read import gpu_of, speeds
 from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.core.advice.compare import busy, clouds_of
-from cloudgpu.core.billing.cost_groups import billed_within, kept_within
+from cloudgpu.core.billing.cost_groups import billed_within, time_owned_within
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import usd
@@ -19,7 +19,7 @@ from cloudgpu.views.advice.compare_sentences import Shown, desktops
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop, Owned
-    from cloudgpu.core.billing.cost_groups import Asked, Ended
+    from cloudgpu.core.billing.cost_groups import CostQuery, Ended
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.parts import DesktopLine
 
@@ -28,7 +28,7 @@ def desktop_line(
     session: Session,
     rows: Sequence[Machine],
     ended: Iterable[Ended],
-    asked: Asked,
+    query: CostQuery,
     now: datetime,
     currency: Currency | None = None,
 ) -> DesktopLine:
@@ -40,9 +40,9 @@ def desktop_line(
     """
     desktop = desktop_named(session, currency=currency)
     counted, _ = clouds_of(rows)
-    ran = billed_within(counted, ended, asked, now)
+    ran = billed_within(counted, ended, query, now)
     worked = _work(counted, ran, desktop)
-    elapsed = max([kept_within(counted, asked, now), *ran.values()])
+    elapsed = max([time_owned_within(counted, query, now), *ran.values()])
     cost = busy(desktop, elapsed, worked)
     return {
         "name": desktop.name,
@@ -54,7 +54,7 @@ def desktop_line(
         "total_usd": usd(cost.total),
         "source": desktop.source,
         "as_of": desktop.as_of.isoformat(),
-        "sentence": _sentence(desktop, cost, "by then" if asked.until and asked.until <= now else "by now"),
+        "sentence": _sentence(desktop, cost, "by then" if query.until and query.until <= now else "by now"),
     }
 
 

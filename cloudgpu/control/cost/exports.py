@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.control.inputs.periods import Moment, period_wish
+from cloudgpu.control.inputs.periods import Moment, parse_period_request
 from cloudgpu.control.inputs.values import member
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
@@ -158,11 +158,11 @@ def _whole(out: Path) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def span_asked(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> Span:
+def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> Span:
     """Return the period as of the session's clock; raise InvalidRequest for what is no time, or an empty period.
 
     A day begins at its midnight in `tz` (None: as the settings say).
     """
     now = session.clock()
-    wish = period_wish(session.settings, now, {"since": since, "until": until, "tz": tz})
-    return Span(wish.since, wish.until, now)
+    request = parse_period_request(session.settings, now, {"since": since, "until": until, "tz": tz})
+    return Span(request.since, request.until, now)

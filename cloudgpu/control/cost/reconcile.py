@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
 from cloudgpu.core.reconciliation.reconcile import Index, Ours, Side, add_ours, add_theirs, gaps
 from cloudgpu.core.values.times import iso
@@ -123,7 +123,7 @@ def _check_providers(read: Read, provider: str | None, file: Path) -> None:
 
 
 def _ours(
-    rows: Sequence[Machine], ended: Sequence[tuple[str, Use]], read: Read, providers: set[str], now: datetime
+    rows: Sequence[Machine], ended: Sequence[tuple[str, Usage]], read: Read, providers: set[str], now: datetime
 ) -> dict[str, Ours]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
     found = dict[str, Ours]()

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.config.settings import CLOUDS
-from cloudgpu.control.activity.utilization import worked
+from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.compare import Read as Known
 from cloudgpu.control.advice.compare import compared
-from cloudgpu.control.advice.compare_request import compare_wish
+from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.report_files import KIND
-from cloudgpu.control.inputs.periods import AskedOfPeriod, month_asked
+from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
 from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
-from cloudgpu.core.billing.cost_groups import Asked, By, Tally, with_whole_names
+from cloudgpu.core.billing.cost_groups import By, CostQuery, Tally, with_whole_names
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.daily import daily_of, lay
 from cloudgpu.core.model.machine import Machine
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from cloudgpu.control.advice.compare_request import AskedOfCompare, CompareWish
+    from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.utilization import Hour
     from cloudgpu.core.billing.charges import Course
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import PriceAges, ReportBasis, ReportDocument
 
 
-class AskedOfReport(AskedOfPeriod, total=False):
+class ReportOptions(PeriodOptions, total=False):
     """What `report` takes. Text is read as the command line reads it."""
 
     month: str | None  # "2026-10", or "last"; in place of since and until
@@ -60,36 +60,36 @@ class AskedOfReport(AskedOfPeriod, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportWish:
+class ReportRequest:
     """What a report was asked for: from `since` on; until when, in which zone and currency its comparison says.
 
     That is of the same period. That of a month is of all up to its end: nobody buys a desktop for a month.
     """
 
-    compare: CompareWish
+    compare: CompareRequest
     since: datetime | None
 
     @property
-    def period(self) -> Asked:
+    def period(self) -> CostQuery:
         """The period, with the zone in which its days begin."""
-        wish = self.compare
-        return Asked(By.INSTANCE, wish.zone, self.since, wish.until)
+        request = self.compare
+        return CostQuery(By.INSTANCE, request.zone, self.since, request.until)
 
 
-def report_wish(session: Session, **given: Unpack[AskedOfReport]) -> ReportWish:
+def parse_report(session: Session, **given: Unpack[ReportOptions]) -> ReportRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("report", given, AskedOfReport.__annotations__)
+    check_keywords("report", given, ReportOptions.__annotations__)
     month = given.get("month")
-    asked = cast("AskedOfCompare", {name: value for name, value in given.items() if name != "month"})
+    asked = cast("CompareOptions", {name: value for name, value in given.items() if name != "month"})
     if month is not None:
         _check_alone(month, given)
-        meant = month_asked(month, session.clock(), given.get("tz") or session.settings.tz)
+        meant = parse_month(month, session.clock(), given.get("tz") or session.settings.tz)
         asked["since"], asked["until"] = meant.begin, meant.end
-    wish = compare_wish(session, **asked)
-    return ReportWish(wish if month is None else replace(wish, since=None), wish.since)
+    request = parse_compare(session, **asked)
+    return ReportRequest(request if month is None else replace(request, since=None), request.since)
 
 
-def _check_alone(month: str, given: AskedOfReport) -> None:
+def _check_alone(month: str, given: ReportOptions) -> None:
     for option, value in (("--since", given.get("since")), ("--until", given.get("until"))):
         if value is not None:
             raise InvalidRequest(
@@ -110,36 +110,36 @@ class Read:
     hours: Mapping[str, Sequence[Hour]]
 
 
-def reported(session: Session, asked: ReportWish | None = None) -> ReportDocument:
+def reported(session: Session, request: ReportRequest | None = None) -> ReportDocument:
     """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
 
     Without a wish: since ever, in dollars, beside the desktop of the settings.
     """
-    wish, now = asked or report_wish(session), session.clock()
+    request, now = request or parse_report(session), session.clock()
     with _looking_for_no_garbage():
-        return _reported(replace(session, clock=lambda: now), wish, now)  # all of it is as of one moment
+        return _reported(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
 
 
-def _reported(session: Session, wish: ReportWish, now: datetime) -> ReportDocument:
-    period, currency = wish.period, wish.compare.currency
+def _reported(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
+    period, currency = request.period, request.compare.currency
     read = _read(session, period)
     by_machine = grouped(read.rows, read.ended, now, period)
     laid = lay(read.rows, read.ended, now)
     days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
     machines = _machines(read, by_machine, laid, period)
     last = now if period.until is None else min(now, period.until)
-    known = Known(read.rows, read.ended, read.hours, days) if wish.compare.since == period.since else None
+    known = Known(read.rows, read.ended, read.hours, days) if request.compare.since == period.since else None
     spent = values.days_value(days, last.astimezone(period.zone).date())
     ran = values.machines_value(machines, _things(read.rows, by_machine))
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
-        "tz": wish.compare.tz,
+        "tz": request.compare.tz,
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
         "about": _about(session, read, by_machine),
-        "comparison": compared(session, wish.compare, known),
+        "comparison": compared(session, request.compare, known),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
@@ -181,10 +181,10 @@ def _looking_for_no_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _read(session: Session, period: Asked) -> Read:
+def _read(session: Session, period: CostQuery) -> Read:
     since = "" if period.since is None else iso(period.since)
     rows, ended, lines = session.ledger.read(lambda view: (view.bills(), list(view.uses(since)), view.said(KINDS)))
-    return Read(rows, ended, lines, worked(session, rows, ended, period.since, period.until))
+    return Read(rows, ended, lines, utilization_of(session, rows, ended, period.since, period.until))
 
 
 def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
@@ -195,11 +195,11 @@ def _about(session: Session, read: Read, by_machine: Costs) -> ReportBasis:
         "machines": sum(bool(by_machine.groups[row.id].micros) for row in machines if row.id in by_machine.groups),
         "since": min(begins, default=None),
         "view_as_of": age_of_view(session, machines),
-        "integrity_problem": session.doubt(),
+        "integrity_problem": session.integrity_problem(),
     }
 
 
-def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: Asked) -> list[values.MachineSummary]:
+def _machines(read: Read, by_machine: Costs, laid: Iterable[Laid], period: CostQuery) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
     named = with_whole_names(list(read.rows), By.PROJECT)
     rows = [row for row in named if not row.is_named_resource and row.id in by_machine.groups]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.setup import setup_of
-from cloudgpu.control.inputs.values import check_keywords, gpu_wish, price_wish
+from cloudgpu.control.inputs.values import check_keywords, parse_gpu, parse_price
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
@@ -27,7 +27,7 @@ _USUAL = Setup()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UpRequest:
     """What the user typed, checked word by word, before anything is asked of a provider."""
 
     want: Requirements
@@ -47,24 +47,24 @@ class Wish:
     override: str | None = None  # why it may pass a budget
 
 
-def check_words(wish: Wish) -> None:
+def validate_request(request: UpRequest) -> None:
     """Raise InvalidRequest for the first word that cannot be meant."""
-    _check_name(wish.name)
-    _check_key(wish.key, new=wish.new)
-    check_line("--owner", wish.owner)
-    check_line("--project", wish.project)
-    check_reason(wish.override)
+    _check_name(request.name)
+    _check_key(request.key, new=request.new)
+    check_line("--owner", request.owner)
+    check_line("--project", request.project)
+    check_reason(request.override)
     for option, text in {
-        "--provider": wish.provider,
-        "--account": wish.account,
-        "--template": wish.template,
-        "--policy": wish.policy,
-        "--instance-type": wish.want.instance_type,
-        "--region": wish.want.region,
-        "--zone": wish.want.zone,
-        "--image": wish.setup.image,
-        "--subnet": wish.setup.network.subnet,
-        "--security-group": wish.setup.network.security_group,
+        "--provider": request.provider,
+        "--account": request.account,
+        "--template": request.template,
+        "--policy": request.policy,
+        "--instance-type": request.want.instance_type,
+        "--region": request.want.region,
+        "--zone": request.want.zone,
+        "--image": request.setup.image,
+        "--subnet": request.setup.network.subnet,
+        "--security-group": request.setup.network.security_group,
     }.items():
         if text is not None and not text.strip():  # an unset variable in a script, say: never "anything will do"
             way_out = f"Name one, or leave {option} out."
@@ -122,7 +122,7 @@ def check_line(option: str, text: str | None) -> None:
 FURTHEST = timedelta(days=3660)  # as the longest duration
 
 
-class Asked(TypedDict, total=False):
+class UpOptions(TypedDict, total=False):
     """What `up` takes. Nothing named is nothing wished; text is read as the command line reads it."""
 
     provider: str | None  # where to launch: "local", ...; "any": at the cheapest of all cloud accounts
@@ -140,7 +140,7 @@ class Asked(TypedDict, total=False):
     disk: int | str | None  # GB of the system disk
     volume: str | None  # "data", or "data:200" for one that is made
     ssh_from: str | None  # who may open SSH, "203.0.113.0/24"; None: the address that you come from
-    ssh_from_anywhere: bool
+    ssh_from_any: bool
     subnet: str | None
     security_group: str | None
     no_public_ip: bool
@@ -156,10 +156,10 @@ class Asked(TypedDict, total=False):
     override: str | None  # why a budget is to be passed, where it lets itself be
 
 
-def wish_of(**asked: Unpack[Asked]) -> Wish:
+def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
     """Return what `up` was asked for as one value; raise InvalidRequest for a word that cannot be read."""
-    check_keywords("up", asked, Asked.__annotations__)
-    return Wish(
+    check_keywords("up", asked, UpOptions.__annotations__)
+    return UpRequest(
         want=_want(asked),
         setup=setup_of(asked),
         spot=asked.get("spot"),
@@ -178,8 +178,8 @@ def wish_of(**asked: Unpack[Asked]) -> Wish:
     )
 
 
-def _want(asked: Asked) -> Requirements:
-    model, count = gpu_wish(asked.get("gpu"))
+def _want(asked: UpOptions) -> Requirements:
+    model, count = parse_gpu(asked.get("gpu"))
     max_price = asked.get("max_price")
     return Requirements(
         gpu=model,
@@ -187,23 +187,23 @@ def _want(asked: Asked) -> Requirements:
         instance_type=asked.get("instance_type"),
         region=asked.get("region"),
         zone=asked.get("zone"),
-        max_price=None if max_price is None else price_wish(str(max_price)),
+        max_price=None if max_price is None else parse_price(str(max_price)),
         or_on_demand=asked.get("or_on_demand", False),
         persistent=asked.get("persistent", False),
     )
 
 
-def duration(asked: timedelta | str | None, field: str) -> timedelta | None:
+def duration(value: timedelta | str | None, field: str) -> timedelta | None:
     """Return a duration above zero and up to ten years; raise InvalidRequest that names the option."""
-    if asked is None or (isinstance(asked, timedelta) and timedelta(0) < asked <= FURTHEST):
-        return asked
+    if value is None or (isinstance(value, timedelta) and timedelta(0) < value <= FURTHEST):
+        return value
     try:
-        return parse_duration(asked) if isinstance(asked, str) else _refused(asked)
+        return parse_duration(value) if isinstance(value, str) else _refused(value)
     except ValueError:
         raise InvalidRequest(
-            f"{str(asked)!r} is no duration.",
+            f"{str(value)!r} is no duration.",
             field=field,
-            value=str(asked),
+            value=str(value),
             next="Write it like 90m, 8h, 1h30m or 3d.",
         ) from None
 
@@ -212,13 +212,13 @@ def _refused(asked: timedelta) -> timedelta:
     raise ValueError(asked)
 
 
-def moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+def moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
     """Return the time that a duration from now, or a time with its zone, names; InvalidRequest otherwise."""
-    at = _moment(asked, field, now)
+    at = _moment(value, field, now)
     if not now < at <= now + FURTHEST:
         says = "is in the past" if at <= now else "is more than ten years away"
         raise InvalidRequest(
-            f"{asked} {says}.", field=field, value=str(asked), next="Name a time still to come, and soon."
+            f"{value} {says}.", field=field, value=str(value), next="Name a time still to come, and soon."
         )
     return at
 

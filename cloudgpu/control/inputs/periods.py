@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.inputs.values import check_keywords, member
 from cloudgpu.core.alerts.findings import month_before
-from cloudgpu.core.billing.cost_groups import Asked, By
+from cloudgpu.core.billing.cost_groups import By, CostQuery
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
@@ -31,7 +31,7 @@ _MONTH = re.compile(r"\d{4}-\d\d")
 _WAY_OUT = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
 
 
-class AskedOfCurrency(TypedDict, total=False):
+class CurrencyOptions(TypedDict, total=False):
     """The currency of amounts. Text is read as the command line reads it."""
 
     currency: str | None  # "KRW"; None: US dollars
@@ -39,7 +39,7 @@ class AskedOfCurrency(TypedDict, total=False):
     rate_date: str | date | None
 
 
-class AskedOfPeriod(AskedOfCurrency, total=False):
+class PeriodOptions(CurrencyOptions, total=False):
     """A period of the ledger, and the currency of its amounts. Text is read as the command line reads it."""
 
     since: Moment | None  # a duration counts back from now
@@ -47,7 +47,7 @@ class AskedOfPeriod(AskedOfCurrency, total=False):
     tz: str | None  # "Asia/Seoul"; None: the setting
 
 
-class AskedOfCost(AskedOfPeriod, total=False):
+class CostOptions(PeriodOptions, total=False):
     """What `cost` takes. Text is read as the command line reads it."""
 
     by: str  # "instance", "project", "day", ...
@@ -55,7 +55,7 @@ class AskedOfCost(AskedOfPeriod, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodWish:
+class PeriodRequest:
     """A period, the zone in which its days begin, with its name, and the currency (None: dollars)."""
 
     tz: str
@@ -66,24 +66,24 @@ class PeriodWish:
 
 
 @dataclass(frozen=True, slots=True)
-class CostWish:
+class CostRequest:
     """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
 
-    asked: Asked
+    asked: CostQuery
     tz: str
     currency: Currency | None = None
 
 
-def cost_wish(settings: Settings, now: datetime, **given: Unpack[AskedOfCost]) -> CostWish:
+def parse_cost(settings: Settings, now: datetime, **given: Unpack[CostOptions]) -> CostRequest:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("cost", given, AskedOfCost.__annotations__)
-    wish = period_wish(settings, now, given)
+    check_keywords("cost", given, CostOptions.__annotations__)
+    request = parse_period_request(settings, now, given)
     by = member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
-    asked = Asked(by, wish.zone, wish.since, wish.until, given.get("owner"))
-    return CostWish(asked, wish.tz, wish.currency)
+    asked = CostQuery(by, request.zone, request.since, request.until, given.get("owner"))
+    return CostRequest(asked, request.tz, request.currency)
 
 
-def period_wish(settings: Settings, now: datetime, given: AskedOfPeriod) -> PeriodWish:
+def parse_period_request(settings: Settings, now: datetime, given: PeriodOptions) -> PeriodRequest:
     """Return the period and the currency that were asked for; raise InvalidRequest that names the option."""
     name = given.get("tz") or settings.tz
     zone = zone_of(name)
@@ -91,19 +91,19 @@ def period_wish(settings: Settings, now: datetime, given: AskedOfPeriod) -> Peri
     begin = None if since is None else moment_of(since, "--since", now, zone)
     end = None if until is None else moment_of(until, "--until", now, zone)
     _check_order(begin, end, now)
-    return PeriodWish(name, zone, begin, end, currency_wish(settings, now, given))
+    return PeriodRequest(name, zone, begin, end, parse_currency(settings, now, given))
 
 
-def moment_of(asked: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
+def moment_of(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
     """Return the aware UTC time that was meant: a day is its first moment in `zone`, a duration counts back from now.
 
     `day`, `week` and `month` are the beginning of the present one. Raises InvalidRequest for anything else.
     """
     try:
-        found = _moment(asked, now, zone)
+        found = _moment(value, now, zone)
         return from_iso(iso(found))  # a time in the year 0 of UTC is none
     except (ValueError, OverflowError):
-        text = asked.isoformat() if isinstance(asked, date) else str(asked)
+        text = value.isoformat() if isinstance(value, date) else str(value)
         raise InvalidRequest(f"{text!r} is no day, time or duration.", field=field, value=text, next=_WAY_OUT) from None
 
 
@@ -148,7 +148,7 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
         )
 
 
-def currency_wish(settings: Settings, now: datetime, given: AskedOfCurrency) -> Currency | None:
+def parse_currency(settings: Settings, now: datetime, given: CurrencyOptions) -> Currency | None:
     """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
 
     Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
@@ -206,7 +206,7 @@ LAST = "last"
 _CALENDAR_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
-def month_asked(text: str, now: datetime, tz: str) -> Period:
+def parse_month(text: str, now: datetime, tz: str) -> Period:
     """Return the calendar month that `--month` means: 2026-10, or `last` for the last one that is over.
 
     Raises InvalidRequest for what is no month, and for one that is still to come.

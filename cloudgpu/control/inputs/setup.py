@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.text import shown
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.network import WIDEST, cidr_wish, jump_wish
+from cloudgpu.core.values.network import WIDEST, parse_cidr, parse_jump
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasVolumes, Reachable, Resolves
 from cloudgpu.providers.base import Provider
@@ -21,47 +21,47 @@ ANYWHERE = "0.0.0.0/0"
 _VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-def setup_of(asked: Mapping[str, Any]) -> Setup:
+def setup_of(options: Mapping[str, Any]) -> Setup:
     """Return the setup that these words of `up` stand for; raise InvalidRequest for the first that cannot be read."""
-    _check_network_words(asked)
+    _check_network_words(options)
     network = Network(
-        ssh_from=_ssh_from(asked.get("ssh_from"), anywhere=bool(asked.get("ssh_from_anywhere"))),
-        subnet=asked.get("subnet"),
-        security_group=asked.get("security_group"),
-        public_ip=not asked.get("no_public_ip"),
-        jump=_jump(asked.get("jump")),
+        ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_any"))),
+        subnet=options.get("subnet"),
+        security_group=options.get("security_group"),
+        public_ip=not options.get("no_public_ip"),
+        jump=_jump(options.get("jump")),
     )
     return Setup(
-        image=asked.get("image"),
-        disk_gb=size_wish(asked.get("disk"), "--disk"),
-        volume=volume_wish(asked.get("volume")),
-        persistent=bool(asked.get("persistent")),
+        image=options.get("image"),
+        disk_gb=parse_size(options.get("disk"), "--disk"),
+        volume=parse_volume(options.get("volume")),
+        persistent=bool(options.get("persistent")),
         network=network,
     )
 
 
-def size_wish(asked: int | str | None, field: str) -> int | None:
+def parse_size(value: int | str | None, field: str) -> int | None:
     """Return whole GB, above zero: `100`, `100GB`; raise InvalidRequest that names `field` for anything else."""
-    if asked is None:
+    if value is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(asked).strip(), re.IGNORECASE | re.ASCII)
+    found = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
     if found and 1 <= int(found[1]) <= MOST_GB:
         return int(found[1])
     raise InvalidRequest(
-        f"{shown(asked)!r} is no size of a disk: it is whole GB, from 1 to {MOST_GB:,}.",
+        f"{shown(value)!r} is no size of a disk: it is whole GB, from 1 to {MOST_GB:,}.",
         field=field,
-        value=shown(asked),
+        value=shown(value),
         next="For example --disk 100" if field == "--disk" else "For example --volume data:200",
     )
 
 
-def volume_wish(text: str | None) -> Volume | None:
+def parse_volume(text: str | None) -> Volume | None:
     """Return the data disk that `NAME` or `NAME:GB` names; raise InvalidRequest for anything else."""
     if text is None:
         return None
     name, colon, size = text.partition(":")
     if _VOLUME.fullmatch(name):
-        return Volume(name, size_wish(size, "--volume") if colon else None)
+        return Volume(name, parse_size(size, "--volume") if colon else None)
     raise InvalidRequest(
         f"{shown(name)!r} cannot be a volume's name: use 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.",
         field="--volume",
@@ -73,7 +73,7 @@ def volume_wish(text: str | None) -> Volume | None:
 def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
     if text is None:
         return (ANYWHERE,) if anywhere else ()
-    network = cidr_wish(text, "--ssh-from", anywhere=anywhere)
+    network = parse_cidr(text, "--ssh-from", any_source=anywhere)
     if anywhere and int(network.partition("/")[2]) >= WIDEST:
         raise InvalidRequest(
             f"--ssh-from {text} and --ssh-from-anywhere contradict each other.",
@@ -86,7 +86,7 @@ def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
 
 def _jump(text: str | None) -> str | None:
     if text is not None:
-        jump_wish(text)
+        parse_jump(text)
     return text
 
 

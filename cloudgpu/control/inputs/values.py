@@ -33,7 +33,7 @@ def member(kind: type[Word], text: str, what: str, field: str) -> Word:
     raise unknown_word(f"{text!r} is no {what}", text, kind, field=field)
 
 
-def gpu_wish(text: str | None) -> tuple[str | None, int | None]:
+def parse_gpu(text: str | None) -> tuple[str | None, int | None]:
     """Return what `NAME` or `NAME:COUNT` says; raise InvalidRequest for anything else."""
     if text is None:
         return None, None
@@ -55,7 +55,7 @@ def _no_gpu(value: object) -> InvalidRequest:
     )
 
 
-def memory_wish(text: str | None) -> float | None:
+def parse_memory(text: str | None) -> float | None:
     """Return GiB of GPU memory: `40`, `40gb`, `40GiB`; raise InvalidRequest for anything else."""
     if text is None:
         return None
@@ -70,7 +70,7 @@ def memory_wish(text: str | None) -> float | None:
     )
 
 
-def price_wish(text: str | None) -> Money | None:
+def parse_price(text: str | None) -> Money | None:
     """Return a price per hour in USD, above zero; raise InvalidRequest for anything else."""
     from cloudgpu.core.values.money import Money
 

@@ -11,7 +11,7 @@ from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session, living, present
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 from cloudgpu.views.machines import foreign_value, machine_value
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
     its machines are as last seen.
     """
     look = _look(session) if refresh else None
-    doubt = session.doubt()
+    doubt = session.integrity_problem()
     if doubt is not None:
         session.tell(f"the ledger is in doubt, so machines may be missing here: {doubt}")
     rows = session.ledger.machines() if ended else session.ledger.there()
@@ -75,7 +75,7 @@ def listed(session: Session, *, refresh: bool = False, ended: bool = False, mine
         session.tell(late)
     shown = [row for row in (rows if ended else present(rows)) if not mine or is_mine(session, row)]
     reached = looks(session, rows)
-    asked = asked_value(look.asked, look.closed) if look else asked_value()
+    asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
     return {
         "machines": valued(session, shown, look.gpus_now if look else {}, reached=reached),
         "view_as_of": _oldest(rows, reached),

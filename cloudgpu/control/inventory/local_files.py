@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger import saved_calls as saved
 
 
-def tidy(session: Session) -> None:
+def clean_up_local_files(session: Session) -> None:
     """Put the client's own files in order after something was done: a fault is told, for that was done all the same.
 
     Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
@@ -57,9 +57,11 @@ def _may_live(session: Session, row: Machine) -> bool:
     return row.terminated_at is None or session.held(lock_name(row.key or row.id))
 
 
-def write_ssh_config(session: Session, alive: list[Machine]) -> None:
+def write_ssh_config(session: Session, running: list[Machine]) -> None:
     """Write the config for every machine that has an address; remove it when there is none."""
-    hosts = [ssh_config.SshHost(row.name, row.id, Address(*row.address), jump_of(row)) for row in alive if row.address]
+    hosts = [
+        ssh_config.SshHost(row.name, row.id, Address(*row.address), jump_of(row)) for row in running if row.address
+    ]
     ssh_config.write(
         session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
     )

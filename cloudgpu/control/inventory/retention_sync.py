@@ -39,7 +39,7 @@ def leftovers_of(session: Session, account: str) -> ResourceListing:
     return ResourceListing((), (gap,))
 
 
-def write_leftovers(session: Session, whose: Whose, found: ResourceListing, asked_at: datetime) -> list[str]:
+def write_leftovers(session: Session, whose: Whose, found: ResourceListing, requested_at: datetime) -> list[str]:
     """Write what stays of the machines of the account that answered, and do what can be done now.
 
     Return a sentence for each thing done.
@@ -47,17 +47,17 @@ def write_leftovers(session: Session, whose: Whose, found: ResourceListing, aske
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
     or to the next look. Things of other ledgers are not touched.
     """
-    said = _adopt(session, whose, found.items, asked_at)
+    said = _adopt(session, whose, found.items, requested_at)
     for row in session.ledger.machines():
-        things = kept.things_of(session, row, found)
-        if not _matters(row, things) or not whose.covers(row) or is_silent(found, row.region, whose.account):
+        resources = kept.resources_of(session, row, found)
+        if not _matters(row, resources) or not whose.covers(row) or is_silent(found, row.region, whose.account):
             continue
         lock = lock_name(row.key or row.id)
         if session.held(lock):
             continue
         try:
             with session.hold(lock, wait=1):
-                said += _settle(session, row, things, asked_at)
+                said += _settle(session, row, resources, requested_at)
         except LedgerUnavailable:
             raise
         except CloudgpuError as fault:
@@ -65,40 +65,40 @@ def write_leftovers(session: Session, whose: Whose, found: ResourceListing, aske
     return said
 
 
-def _matters(row: Machine, things: list[ProviderResource]) -> bool:
-    return bool(things or row.retained or (row.parked and row.terminated_at))
+def _matters(row: Machine, resources: list[ProviderResource]) -> bool:
+    return bool(resources or row.retained or (row.parked and row.terminated_at))
 
 
-def _settle(session: Session, row: Machine, things: list[ProviderResource], asked_at: datetime) -> list[str]:
+def _settle(session: Session, row: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
     row = session.ledger.machine(row.id) or row
     last = session.ledger.last(row.id)
     if row.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
         return []
-    if row.retained and not things and row.provider_id:
+    if row.retained and not resources and row.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
             session.provider_of(row).get(row.provider_id)
-    row, said = kept.record(session, row, things, asked_at=asked_at), []
+    row, said = kept.record(session, row, resources, requested_at=asked_at), []
     if keeping.is_forgotten(row, session.clock()):
         said.append(f"{row.name}: its disk was left for {keeping.LEFT_FOR.days} days; an image of it costs less")
         row = kept.park_line(session, row, "its disk was left and nobody took it up", session.clock())
-    for step in keeping.steps(row, things, session.clock()):
+    for step in keeping.steps(row, resources, session.clock()):
         now = kept.carry_out(session, step)
-        things = [thing for thing in things if thing is not step.thing or step.do is Do.SAVE]
+        resources = [resource for resource in resources if resource is not step.resource or step.do is Do.SAVE]
         if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
-            things = [thing for thing in things if thing.kind is not Kind.SNAPSHOT]
-        things += [now] if now else []
+            resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
+        resources += [now] if now else []
         said.append(_said(row, step))
-    kept.record(session, row, _latest(things))
+    kept.record(session, row, _latest(resources))
     return said
 
 
-def _latest(things: list[ProviderResource]) -> list[ProviderResource]:
+def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     """Return one thing per id, the latest word on it."""
-    return list({thing.id: thing for thing in things}.values())
+    return list({resource.id: resource for resource in resources}.values())
 
 
 def _said(row: Machine, step: keeping.Step) -> str:
-    what = f"{step.thing.kind} {step.thing.id}"
+    what = f"{step.resource.kind} {step.resource.id}"
     doing = "its image is being made from" if step.do is Do.SAVE else "removed what it no longer needs:"
     return f"{row.name}: {doing} {what}"
 
@@ -107,14 +107,14 @@ def _adopt(session: Session, whose: Whose, items: tuple[ProviderResource, ...], 
     """Take up what is left of machines that this ledger has no record of: it costs money, so it is shown."""
     known = {row.id for row in session.ledger.machines()}
     said = []
-    for thing in items:
-        machine = thing.tags.get(TAG_ID)
-        ours = thing.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(thing)
-        identity = whose.of(thing.region)
-        if machine is None or machine in known or not ours or thing.attached_to is not None or identity is None:
+    for resource in items:
+        machine = resource.tags.get(TAG_ID)
+        ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not keeping.is_on_purpose(resource)
+        identity = whose.of(resource.region)
+        if machine is None or machine in known or not ours or resource.attached_to is not None or identity is None:
             continue
         known.add(machine)
         gone = instance_vanished(machine, "", "only its disk or image is there", asked_at)
-        session.ledger.append([machine_adopted_by_resource(thing, identity, asked_at), gone])
+        session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), gone])
         said.append(f"{machine}: something of it was found without a launch record and taken into the ledger")
     return said

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
@@ -133,7 +133,7 @@ def _look_hard(session: Session, row: Machine, *, watched: bool, unsure: bool) -
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row, False
-        proof, alive = "unknown to get after the end was asked", None if watched else alive_at(session.ledger, row)
+        proof, alive = "unknown to get after the end was asked", None if watched else last_seen_at(session.ledger, row)
         news = [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
     else:
         news = news_of(session, row, instance, now, watched=watched)

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from cloudgpu.control.inventory.adoption import taken_up
-from cloudgpu.control.inventory.local_files import tidy
+from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.retention_sync import write_leftovers
 from cloudgpu.control.inventory.settle import covers
 from cloudgpu.control.inventory.stop_proof import got
-from cloudgpu.control.inventory.sync_accounts import Answer, asked
+from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.records.intents import given_up
 from cloudgpu.control.records.named_resources import is_silent, news
-from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
+from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import Whose, elsewhere
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -27,8 +27,8 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observations import is_resized, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.events.price_lines import lines_of
-from cloudgpu.core.events.projection import as_told
-from cloudgpu.core.model.identity import Asked, Unanswered, is_there, words_of
+from cloudgpu.core.events.projection import projected
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import ProviderResource
@@ -54,8 +54,8 @@ class Look:
     unanswered: list[Unanswered] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
-    things: list[ProviderResource] = field(default_factory=list)
-    asked: tuple[Asked, ...] = ()
+    resources: list[ProviderResource] = field(default_factory=list)
+    asked: tuple[QueriedAccount, ...] = ()
     closed: list[Unanswered] = field(default_factory=list)
     silent: set[tuple[str, str]] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
@@ -64,11 +64,15 @@ class Look:
 
 def look_at_all(session: Session) -> Look:
     """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
-    return look_at(session, used_accounts(session), kept=True)
+    return look_at(session, used_accounts(session), retained=True)
 
 
 def look_at(
-    session: Session, accounts: Sequence[str], *, kept: bool | Collection[str] = False, again_after: float | None = None
+    session: Session,
+    accounts: Sequence[str],
+    *,
+    retained: bool | Collection[str] = False,
+    again_after: float | None = None,
 ) -> Look:
     """Ask these accounts; with `kept` also what stays of machines, and go on with what was left half done there.
 
@@ -82,25 +86,27 @@ def look_at(
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)
     rows = session.ledger.machines()
-    kept_of = (accounts if kept else ()) if isinstance(kept, bool) else kept
+    kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
     to_price, regions = pricing.to_ask(session, rows), _regions(rows)
     found_whose = []
-    for answer in asked(session, accounts, asked_at, to_price, regions, kept_of=kept_of, again_after=again_after):
-        _, closed = told_apart(session, answer.listing.unanswered)
+    for answer in ask_accounts(
+        session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
+    ):
+        _, closed = split_gaps(session, answer.listing.unanswered)
         if closed:
             look.closed += closed
             continue
         found_whose.append(answer.whose)
         _write_listing(session, answer, look)
-        found = answer.things
+        found = answer.resources
         if found is not None:
-            look.things += found.items
+            look.resources += found.items
             named = {gap.scope for gap in look.unanswered}
             look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
             look.sentences += write_leftovers(session, answer.whose, found, asked_at)
     look.unanswered += _elsewhere(session, accounts, found_whose, look)
-    look.asked = asked_of(session, accounts, look.closed)
-    tidy(session)
+    look.asked = queried_accounts(session, accounts, look.closed)
+    clean_up_local_files(session)
     return look
 
 
@@ -137,7 +143,7 @@ def refresh(session: Session, row: Machine, *, note: bool = False) -> Machine:
     except InstanceNotFound:
         if too_fresh(row, provider.token_rule.gone_after, now):
             return row
-        alive = alive_at(session.ledger, row)
+        alive = last_seen_at(session.ledger, row)
         news = [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
     else:
         close_request(session, row, instance)
@@ -152,7 +158,7 @@ def _noted(session: Session, row: Machine, line: Draft) -> Machine:
     try:
         return session.ledger.append_to(row, [line])
     except CloudgpuError:
-        return as_told(row, line)
+        return projected(row, line)
 
 
 def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], look: Look) -> list[Instance]:
@@ -200,15 +206,15 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
         drafts += found or []
         unseen += [row.id] if found is None else []
         look.answered |= {row.id} if found is not None else set()
-    if answer.things is not None:
-        lines, silent = news(session.ledger, answer.whose, answer.things, now)
+    if answer.resources is not None:
+        lines, silent = news(session.ledger, answer.whose, answer.resources, now)
         drafts += lines
         unseen += [
             *silent,
             *(
                 one
                 for one, row in rows.items()
-                if row.retained and is_silent(answer.things, row.region, answer.account)
+                if row.retained and is_silent(answer.resources, row.region, answer.account)
             ),
         ]
     drafts += _doubts(session, listing, now)
@@ -239,7 +245,7 @@ def _is_ours(
         return True
     whose = answer.whose.of(instance.region)
     if machine in every and whose is not None:
-        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {words_of(every[machine])}"
+        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {account_text(every[machine])}"
         look.unanswered.append(Unanswered(every[machine].name or machine, why))
     elif whose is None and machine not in every and (fault := answer.whose.fault_of(instance.region)) is not None:
         look.unanswered.append(Unanswered(answer.account, fault.message))
@@ -257,8 +263,8 @@ def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
 
 def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
     gaps = answer.listing.unanswered
-    asked, pinned = answer.things is not None, not answer.priced.gap
-    return account_synced(scope, machines, gaps, answer.asked_at, unseen=unseen, things=asked, pinned=pinned)
+    asked, pinned = answer.resources is not None, not answer.priced.gap
+    return account_synced(scope, machines, gaps, answer.asked_at, unseen=unseen, resources=asked, pinned=pinned)
 
 
 def _is_asked(row: Machine, listing: Listing) -> bool:
@@ -295,7 +301,7 @@ def _seen(session: Session, row: Machine | None, instance: Instance, look: Look,
     drafts, now = [], answer.asked_at
     if row is None:
         look.sentences.append(f"{instance.tags[TAG_ID]} was found without a launch record and taken into the ledger.")
-        drafts += taken_up(session, instance, answer.things, now)
+        drafts += taken_up(session, instance, answer.resources, now)
     elif row.launch_status == "open" and session.held(lock_name(row.key)):
         return []  # the process that launches it is alive and writes this itself
     elif row.launch_status == "open":
@@ -351,7 +357,7 @@ def _missing(session: Session, row: Machine, look: Look, answer: Answer) -> list
         if too_fresh(row, proves_after, now):
             return None
         look.sentences.append(f"{row.name} is gone: the provider has no such machine any more.")
-        proof, alive = "missing from a complete listing and unknown to get", alive_at(session.ledger, row)
+        proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, row)
         return [instance_vanished(row.id, fact(row.provider_id), proof, now, alive)]
     except CloudgpuError as fault:
         look.unanswered.append(Unanswered(row.name, fault.message))

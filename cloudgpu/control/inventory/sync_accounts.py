@@ -38,19 +38,19 @@ class Answer:
     listing: Listing
     whose: Whose
     asked_at: datetime
-    things: ResourceListing | None = None
+    resources: ResourceListing | None = None
     priced: Priced = pricing.NOTHING_ASKED
     silent: bool = False
 
 
-def asked(
+def ask_accounts(
     session: Session,
     accounts: Sequence[str],
-    asked_at: datetime,
+    requested_at: datetime,
     to_price: pricing.ToAsk,
     regions: Mapping[str, Collection[str]],
     *,
-    kept_of: Collection[str] = (),
+    retained_of: Collection[str] = (),
     again_after: float | None = None,
 ) -> list[Answer]:
     """Ask these accounts, each what it has and what it costs, and those of `kept_of` for disks and images.
@@ -60,16 +60,16 @@ def asked(
     `again_after` seconds (None: it is not), where that is within the time that a read has.
     """
     listings = [partial(listed, session, one, again_after) for one in accounts]
-    things = [partial(leftovers_of, session, one) for one in accounts if one in kept_of]
+    resources = [partial(leftovers_of, session, one) for one in accounts if one in retained_of]
     whose = {one: Whose(session, one) for one in accounts}
     prices = [
         partial(_named_and_priced, session, whose[one], regions.get(_kind(session, one), ()), to_price)
         for one in accounts
     ]
-    asks: list[Callable[[], Any]] = [*listings, *things, *prices]
+    asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
     answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
-    found_things = {one: _things(one, next(answers)) for one in accounts if one in kept_of}
+    found_things = {one: _things(one, next(answers)) for one in accounts if one in retained_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
     for one, found in found_listings.items():
         whose[one].take({} if isinstance(found, Silent) else found.identities)
@@ -79,8 +79,8 @@ def asked(
             kind=_kind(session, one),
             listing=_listing(one, found_listings[one]),
             whose=whose[one],
-            asked_at=asked_at,
-            things=found_things.get(one),
+            asked_at=requested_at,
+            resources=found_things.get(one),
             priced=found_prices[one],
             silent=isinstance(found_listings[one], Silent),
         )

@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import news_of
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.instances import Instance
@@ -48,7 +48,7 @@ def looked_at(session: Session, row: Machine) -> Machine:
 
 
 @contextmanager
-def told_if_gone(session: Session, row: Machine) -> Iterator[None]:
+def gone_if_terminated(session: Session, row: Machine) -> Iterator[None]:
     """Let a provider's "no such machine" become `gone`, once another look has recorded that the machine has ended."""
     try:
         yield
@@ -142,7 +142,7 @@ def _news(session: Session, row: Machine, found: Instance | CloudgpuError, *, wa
     if not isinstance(found, Instance):
         if row.terminated_at or too_fresh(row, session.provider_of(row).token_rule.gone_after, now):
             return []
-        alive = None if watched else alive_at(session.ledger, row)
+        alive = None if watched else last_seen_at(session.ledger, row)
         return [instance_vanished(row.id, fact(row.provider_id), "the provider has no such machine", now, alive)]
     close_request(session, row, found)
     return news_of(session, row, found, now, watched=watched)

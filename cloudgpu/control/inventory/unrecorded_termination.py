@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.protection import stop_anyway
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
-from cloudgpu.control.records.retention import leftovers_at, things_of
+from cloudgpu.control.records.retention import leftovers_at, resources_of
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, may_go_on
 from cloudgpu.core.resources.retention import is_of_earlier_life
@@ -131,8 +131,8 @@ def _nothing_kept(session: Session, provider: Provider, row: Machine) -> bool:
     """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
     if not isinstance(provider, HasResources):
         return True
-    things = things_of(session, row, leftovers_at(session, row))
-    for thing in things:
+    resources = resources_of(session, row, leftovers_at(session, row))
+    for resource in resources:
         with suppress(InvalidRequest):  # in use, for a moment yet
-            provider.remove(thing)
-    return not things
+            provider.remove(resource)
+    return not resources

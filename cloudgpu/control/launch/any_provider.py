@@ -55,7 +55,7 @@ def _has_nothing(fault: CloudgpuError) -> bool:
     return isinstance(fault, NoCapacity) or (isinstance(fault, InvalidRequest) and fault.field in _SOLD_ELSEWHERE)
 
 
-def offers_anywhere(session: Session, candidates: Candidates, there: Machine | None) -> Found:
+def offers_of_any_provider(session: Session, candidates: Candidates, there: Machine | None) -> Found:
     """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
 
     `there` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.

@@ -84,7 +84,7 @@ def way_of(session: Session, prepared: Prepared) -> Way:
     return Way(shorter_launch(session.clock(), lease, command), offers=prepared.offers)
 
 
-def asked_of_plan(session: Session, prepared: Prepared) -> Asking | None:
+def budget_question(session: Session, prepared: Prepared) -> Asking | None:
     """Return the plan, held against the budgets that cover it; None where nothing would be launched."""
     if prepared.existing is not None:
         return None
@@ -95,7 +95,7 @@ def asked_of_plan(session: Session, prepared: Prepared) -> Asking | None:
 
 def check_budgets(session: Session, prepared: Prepared) -> None:
     """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would."""
-    ask = asked_of_plan(session, prepared)
+    ask = budget_question(session, prepared)
     if ask is not None:
         check_asking(ask, prepared.override, way_of(session, prepared))
 
@@ -120,7 +120,7 @@ def _plan(session: Session, prepared: Prepared) -> Plan:
 
 def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
-    ask = asked_of_plan(session, prepared)
+    ask = budget_question(session, prepared)
     return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
 
 

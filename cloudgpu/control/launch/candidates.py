@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.policies.resolve import Agreed, agreed
-from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_anywhere
+from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.policies.policy import Policy, Said, Spans
+from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -27,7 +27,7 @@ from cloudgpu.providers.abilities import Pausable
 
 if TYPE_CHECKING:
     from cloudgpu.config.templates.find import Template
-    from cloudgpu.control.inputs.launch_request import Wish
+    from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.offers import Offer
     from cloudgpu.providers.base import Provider
@@ -45,7 +45,7 @@ class Candidate:
 
     provider: Provider
     request: LaunchRequest
-    spans: Spans
+    spans: Lifetime
     policy: Policy | None
     remarks: tuple[str, ...] = ()
 
@@ -89,19 +89,19 @@ class Candidates:
         return replace(request, provider=ANY, account=ANY, setup=replace(request.setup, keep_disk=True))
 
 
-def candidates_of(session: Session, wish: Wish, template: Template) -> Candidates:
+def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
     """Return where a wish may be launched. Asks no provider anything.
 
     Raises InvalidRequest for a wish that cannot be; of several accounts, where it can be at none.
     """
-    if not is_anywhere(session, account=wish.account, provider=wish.provider):
-        name = account_of(session, account=wish.account, provider=wish.provider)
-        return Candidates((candidate(session, wish, template, name),))
+    if not is_any_provider(session, account=request.account, provider=request.provider):
+        name = account_of(session, account=request.account, provider=request.provider)
+        return Candidates((candidate(session, request, template, name),))
     found: list[Candidate] = []
-    _check_of_no_account(wish)
+    _check_of_no_account(request)
     names = cloud_accounts(session)
     once = replace(session, tell=_once(session.tell))
-    passed = passing(names, lambda name: found.append(candidate(once, wish, template, name)))
+    passed = passing(names, lambda name: found.append(candidate(once, request, template, name)))
     if not found:
         raise passed[0].fault
     return Candidates(tuple(found), passed, anywhere=True)
@@ -111,17 +111,17 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
     """Return what tells each sentence once: what is said of one account is mostly said of the next, too."""
     said: set[str] = set()
 
-    def told(sentence: str) -> None:
+    def report(sentence: str) -> None:
         if sentence not in said:
             said.add(sentence)
             tell(sentence)
 
-    return told
+    return report
 
 
-def _check_of_no_account(wish: Wish) -> None:
+def _check_of_no_account(request: UpRequest) -> None:
     """Raise InvalidRequest for what is one account's own, and may mean something else in another."""
-    group = wish.setup.network.security_group
+    group = request.setup.network.security_group
     if group is not None:
         raise InvalidRequest(
             "--security-group names something of one account, and --provider any means all of them.",
@@ -144,48 +144,52 @@ def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[Passed
     return tuple(passed)
 
 
-def candidate(session: Session, wish: Wish, template: Template, account: str) -> Candidate:
+def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
     """Return what a wish is at this account.
 
     Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
     """
     provider = session.provider(account)
-    request, terms = _request(session, wish, provider, template)
-    return Candidate(provider, request, terms.spans, terms.policy, terms.remarks)
+    launch, terms = _request(session, request, provider, template)
+    return Candidate(provider, launch, terms.spans, terms.policy, terms.remarks)
 
 
-def _request(session: Session, wish: Wish, provider: Provider, template: Template) -> tuple[LaunchRequest, Agreed]:
+def _request(
+    session: Session, request: UpRequest, provider: Provider, template: Template
+) -> tuple[LaunchRequest, Agreed]:
     """Return the request of a wish, and what it is under."""
-    market = Market(session.settings.market) if wish.spot is None else Market.SPOT if wish.spot else Market.ON_DEMAND
-    check_setup(provider, wish.setup, market, or_on_demand=wish.want.or_on_demand)
-    owner = owner_of(session, wish)
-    project = wish.project.strip() if wish.project else session.settings.project
+    market = (
+        Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
+    )
+    check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
+    owner = owner_of(session, request)
+    project = request.project.strip() if request.project else session.settings.project
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
-    facts |= {"account": provider.account, "market": str(market), "name": wish.name or ""}
-    terms = agreed(session, wish.policy, Said(wish.lease, wish.renew_until), facts)
+    facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
+    terms = agreed(session, request.policy, Said(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
-    keep_disk = keeps_disk(terms.policy, wish.setup, market, pausable=pausable)
+    keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
     return LaunchRequest(
-        key=wish.key or "",
-        name=wish.name or "",
+        key=request.key or "",
+        name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(wish.want, market=market, persistent=wish.setup.persistent),
+        want=replace(request.want, market=market, persistent=request.setup.persistent),
         template=template.name,
         owner=owner,
         project=project,
         policy=terms.policy.name,
         lease_s=int(terms.spans.lease.total_seconds()),
         renew_s=int(terms.spans.renew_until.total_seconds()),
-        setup=_setup(wish.setup, template, keep_disk=keep_disk),
+        setup=_setup(request.setup, template, keep_disk=keep_disk),
         policy_by=terms.by,
         terms=terms.terms.record(),
     ), terms
 
 
-def owner_of(session: Session, wish: Wish) -> str:
+def owner_of(session: Session, request: UpRequest) -> str:
     """Return who the machine is for: as typed, else as config.toml says."""
-    return wish.owner.strip() if wish.owner else session.settings.owner
+    return request.owner.strip() if request.owner else session.settings.owner
 
 
 def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:

@@ -11,7 +11,7 @@ from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import look_first
 from cloudgpu.control.inventory.listing import machine
-from cloudgpu.control.inventory.local_files import put_in_order, tidy
+from cloudgpu.control.inventory.local_files import clean_up_local_files, put_in_order
 from cloudgpu.control.inventory.settle import send, settle, settle_others
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
@@ -23,7 +23,7 @@ from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared, living_of, unsettled_of
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lease import latest_of, relet
+from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.lifecycle.lifecycle import remove_unfit
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.session.accounts import is_forgotten
@@ -97,7 +97,7 @@ def launch(
     with _launched(row):
         if not found or row.state in ("running", "pending"):
             row = _until_ready(session, row, found=found, wait=wait)
-        tidy(session)
+        clean_up_local_files(session)
     return Launched(row, found)
 
 
@@ -191,7 +191,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, row: Machine) 
     ):
         return row
     row = latest_of(session, row)
-    return relet(session, row, lease, "the interrupted launch was asked for again", prepared.override)
+    return set_lease(session, row, lease, "the interrupted launch was asked for again", prepared.override)
 
 
 def _until_ready(session: Session, row: Machine, *, found: bool, wait: bool) -> Machine:

@@ -22,7 +22,7 @@ from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
 
 
-def retired(provider: Provider, want: Requirements) -> NoCapacity | None:
+def explain_discontinued(provider: Provider, want: Requirements) -> NoCapacity | None:
     """Return that what is listed is launched nowhere any more, with what is nearest; None for what is not listed.
 
     Asks the provider once what it launches there.
@@ -131,7 +131,9 @@ def nothing_fits(
         return _unpriced(provider, want)
     if provider.kind in PROVIDERS:
         said = _contradiction(provider, want, items) or _other_market(provider, want)
-        return said or _elsewhere(provider, want) or retired(provider, want) or _nothing(provider, want, ())
+        return (
+            said or _elsewhere(provider, want) or explain_discontinued(provider, want) or _nothing(provider, want, ())
+        )
     has = everything(provider, want)
     return misspelt(provider, want, has) or _other_market(provider, want) or _nothing(provider, want, has)
 

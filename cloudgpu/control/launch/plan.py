@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
-from cloudgpu.control.inputs.launch_request import Wish, check_words
+from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
-from cloudgpu.control.launch.any_provider import Found, offers_anywhere, volume_accounts
+from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, owner_of
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
 from cloudgpu.control.launch.templates import find_template, parts_at
@@ -25,7 +25,7 @@ from cloudgpu.core.model.machine import Machine, comes_back
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, rules_for
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
-from cloudgpu.core.policies.policy import Rule, Spans
+from cloudgpu.core.policies.policy import Lifetime, Rule
 from cloudgpu.core.values.naming import derived_key, digest, lock_name
 from cloudgpu.core.values.times import duration_text, minute
 from cloudgpu.errors import InvalidRequest
@@ -67,23 +67,23 @@ class Prepared:
         return lock_name(self.key or derived_key(self.fingerprint, 1))
 
 
-def prepare(session: Session, wish: Wish) -> Prepared:
+def prepare(session: Session, request: UpRequest) -> Prepared:
     """Return the plan of a wish. Asks providers what they have; launches and writes nothing.
 
     Raises InvalidRequest for a wish that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
     not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
-    check_words(wish)
-    check_override(session, wish.override)
-    check_owner(session, owner_of(session, wish))
-    template = find_template(session, wish.template)
-    candidates = candidates_of(session, wish, template)
-    fingerprint = _fingerprint(candidates.identity, wish.name)
-    existing = None if wish.new else living_of(session.ledger, wish.key, fingerprint)
-    there = existing or unsettled_of(session.ledger, lock_name(wish.key or derived_key(fingerprint, 1)))
+    validate_request(request)
+    check_override(session, request.override)
+    check_owner(session, owner_of(session, request))
+    template = find_template(session, request.template)
+    candidates = candidates_of(session, request, template)
+    fingerprint = _fingerprint(candidates.identity, request.name)
+    existing = None if request.new else living_of(session.ledger, request.key, fingerprint)
+    there = existing or unsettled_of(session.ledger, lock_name(request.key or derived_key(fingerprint, 1)))
     if existing and candidates.anywhere:
         here = session.account_here(existing)
-        one = candidate(session, wish, template, here)  # it is there, whatever the others offer
+        one = candidate(session, request, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
     if there is None and not candidates.anywhere:
         check_volume(session, candidates)
@@ -100,18 +100,18 @@ def prepare(session: Session, wish: Wish) -> Prepared:
         template=template,
         fingerprint=fingerprint,
         existing=existing,
-        key=wish.key,
-        name=wish.name,
-        new=wish.new,
+        key=request.key,
+        name=request.name,
+        new=request.new,
         exact=None if there else first,
-        override=wish.override,
+        override=request.override,
     )
 
 
 def _found(session: Session, candidates: Candidates, there: Machine | None) -> Found:
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
-        return offers_anywhere(session, candidates, there)
+        return offers_of_any_provider(session, candidates, there)
     (one,) = candidates.each
     wished = one.request.want
     if there is None:
@@ -121,7 +121,7 @@ def _found(session: Session, candidates: Candidates, there: Machine | None) -> F
 
 
 def prepare_again(
-    session: Session, request: LaunchRequest, row: Machine, spans: Spans, override: str | None = None
+    session: Session, request: LaunchRequest, row: Machine, lifetime: Lifetime, override: str | None = None
 ) -> Prepared:
     """Return the plan that brings back the machine of `row`: the same key, id and name, by a launch of `request`.
 
@@ -131,7 +131,7 @@ def prepare_again(
     request = tied(provider, request)
     offers = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
-    one = Candidate(provider, request, spans, policy_of(session, row).policy)
+    one = Candidate(provider, request, lifetime, policy_of(session, row).policy)
     found = Found(tuple(offers), open_to_caller(session, Candidates((one,))))
     first = first_exact(session, found.candidates, offers)
     return Prepared(
@@ -178,7 +178,7 @@ def _plan(session: Session, found: Found, template: Template, first: Exact) -> L
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
         rules=_rules(at, first.offer, guarded, now),
-        anywhere=found.candidates.anywhere,
+        any_provider=found.candidates.anywhere,
         policy=at.policy,
     )
 

@@ -30,7 +30,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, comes_back, fact, stays
 from cloudgpu.core.model.offers import Market, Requirements, price_to_json
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.policies.policy import Origin, Spans
+from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.resources import retention as keeping
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.naming import machine_id
@@ -179,10 +179,10 @@ def plan_move(session: Session, row: Machine) -> Move:
     if not kept.keeps(session, row) or row.state not in PAUSED:
         raise _not_to_be_moved(row)
     check_comeback(session, row)
-    provider, wish = session.provider_of(row), _want(row, wider=True)
+    provider, request = session.provider_of(row), _want(row, wider=True)
     offers = [
         offer
-        for offer in offers_or_known(session, provider, wish, None)
+        for offer in offers_or_known(session, provider, request, None)
         if (offer.available.zone, offer.available.instance_type) != (row.zone, row.instance_type)
     ]
     if not offers:
@@ -293,9 +293,9 @@ def _want(row: Machine, *, wider: bool) -> Requirements:
     return Requirements(instance_type=row.instance_type, region=place, market=market)
 
 
-def _spans(session: Session, lease: Lease) -> Spans:
+def _spans(session: Session, lease: Lease) -> Lifetime:
     now = session.clock().replace(microsecond=0)
-    return Spans(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
+    return Lifetime(lease.expires - now, lease.renew_until - now, Origin.POLICY, Origin.POLICY)
 
 
 def _image_price(session: Session, row: Machine) -> Extra:

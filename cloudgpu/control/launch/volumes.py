@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_running
-from cloudgpu.control.records.named_resources import thing_rows, write
+from cloudgpu.control.records.named_resources import named_resources, write
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.team.law import check_may_use
 from cloudgpu.core.launch.attempt import setup_from_json
@@ -26,7 +26,7 @@ def check_volume(session: Session, candidates: Candidates) -> None:
     volume = candidates.identity.setup.volume
     if volume is None:
         return
-    rows = [row for row in thing_rows(session.ledger) if row.name == volume.name and row.state == Kind.VOLUME]
+    rows = [row for row in named_resources(session.ledger) if row.name == volume.name and row.state == Kind.VOLUME]
     known = by_account(session, rows)[0]
     for one in candidates.each:
         check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.team.law import check_may
 from cloudgpu.core.events.machine_lines import interruption_simulated
 from cloudgpu.core.model.machine import Machine, fact
@@ -37,7 +37,7 @@ def interrupt(session: Session, row: Machine) -> datetime:
         )
     row = looked_at(session, row)
     left = f"{row.name} may have got its notice: cloudgpu show {row.name} --refresh says."
-    with changing(left), told_if_gone(session, row):
+    with changing(left), gone_if_terminated(session, row):
         at = provider.interrupt(fact(row.provider_id))
     now = session.clock()
     session.ledger.append([interruption_simulated(row.id, at, now)])

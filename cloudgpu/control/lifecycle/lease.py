@@ -17,7 +17,7 @@ from cloudgpu.control.budgets.admission import carried, decided, look_first
 from cloudgpu.control.budgets.refusal import Way, span_text
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import alone, lease_line
 from cloudgpu.control.policies.resolve import limits_of, policy_of
@@ -134,7 +134,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         look_first(session, {}, lambda budget: budget.scope.covers(row))
     with alone(session, row):
         latest = latest_of(session, session.ledger.machine(row.id) or row)
-        return relet(session, latest, _not_before(extension.lease, latest), "extend", override)
+        return set_lease(session, latest, _not_before(extension.lease, latest), "extend", override)
 
 
 def _not_before(lease: Lease, row: Machine) -> Lease:
@@ -143,7 +143,7 @@ def _not_before(lease: Lease, row: Machine) -> Lease:
     return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
 
 
-def relet(session: Session, row: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
+def set_lease(session: Session, row: Machine, lease: Lease, why: str, override: str | None = None) -> Machine:
     """Give a machine another lease and return its new row: written down where the budgets carry it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `row` is what `latest_of`
@@ -164,7 +164,7 @@ def relet(session: Session, row: Machine, lease: Lease, why: str, override: str 
     with changing(f"The new lease of {row.name} may not be set everywhere. Run the same command again."):
         decided(session, decision, _way(row, now))
         try:
-            with told_if_gone(session, row):
+            with gone_if_terminated(session, row):
                 provider.tag(fact(row.provider_id), lease.tags())
         except ProviderUnavailable:
             _read_back(session, row)
@@ -211,7 +211,7 @@ def set_hold(session: Session, row: Machine, until: datetime | None) -> Machine:
         row = latest_of(session, session.ledger.machine(row.id) or row)
         provider = _taggable(session, row)
         with changing(f"The hold of {row.name} may be set or not. Run the same command again."):
-            with told_if_gone(session, row):
+            with gone_if_terminated(session, row):
                 provider.tag(fact(row.provider_id), hold_tags(until))
             now, who = session.clock(), by(session, row, "hold")
             line = hold_set(row.id, until, "asked", now, host=platform.node(), who=who)

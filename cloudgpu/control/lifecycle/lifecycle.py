@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets.admission import carried, decided, look_first
 from cloudgpu.control.budgets.refusal import Way, shorter_launch
-from cloudgpu.control.inventory.local_files import tidy
+from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN, is_stopped, prove
@@ -20,11 +20,11 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, ended_
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, put_back
 from cloudgpu.control.outage.outage import without_ledger
-from cloudgpu.control.policies.resolve import check_renewable, limits_of, policy_of, spans_of_start
+from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import available, pin_to_the_end, price_again
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.records.intents import asked
+from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
@@ -99,7 +99,7 @@ def _stop_alone(session: Session, row: Machine, *, why: str, check: Callable[[Ma
             row = park(session, row if stays(row) else _settled(session, row), why=why)
         else:
             row = _stopped_or_parked(session, _settled(session, row), why)
-    tidy(session)
+    clean_up_local_files(session)
     return row
 
 
@@ -128,7 +128,9 @@ def _stop(session: Session, row: Machine, why: str) -> Machine:
         return latest
     session.tell(f"{row.name}: stopping")
     count_before_end(session, latest)
-    session.ledger.append([asked("stop", row.id, why, not_before(row, session.clock()), who=by(session, row, "stop"))])
+    session.ledger.append(
+        [action_requested("stop", row.id, why, not_before(row, session.clock()), who=by(session, row, "stop"))]
+    )
     try:
         latest = prove(session, latest, is_stopped, lambda: provider.stop(row.provider_id), watched=True)
     except EndRefused as refusal:
@@ -158,12 +160,12 @@ def _wished_lease(
 ) -> Lease:
     agreed = row.renew_s
     if renew is not None:
-        lease = span or min(spans_of_start(session, row, None).lease, renew)
+        lease = span or min(lifetime_of_start(session, row, None).lease, renew)
         check_renewable(lease, renew)
         return Lease(now + lease, now + renew)
     if span is not None and agreed:
         return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
-    usual = spans_of_start(session, row, span)
+    usual = lifetime_of_start(session, row, span)
     renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
     return Lease(now + min(usual.lease, renewable), now + renewable)
 
@@ -226,7 +228,11 @@ def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draf
         )
     now = session.clock()
     who = by(session, row, "start")
-    lines = [lease_line(row, lease, "start", now, who=who), *prices, asked("start", row.id, "asked", now, who=who)]
+    lines = [
+        lease_line(row, lease, "start", now, who=who),
+        *prices,
+        action_requested("start", row.id, "asked", now, who=who),
+    ]
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name}")
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
 
@@ -283,7 +289,7 @@ def _end_alone(
             raise ended_unrecorded(session, row, fault, whole=True) from fault
         if not session.apart:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.forget(session.home.attempts, row.token or "none")
-    tidy(session)  # not under the lock: what is locked may still be made
+    clean_up_local_files(session)  # not under the lock: what is locked may still be made
     with contextlib.suppress(LedgerUnavailable):  # the next look writes it
         write(session, on_purpose)
     return Ended(row, tuple(on_purpose), _remains(session, row))
@@ -339,7 +345,7 @@ def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
     session.ledger.append(
         [
-            asked(
+            action_requested(
                 "terminate",
                 row.id,
                 why,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
@@ -39,7 +39,7 @@ def lose(session: Session, row: Machine, why: str) -> Machine:
             raise gone(row, session.clock())
         _check_out_of_reach(session, row)
         now, proof = not_before(row, session.clock()), f"{session.settings.owner} says so: {why.strip()}"
-        lines = [instance_vanished(row.id, row.provider_id or "", proof, now, alive_at(session.ledger, row))]
+        lines = [instance_vanished(row.id, row.provider_id or "", proof, now, last_seen_at(session.ledger, row))]
         if row.launch_status == "open":
             lines = [launch_settled(row.id, fact(row.token), "void", proof, now)]
         lost = session.ledger.append_to(row, lines)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import BusyMachine
 
 
-def end_words(session: Session, rows: Sequence[Machine]) -> str:
+def termination_sentences(session: Session, rows: Sequence[Machine]) -> str:
     """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
     said: dict[str, list[Machine]] = {}
     for row in rows:

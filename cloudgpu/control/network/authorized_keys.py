@@ -16,8 +16,8 @@ from cloudgpu.access.ssh.authorized_keys import GuestKey, guest_key
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.model.facts import SharedKey
-from cloudgpu.core.model.identity import words_of
-from cloudgpu.core.model.machine import Machine, is_behind, is_told
+from cloudgpu.core.model.identity import account_text
+from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import WrongHostKey
@@ -102,8 +102,8 @@ def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable
         if let_in(session, row):
             fault.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, row)}"
     elif row.provider == "local":
-        fault.next = f"It answers only on the computer that it runs on ({words_of(row)}): run this there."
-    elif let_in(session, row) and is_told(row) and not is_behind(row):
+        fault.next = f"It answers only on the computer that it runs on ({account_text(row)}): run this there."
+    elif let_in(session, row) and may_let_us_in(row) and not is_behind(row):
         fault.next = f"If it runs, its cloud may keep your address out. {_ask(session, row)} --from YOUR-ADDRESS"
     return fault
 

@@ -46,7 +46,7 @@ def pin_given(session: Session, attempt: Attempt) -> None:
         known_hosts.unpin(file, attempt.machine)
 
 
-def pin_told(session: Session, row: Machine) -> None:
+def pin_known_key(session: Session, row: Machine) -> None:
     """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
 
     The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and

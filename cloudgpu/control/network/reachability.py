@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import reachable
 from cloudgpu.core.model.checks import Check, Verdict
-from cloudgpu.core.model.machine import Machine, fact, is_behind, is_told
+from cloudgpu.core.model.machine import Machine, fact, is_behind, may_let_us_in
 from cloudgpu.core.values.network import covers, plain
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -95,7 +95,7 @@ def closed(session: Session, row: Machine) -> AccessBlocked | None:
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
     """
-    if is_behind(row) or not is_told(row):
+    if is_behind(row) or not may_let_us_in(row):
         return None
     try:
         keeper = doorkeeper(session, row)
@@ -146,7 +146,7 @@ def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
     except LedgerUnavailable:
         return []  # a check of its own says so
     seen = [row for row in rows if row.terminated_at is None and row.state == "running" and row.account in accounts]
-    return reachable(session, [row for row in seen if is_told(row) and not is_behind(row)])
+    return reachable(session, [row for row in seen if may_let_us_in(row) and not is_behind(row)])
 
 
 def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:

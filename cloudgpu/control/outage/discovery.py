@@ -114,7 +114,7 @@ def named(session: Session, found: Tagged, name: str | None) -> Machine:
     try:
         return find_machine(rows, name, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {gap_words(gap)}" for gap in found.unanswered)
+        silent = "".join(f" {gap_sentence(gap)}" for gap in found.unanswered)
         what = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
             f"No {what} was found by its tags, and the ledger cannot be read.{silent} {found.fault.message}",
@@ -130,7 +130,7 @@ def mine(session: Session, found: Tagged) -> list[Machine]:
     return [row for row in found.rows if known.owns(row, found.launched)]
 
 
-def gap_words(gap: Unanswered) -> str:
+def gap_sentence(gap: Unanswered) -> str:
     """Return what a part that did not answer leaves open, as a sentence."""
     return gap.why if isinstance(gap, Elsewhere) else f"{gap.scope} did not answer: {gap.why}"
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def told_where_away(session: Session) -> Iterator[None]:
+def notify_where_away(session: Session) -> Iterator[None]:
     """Say outside, and to owners once, where this block fails for the ledger that no pass can be made."""
     try:
         yield
     except LedgerUnavailable as fault:
         said_outside(session)
-        told_once(session, fault)
+        notify_once(session, fault)
         raise
 
 
@@ -37,7 +37,7 @@ def said_outside(session: Session) -> None:
         ping(session, ok=False)
 
 
-def told_once(session: Session, fault: CloudgpuError) -> None:
+def notify_once(session: Session, fault: CloudgpuError) -> None:
     """Send every receiver that no pass can be made, unless that was told since the ledger was last there.
 
     What nobody has taken is sent again by the next pass. Raises nothing.

@@ -13,7 +13,7 @@ from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log.marks import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerLeft
 from cloudgpu.ledger.outage.offering import Offered, offer
-from cloudgpu.ledger.outage.stand_in import AsideLedger
+from cloudgpu.ledger.outage.stand_in import StandInLedger
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -26,14 +26,14 @@ LOOK_AGAIN = "What has become of the machines, the ledger learns by: cloudgpu ls
 
 
 @contextmanager
-def going_on(session: Session, fault: LedgerAway, rows: Iterable[Machine] = ()) -> Iterator[AsideLedger]:
+def going_on(session: Session, fault: LedgerAway, rows: Iterable[Machine] = ()) -> Iterator[StandInLedger]:
     """Have the session work without its ledger in this block; what it writes waits in the outbox.
 
     Where the ledger cannot be read either, `rows` are all that is known. Raises `fault` where this home does not know
     the ledger's id: then nobody can tell which machines are its own.
     """
     behind = session.ledger
-    aside = AsideLedger(behind, _id_of(session, fault), fault, rows)
+    aside = StandInLedger(behind, _id_of(session, fault), fault, rows)
     session.ledger, session.apart = aside, True
     try:
         yield aside
@@ -50,7 +50,7 @@ def read_on(session: Session) -> Iterator[None]:
     except LedgerUnavailable as fault:
         with suppress(LedgerUnavailable):
             known = behind.remembered_id()
-        session.ledger = AsideLedger(behind, known, fault)
+        session.ledger = StandInLedger(behind, known, fault)
     try:
         yield
     finally:
@@ -76,30 +76,30 @@ def without_ledger(session: Session, row: Machine, act: Callable[[Machine], T], 
         raise unrecorded(done(result), aside) from fault
 
 
-def unrecorded(done: str, aside: AsideLedger) -> Unrecorded:
+def unrecorded(done: str, stand_in: StandInLedger) -> Unrecorded:
     """Return the error that says what was done, that the ledger does not know it yet, and what writes it there."""
     return Unrecorded(
-        f"{done}, but the ledger does not know it yet: {aside.fault.message}",
-        field=aside.fault.field,
-        value=aside.fault.value,
-        next=way_of(aside),
+        f"{done}, but the ledger does not know it yet: {stand_in.fault.message}",
+        field=stand_in.fault.field,
+        value=stand_in.fault.value,
+        next=way_of(stand_in),
     )
 
 
-def way_of(aside: AsideLedger) -> str:
+def way_of(stand_in: StandInLedger) -> str:
     """Return what has to be done so that the ledger knows what was done without it."""
-    if isinstance(aside.fault, LedgerLeft):
-        if aside.unwritten is not None:
+    if isinstance(stand_in.fault, LedgerLeft):
+        if stand_in.unwritten is not None:
             return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
-        return f"Run: {FOLLOW} (it takes along what waits in {aside.outbox.path})"
-    if aside.refused:
-        return f"The ledger refuses a part of it ({aside.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
-    way = way_back(aside.fault)
-    if aside.unwritten is not None:
+        return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
+    if stand_in.refused:
+        return f"The ledger refuses a part of it ({stand_in.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
+    way = way_back(stand_in.fault)
+    if stand_in.unwritten is not None:
         return f"{way}, then run: cloudgpu ls --refresh"
-    if isinstance(aside.fault, LedgerAway) and aside.fault.lasts:
-        return f"{way}. The next cloudgpu command after that writes what waits in {aside.outbox.path}"
-    return f"{way}: the next cloudgpu command writes it (until then it is in {aside.outbox.path})"
+    if isinstance(stand_in.fault, LedgerAway) and stand_in.fault.lasts:
+        return f"{way}. The next cloudgpu command after that writes what waits in {stand_in.outbox.path}"
+    return f"{way}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 
 
 def way_back(fault: CloudgpuError) -> str:
@@ -137,11 +137,11 @@ def tell_refused(session: Session, offered: Offered) -> None:
     """Say which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
         session.tell(
-            f"{refused_words(session, offered.refused)} What was refused is kept in {offered.at}. {LOOK_AGAIN}"
+            f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {LOOK_AGAIN}"
         )
 
 
-def refused_words(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
+def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many lines the ledger refuses, about what, and why, as a sentence."""
     rows = {row.id: row.name for row in session.ledger.machines()}
     about = ", ".join(dict.fromkeys(rows.get(one.subject, one.subject) for one, _ in refused))

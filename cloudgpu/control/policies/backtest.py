@@ -18,18 +18,18 @@ from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import find_machine
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.limits import cut
 from cloudgpu.core.reaper.backtest import Past, backtest, only_while_it_runs, runs_of
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples.store import KEPT, Shelf
+from cloudgpu.ledger.samples.store import KEPT, SampleStore
 from cloudgpu.views.backtest import Test, backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.model.usage import Use
+    from cloudgpu.core.model.usage import Usage
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
 SINCE, EVERY = "30d", "10m"
@@ -108,7 +108,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     rows = [row for row in rows if not row.is_named_resource]
     if machine is not None:
         rows = [find_machine(rows, machine, now, ended=True)]
-    ended: dict[str, list[Use]] = {row.id: [] for row in rows}
+    ended: dict[str, list[Usage]] = {row.id: [] for row in rows}
     for subject, use in uses:
         if subject in ended:
             ended[subject].append(use)
@@ -116,7 +116,7 @@ def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime
     return [one for one in pasts if one.recorded.runs]
 
 
-def _past(session: Session, row: Machine, ended: Sequence[Use], begin: datetime, now: datetime) -> Past:
+def _past(session: Session, row: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> Past:
     known = [use for use in (*ended, *row.open_usage) if only_while_it_runs(row, use)]
     uses = tuple(use for use in known)
     runs = runs_of(uses, begin, now)
@@ -124,12 +124,12 @@ def _past(session: Session, row: Machine, ended: Sequence[Use], begin: datetime,
         return Past(row, Recorded((), (), ()), ())
     lines = list(session.ledger.events(row.id))
     first = runs[0].begin.timestamp()
-    samples = Shelf(session.home.samples, row.id).read(first - DAY, now.timestamp())
+    samples = SampleStore(session.home.samples, row.id).read(first - DAY, now.timestamp())
     return Past(row, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
 
 
 def _true_ends(
-    uses: Iterable[Use], lines: Sequence[Any], begin: datetime, now: datetime
+    uses: Iterable[Usage], lines: Sequence[Any], begin: datetime, now: datetime
 ) -> Iterable[tuple[datetime, str]]:
     """Yield when runs ended in truth, and why: what was asked of it shortly before, else the provider's word."""
     for use in uses:

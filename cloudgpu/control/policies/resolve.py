@@ -19,8 +19,8 @@ from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
-from cloudgpu.core.policies.limits import Limits, cut, cut_spans, joined
-from cloudgpu.core.policies.policy import Origin, Policy, Said, Spans, spans
+from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
+from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -43,7 +43,7 @@ class Agreed:
     """
 
     policy: Policy
-    spans: Spans
+    spans: Lifetime
     by: str
     remarks: tuple[str, ...]
     terms: Terms
@@ -107,8 +107,8 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     check_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
     policy = found.policy
-    wished = spans_of(policy, session.settings, said)
-    lasting, shorter = cut_spans(wished, limits)
+    wished = lifetime_of(policy, session.settings, said)
+    lasting, shorter = cut_lifetime(wished, limits)
     check_typed(lasting, limits)
     within = cut(policy, limits)
     terms = terms_of(session, found, policy_paths(session.home))
@@ -217,27 +217,27 @@ def _within(found: Found, limits: Limits) -> Held:
     return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
 
 
-def spans_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Spans:
+def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
     `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
     for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.
     """
     usual = policy.name == settings.policy
-    found = spans(policy, typed, Said(settings.lease, settings.renew_until) if usual else _NOTHING)
+    found = lifetime(policy, typed, Said(settings.lease, settings.renew_until) if usual else _NOTHING)
     if found.contradict:
         raise _contradiction(policy, found)
     return found
 
 
-def spans_of_start(session: Session, row: Machine, lease: timedelta | None) -> Spans:
+def lifetime_of_start(session: Session, row: Machine, lease: timedelta | None) -> Lifetime:
     """Return how long a machine may live from its start on, by the policy of its launch.
 
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
     """
     try:
         name = _of_row(session, row, None).name
-        return spans_of(_of_start(session, row, name), session.settings, Said(lease))
+        return lifetime_of(_of_start(session, row, name), session.settings, Said(lease))
     except InvalidRequest as fault:
         fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row.name} --lease 8h".strip()
         raise
@@ -261,7 +261,7 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
         )
 
 
-def _contradiction(policy: Policy, found: Spans) -> InvalidRequest:
+def _contradiction(policy: Policy, found: Lifetime) -> InvalidRequest:
     """Return the error for a `renew_until` before the end of the lease; it names the nearer of the two."""
     at_renew = found.renew_from is Origin.TYPED or found.lease_from is Origin.POLICY
     origin = found.renew_from if at_renew else found.lease_from

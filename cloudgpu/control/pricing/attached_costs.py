@@ -138,7 +138,7 @@ def image_price(provider: str, region: str, size_gb: int) -> Extra:
     return extra(provider, region, AttachedResource(f"image of {size_gb} GB", stored_as, size_gb, while_stopped=True))
 
 
-def rate_of_thing(leftover: ProviderResource) -> Rate:
+def rate_of_resource(leftover: ProviderResource) -> Rate:
     """Return what a leftover costs: at most, for what is stored by changed blocks."""
     return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
 

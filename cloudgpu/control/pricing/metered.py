@@ -17,7 +17,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Available, Basis, Price
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -53,7 +53,7 @@ def _drew(session: Session, row: Machine, now: datetime) -> tuple[Decimal, timed
     if row.state != State.RUNNING or row.since is None:
         return None
     begin, end = max(from_iso(row.since), now - BACK).timestamp(), now.timestamp()
-    found = draw(Shelf(session.home.samples, row.id).worked(begin, end), begin, end)
+    found = draw(SampleStore(session.home.samples, row.id).utilization(begin, end), begin, end)
     if found is None or found[1] < ENOUGH.total_seconds():
         return None
     return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)

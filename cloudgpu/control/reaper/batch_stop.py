@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
-from cloudgpu.control.records.intents import asked
+from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
@@ -79,7 +79,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
 
 
 def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
-    return asked("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
+    return action_requested("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
 
 
 def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.inventory.local_files import tidy
+from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_together
 from cloudgpu.control.reaper.recheck import LOCK, Judge, is_stale, judged_again
 from cloudgpu.control.reaper.single_end import end_each
@@ -102,7 +102,7 @@ def _ended(session: Session, items: Sequence[Item], judge: Judge, check: Check) 
     ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_place(apart).values()]
     outcome = _side_by_side(session, ways)
     if outcome.ended:
-        tidy(session)
+        clean_up_local_files(session)
     return outcome
 
 

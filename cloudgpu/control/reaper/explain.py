@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.activity.agents import heard_of, probe
+from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH, Judged, Signal, Thresholds, judge
 from cloudgpu.core.budgets.commitments import runs_on
@@ -19,7 +19,7 @@ from cloudgpu.core.reaper.evidence import because, up_since
 from cloudgpu.core.reaper.seen import with_silence, with_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.activity import why_value
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def why(session: Session, row: Machine, *, ask: bool) -> WhyDocument:
         raise held.broken
     limits = Thresholds() if held.policy is None else thresholds(held.policy)
     ask = ask and runs_on(row)
-    source = _asked(session, row, limits) if ask else kept(session, row, limits)
-    word = heard_of(session, [row], keep=False).get(row.id) if ask else None
+    source = _asked(session, row, limits) if ask else stored_samples(session, row, limits)
+    word = ask_activity(session, [row], keep=False).get(row.id) if ask else None
     last = from_iso(row.last_active) if row.last_active else None
     bare = with_word(Seen(row, held.policy, held.why, last_active=last), word)
     seen = with_silence(with_source(bare, source, now), word)
     (decision,) = decide([seen], _stops(session, row), now, interval=INTERVAL)
-    older = kept(session, row, limits) if source.judged is None and source.how == "live" else source
+    older = stored_samples(session, row, limits) if source.judged is None and source.how == "live" else source
     over = None if runs_on(row) else _why_over(session, row)
     found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
     found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
@@ -91,14 +91,14 @@ def _asked(session: Session, row: Machine, limits: Thresholds) -> Source:
     return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch)
 
 
-def kept(session: Session, row: Machine, limits: Thresholds) -> Source:
+def stored_samples(session: Session, row: Machine, limits: Thresholds) -> Source:
     """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
 
     Those that are older are judged as of the last of them, and their ages are counted up to now.
     """
     if not runs_on(row):
         return Source(None, None, "none", f"it is {row.state}")
-    shelf, began = Shelf(session.home.samples, row.id), up_since(row).timestamp()
+    shelf, began = SampleStore(session.home.samples, row.id), up_since(row).timestamp()
     last = shelf.last()
     if last <= began:
         return Source(None, None, "none", "no samples of it since its latest start are kept here")

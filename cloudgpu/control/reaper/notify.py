@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.alerts.alerts import budget_findings, deliver
 from cloudgpu.control.alerts.health import ping
-from cloudgpu.control.lifecycle.lease import latest_of, relet
+from cloudgpu.control.lifecycle.lease import latest_of, set_lease
 from cloudgpu.control.reaper.recheck import each_alone
 from cloudgpu.control.reaper.record import TOPIC, findings
 from cloudgpu.control.session.session import present
@@ -28,14 +28,14 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, Seen, Warned
 from cloudgpu.core.reaper.outcome import Item
-from cloudgpu.core.reaper.result import Done, Left, Told
+from cloudgpu.core.reaper.result import Done, Left, Notice
 from cloudgpu.core.values.times import from_iso, minute
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.parallel import Pool
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.core.reaper.result import Pass
 
 
@@ -70,7 +70,7 @@ def _renewed(session: Session, item: Item) -> Machine:
     if end is None or (row.expires and from_iso(row.expires) >= end):  # its agent was quicker
         return row
     last = from_iso(row.renew_until) if row.renew_until else end
-    return relet(session, row, Lease(end, max(last, end)), item.decision.why)
+    return set_lease(session, row, Lease(end, max(last, end)), item.decision.why)
 
 
 SAID_WITHIN_S = 5.0
@@ -86,7 +86,7 @@ _WAYS_OUT = {
 }
 
 
-def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[Told]:
+def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[Notice]:
     """Give the warnings of these decisions, take back those that hold no more, and return what was told.
 
     `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
@@ -137,16 +137,16 @@ def sentence(name: str, warned: Warned) -> str:
     return f"{name}: {warned.why}." + (f" {way}" if way else "")
 
 
-def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Told:
+def _told(one: Decision, warned: Warned, *, alerted: bool, terminals: int) -> Notice:
     how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return Told(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
+    return Notice(one.machine, one.name, warned.rule, warned.why, warned.due, tuple(how))
 
 
 def _time(session: Session, machine: str) -> datetime:
     return not_before_said(session.ledger.machine(machine), session.clock())
 
 
-def _given_line(one: Told, now: datetime) -> Draft:
+def _given_line(one: Notice, now: datetime) -> Draft:
     return warning_sent(one.machine, str(one.rule), one.due, one.why, now, how=one.how, host=platform.node())
 
 
@@ -178,7 +178,7 @@ def _finding(row: Machine, rule: str, given: SentWarning) -> Finding:
 
 
 def deliver_all(
-    session: Session, found: Pass, standings: Sequence[Standing], rows: Sequence[Machine]
+    session: Session, found: Pass, standings: Sequence[BudgetState], rows: Sequence[Machine]
 ) -> tuple[str, ...]:
     """Raise and send what owners have to hear of, then say outside that the pass was made; return what was not taken.
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.activity.agents import heard_of, probe
+from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import look_again
-from cloudgpu.control.session.accounts import asked_of, told_apart, used_accounts
+from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import Whose, by_account, elsewhere
 from cloudgpu.control.session.reachable import names_here
 from cloudgpu.control.session.session import living
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import is_news
 from cloudgpu.core.events.observed_lines import instance_observed
-from cloudgpu.core.events.projection import as_told
-from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden
+from cloudgpu.core.events.projection import projected
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.resources import Kind
@@ -53,7 +53,7 @@ class Sight:
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     sentences: tuple[str, ...] = ()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[QueriedAccount, ...] = ()
     closed: tuple[Unanswered, ...] = ()
 
 
@@ -65,7 +65,7 @@ def look(session: Session, *, sweep: bool) -> Sight:
     rows = session.ledger.machines()
     accounts = used_accounts(session)
     unfinished = [row for row in rows if stays(row) and row.parked and not keeping.is_parked(row)]
-    found = look_at(session, accounts, kept=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
+    found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
     found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
@@ -106,7 +106,7 @@ def rehearse(session: Session) -> Sight:
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
     reached = {row.id for row in living(known) if any(one.covers(row) for one in whose)}
     seen = tuple(_as_seen(row, ours.get(row.id) if row.id in reached else None, now) for row in living(known))
-    unanswered, closed = told_apart(session, (gap for listing in listings for gap in listing.unanswered))
+    unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
     beside = elsewhere(session, [row for row in living(known) if row.account not in silent], whose)
     unanswered += [gap for gap in beside if gap.scope not in silent]
@@ -117,7 +117,7 @@ def rehearse(session: Session) -> Sight:
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
         sentences=tuple(strays),
-        asked=asked_of(session, accounts, closed),
+        asked=queried_accounts(session, accounts, closed),
         closed=tuple(closed),
     )
 
@@ -132,8 +132,8 @@ def _whose(session: Session, account: str, listing: Listing, rows: Sequence[Mach
 def _kept(session: Session) -> list[Machine]:
     """Return what is kept as an image: of machines that are gone, and by name."""
     machines = [row for row in session.ledger.machines() if stays(row) and keeping.is_parked(row)]
-    things = [row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None]
-    return machines + [row for row in things if row.state == Kind.IMAGE]
+    resources = [row for row in session.ledger.bills() if row.is_named_resource and row.terminated_at is None]
+    return machines + [row for row in resources if row.state == Kind.IMAGE]
 
 
 def _told_of(session: Session, rows: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
@@ -153,7 +153,7 @@ def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
 def _as_seen(row: Machine, instance: Instance | None, now: datetime) -> Machine:
     if instance is None or row.launch_status == "open" or not is_news(row, instance):
         return row
-    return as_told(row, instance_observed(instance, now, row=row))
+    return projected(row, instance_observed(instance, now, row=row))
 
 
 def _strays(ours: Mapping[str, Instance], rows: list[Machine]) -> list[str]:
@@ -175,7 +175,7 @@ def seen_of(
     """
     bare = [_bare(row, held[row.id], answered=row.id in answered) for row in rows]
     now = session.clock()
-    words = heard_of(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
+    words = ask_activity(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
     bare = [with_word(one, words.get(one.row.id)) for one in bare]
     reports = probe_twice(session, [one.row for one in bare if is_to_ask(one, now)], keep=keep)
     found = [with_report(one, reports.get(one.row.id)) for one in bare]

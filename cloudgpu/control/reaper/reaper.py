@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cloudgpu.config.policies.held import Held
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.activity.report import Report
-    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.budgets.status import BudgetState
 
 THRESHOLDS = (200_000, 10, 10)  # objects made since the last look; the usual 700 made it a third of a pass's CPU time
 
@@ -64,7 +64,7 @@ INTERVAL = timedelta(minutes=10)  # how often passes come, where nobody says oth
 
 
 @dataclass(frozen=True, slots=True)
-class ReapWish:
+class ReapOptions:
     """What a pass is asked to be.
 
     `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
@@ -81,7 +81,7 @@ class ReapWish:
 
 
 @collected_seldom()
-def reap(session: Session, wish: ReapWish) -> Pass:
+def reap(session: Session, request: ReapOptions) -> Pass:
     """Make one pass and return what it found, decided and did; `busy` says that another one is at it.
 
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
@@ -89,26 +89,26 @@ def reap(session: Session, wish: ReapWish) -> Pass:
     not answer is in the result.
     """
     begun = session.clock()
-    if wish.dry_run:
-        return _judged_only(session, wish, begun)
+    if request.dry_run:
+        return _judged_only(session, request, begun)
     try:
-        if wish.policy is not None:
-            payers_only(session, f"Ending everybody's machines by the policy {wish.policy}")
-        found = _reaped(session, wish, begun)
+        if request.policy is not None:
+            payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
+        found = _reaped(session, request, begun)
     except LedgerAway as fault:
-        return _without_ledger(session, wish, begun, fault)
+        return _without_ledger(session, request, begun, fault)
     except LedgerUnavailable as fault:  # one that refuses this user, say: nothing ends behind its back
-        return _told_away(session, wish, fault)
+        return _told_away(session, request, fault)
     over(session)
     return found
 
 
-def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: LedgerAway) -> Pass:
+def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> Pass:
     """Make the pass by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
     with going_on(session, fault) as aside:
         if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
-            return _told_away(session, wish, fault)
-        found = _reaped(session, wish, begun)
+            return _told_away(session, request, fault)
+        found = _reaped(session, request, begun)
         if aside.offer():
             over(session)
             return found
@@ -116,17 +116,17 @@ def _without_ledger(session: Session, wish: ReapWish, begun: datetime, fault: Le
     return replace(found, faults=(*found.faults, said))
 
 
-def _told_away(session: Session, wish: ReapWish, fault: LedgerUnavailable) -> NoReturn:
+def _told_away(session: Session, request: ReapOptions, fault: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no pass can be made. Raises `fault`."""
-    from cloudgpu.control.outage.notices import said_outside, told_once
+    from cloudgpu.control.outage.notices import notify_once, said_outside
 
     said_outside(session)
-    if wish.cron:
-        told_once(session, fault)
+    if request.cron:
+        notify_once(session, fault)
     raise fault
 
 
-def _reaped(session: Session, wish: ReapWish, begun: datetime) -> Pass:
+def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     with ExitStack() as held:
         held.enter_context(for_the_lab(session))
         try:
@@ -136,14 +136,14 @@ def _reaped(session: Session, wish: ReapWish, begun: datetime) -> Pass:
         except ProviderUnavailable as other:
             return Pass(begun, busy=other.message)
         try:
-            return _passed(session, wish, begun)
+            return _passed(session, request, begun)
         except LedgerAway:
             raise
         except CloudgpuError as fault:
-            _broken_off(session, wish, fault.message)
+            _broken_off(session, request, fault.message)
             raise
         except Exception as defect:
-            _broken_off(session, wish, f"a defect: {type(defect).__name__}: {defect}")
+            _broken_off(session, request, f"a defect: {type(defect).__name__}: {defect}")
             raise
 
 
@@ -155,7 +155,7 @@ class _Judged:
     held: Mapping[str, Held]
     seen: list[Seen]
     reports: Mapping[str, Report]
-    standings: tuple[Standing, ...]
+    standings: tuple[BudgetState, ...]
     judge: Judge
     decisions: list[Decision]
     clashes: tuple[str, ...]  # budgets that stand in a file, too
@@ -174,31 +174,31 @@ class _Judged:
         )
 
 
-def _judged_only(session: Session, wish: ReapWish, begun: datetime) -> Pass:
-    _check_readable(session, wish)
-    judged = _judged(session, wish, rehearse(session))
+def _judged_only(session: Session, request: ReapOptions, begun: datetime) -> Pass:
+    _check_readable(session, request)
+    judged = _judged(session, request, rehearse(session))
     found, now = judged.found(begun), session.clock()
     would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
     return replace(found, dry_run=True, sentences=(*found.sentences, *would), took=session.clock() - begun)
 
 
-def _passed(session: Session, wish: ReapWish, begun: datetime) -> Pass:
-    _check_readable(session, wish)
-    judged = _judged(session, wish, look(session, sweep=wish.sweep))
+def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
+    _check_readable(session, request)
+    judged = _judged(session, request, look(session, sweep=request.sweep))
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     rows = session.ledger.bills()
-    if wish.policy is None:
+    if request.policy is None:
         session.ledger.append(list(changed_terms(session, rows)))
-    repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=wish.sweep)
+    repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=request.sweep)
     found = replace(
         found,
         faults=(*found.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*found.sentences, *_said(repaired), *(left_over(session) if wish.sweep else ())),
+        sentences=(*found.sentences, *_said(repaired), *(left_over(session) if request.sweep else ())),
     )
     refused = deliver_all(session, found, judged.standings, rows)
     found = replace(found, undelivered=refused, took=session.clock() - begun)
-    record_pass(session, found, cron=wish.cron, sweep=wish.sweep)
-    if wish.sweep:
+    record_pass(session, found, cron=request.cron, sweep=request.sweep)
+    if request.sweep:
         gather(session, [row for row in rows if not row.is_named_resource and row.id not in judged.reports])
     return found
 
@@ -246,32 +246,32 @@ def _said(repaired: Repaired) -> list[str]:
     return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
 
 
-def _check_readable(session: Session, wish: ReapWish) -> None:
+def _check_readable(session: Session, request: ReapOptions) -> None:
     """Raise InvalidRequest for what a pass cannot be made by: before it has looked, so that it does nothing by half."""
-    if wish.max_stops < 0:
+    if request.max_stops < 0:
         raise InvalidRequest(
-            f"--max-stops is {wish.max_stops}.",
+            f"--max-stops is {request.max_stops}.",
             field="--max-stops",
-            value=str(wish.max_stops),
+            value=str(request.max_stops),
             next="Name 0 or more, like --max-stops 20.",
         )
-    if wish.policy is not None:
-        find_policy(session, wish.policy)
-    check_whole(policies_of(session, living(session.ledger.machines()), wish.policy))
+    if request.policy is not None:
+        find_policy(session, request.policy)
+    check_whole(policies_of(session, living(session.ledger.machines()), request.policy))
     pass_budgets(session)
 
 
-def _judged(session: Session, wish: ReapWish, sight: Sight) -> _Judged:
+def _judged(session: Session, request: ReapOptions, sight: Sight) -> _Judged:
     sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
-    held = policies_of(session, sight.rows, wish.policy)
+    held = policies_of(session, sight.rows, request.policy)
     check_whole(held)  # those of machines, too, that were found just now
-    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not wish.dry_run)
+    seen, reports = seen_of(session, sight.rows, held, sight.answered, keep=not request.dry_run)
     counted, clashes = pass_budgets(session)
     standing = standings(session, counted)
     over = stops_of(law_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[Seen]) -> list[Decision]:
-        return decide(some, over, session.clock(), interval=wish.interval, max_idle_stops=wish.max_stops)
+        return decide(some, over, session.clock(), interval=request.interval, max_idle_stops=request.max_stops)
 
     return _Judged(sight, held, seen, reports, standing, judge, judge(seen), clashes)
 
@@ -292,11 +292,11 @@ def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, 
     return tuple(again.get(one.machine, one) for one in decisions)
 
 
-def _broken_off(session: Session, wish: ReapWish, why: str) -> None:
+def _broken_off(session: Session, request: ReapOptions, why: str) -> None:
     """Say outside and in the ledger that this pass was not made; what ended it is what the user hears of."""
     from cloudgpu.control.alerts.health import ping
 
     with suppress(CloudgpuError):
-        record_failure(session, why, cron=wish.cron, sweep=wish.sweep)
+        record_failure(session, why, cron=request.cron, sweep=request.sweep)
     with suppress(CloudgpuError):
         ping(session, ok=False)

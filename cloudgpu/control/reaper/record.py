@@ -20,7 +20,7 @@ from cloudgpu.core.events.machine_lines import decision_made
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision
 from cloudgpu.core.reaper.result import Pass
-from cloudgpu.core.resources.orphan import Do, Wish
+from cloudgpu.core.resources.orphan import CleanupOptions, Do
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
@@ -37,7 +37,7 @@ def left_over(session: Session) -> tuple[str, ...]:
     from cloudgpu.control.resources.orphans import survey
 
     try:
-        found = [one for one in survey(session, Wish(spare=True)).orphans if one.do is not Do.STAY]
+        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Do.STAY]
     except LedgerUnavailable:
         raise
     except CloudgpuError as fault:
@@ -47,8 +47,8 @@ def left_over(session: Session) -> tuple[str, ...]:
     costs = [one.cost.per_month for one in found]
     total = Money(sum(cost.nanos for cost in costs if cost is not None))
     more = f", and {costs.count(None)} without a known price" if None in costs else ""
-    things = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
-    return (f"{things} left over, {total.text()} a month{more}: see cloudgpu orphans",)
+    resources = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
+    return (f"{resources} left over, {total.text()} a month{more}: see cloudgpu orphans",)
 
 
 TOPIC = "reaper"  # the first word of the keys of its alerts

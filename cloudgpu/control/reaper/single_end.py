@@ -36,12 +36,12 @@ def end_each(session: Session, items: Sequence[Item], judge: Judge, check: Calla
             outcome.add(_ended(session, item, judge, check))
         return outcome
 
-    def in_lane(item: Item) -> Outcome:
+    def in_session_of_its_own(item: Item) -> Outcome:
         with session.beside() as own:
             return _ended(own, item, judge, check)
 
     with Pool(LANES) as pool:
-        for one in pool.map(in_lane, items):
+        for one in pool.map(in_session_of_its_own, items):
             outcome.add(one)
     return outcome
 

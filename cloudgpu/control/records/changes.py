@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
-from cloudgpu.control.session.last_seen import alive_at, before_its_end
+from cloudgpu.control.session.last_seen import before_its_end, last_seen_at
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.observations import is_news, is_resized
 from cloudgpu.core.events.observed_lines import instance_observed
@@ -40,7 +40,7 @@ def news_of(session: Session, row: Machine, instance: Instance, now: datetime, *
 
 def _resized(session: Session, row: Machine, instance: Instance) -> Resized:
     """Return what the machine is now, at which prices, and when it was last seen to be as before."""
-    item, after = item_of(instance), alive_at(session.ledger, row)
+    item, after = item_of(instance), last_seen_at(session.ledger, row)
     prices = _prices(session, instance, after)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:

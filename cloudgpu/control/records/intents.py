@@ -28,20 +28,20 @@ import platform
 from cloudgpu.core.events.machine_lines import start_refused
 
 
-def kept_entry(thing: ProviderResource) -> Retained:
+def retained_entry(resource: ProviderResource) -> Retained:
     """Return a leftover as the ledger keeps it: `nanos_per_month` is at most what it costs, None where nobody knows."""
-    from cloudgpu.control.pricing.attached_costs import rate_of_thing
+    from cloudgpu.control.pricing.attached_costs import rate_of_resource
 
-    rate = rate_of_thing(thing)
+    rate = rate_of_resource(resource)
     entry = Retained(
-        id=thing.id,
-        kind=str(thing.kind),
-        region=thing.region,
-        zone=thing.zone,
-        size_gb=thing.size_gb,
-        stored_as=thing.stored_as,
-        made_at=None if thing.made_at is None else iso(thing.made_at),
-        ready=thing.ready,
+        id=resource.id,
+        kind=str(resource.kind),
+        region=resource.region,
+        zone=resource.zone,
+        size_gb=resource.size_gb,
+        stored_as=resource.stored_as,
+        made_at=None if resource.made_at is None else iso(resource.made_at),
+        ready=resource.ready,
         nanos_per_month=None if rate.per_month is None else rate.per_month.nanos,
     )
     return entry._replace(**rate.terms())
@@ -66,7 +66,9 @@ def given_up(session: Session, row: Machine, instance: Instance, now: datetime) 
     return [start_refused(row.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]
 
 
-def asked(what: Action, machine: str, why: str, now: datetime, *, who: RequestedBy, failed: bool = False) -> Draft:
+def action_requested(
+    what: Action, machine: str, why: str, now: datetime, *, who: RequestedBy, failed: bool = False
+) -> Draft:
     """Return the line written before a stop, start, park or end is asked (`what`) on this computer.
 
     `who` is `law.by`: who asked, by which right. `failed`: it is ended because it never came up.

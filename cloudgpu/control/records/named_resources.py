@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.intents import kept_entry
-from cloudgpu.control.session.last_seen import alive_at
+from cloudgpu.control.records.intents import retained_entry
+from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 _LASTING = "size_gb stored_as ready attached_to nanos per why_at_most".split()
 
 
-def is_ours(thing: ProviderResource, ledger: str) -> bool:
+def is_ours(resource: ProviderResource, ledger: str) -> bool:
     """Say whether this ledger bills it: it is kept by name, and a snapshot only where it is no part of an image."""
-    return thing.tags.get(TAG_LEDGER) == ledger and is_on_purpose(thing)
+    return resource.tags.get(TAG_LEDGER) == ledger and is_on_purpose(resource)
 
 
-def thing_rows(ledger: Ledger) -> list[Machine]:
+def named_resources(ledger: Ledger) -> list[Machine]:
     """Return the rows of what is kept by name, as far as it is known."""
     return [row for row in ledger.bills() if row.is_named_resource and row.terminated_at is None]
 
 
-def observed(thing: ProviderResource, identity: AccountIdentity, known: Machine | None, now: datetime) -> list[Draft]:
+def observed(
+    resource: ProviderResource, identity: AccountIdentity, known: Machine | None, now: datetime
+) -> list[Draft]:
     """Return the line that says how a thing is now, none where that is no news. `known` is its row, None for none."""
-    line = resource_observed(thing, kept_entry(thing), identity, known, now)
+    line = resource_observed(resource, retained_entry(resource), identity, known, now)
     last = known.retained[0] if known is not None and known.retained else None
     if last is not None and all(getattr(last, name) == line.body.get(name) for name in _LASTING):
         return []
@@ -53,19 +55,19 @@ def news(ledger: Ledger, whose: Whose, found: ResourceListing, now: datetime) ->
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
     another account.
     """
-    rows = {row.id: row for row in thing_rows(ledger) if whose.covers(row)}
+    rows = {row.id: row for row in named_resources(ledger) if whose.covers(row)}
     drafts: list[Draft] = []
-    for thing in (one for one in found.items if is_ours(one, ledger.id)):
-        identity = whose.of(thing.region)
+    for resource in (one for one in found.items if is_ours(one, ledger.id)):
+        identity = whose.of(resource.region)
         if identity is not None:
-            drafts += observed(thing, identity, rows.pop(subject_of(thing, identity), None), now)
+            drafts += observed(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
     for row in rows.values():
         if is_silent(found, row.region, whose.account) or fact(row.seen_at) >= iso(now):
             unseen.append(row.id)
         else:
-            alive = alive_at(ledger, row)
-            drafts.append(resource_vanished(row, "missing from a complete answer", now, alive=alive, who={}))
+            alive = last_seen_at(ledger, row)
+            drafts.append(resource_vanished(row, "missing from a complete answer", now, last_seen=alive, who={}))
     return drafts, unseen
 
 
@@ -76,22 +78,22 @@ def is_silent(found: ResourceListing, region: str, account: str) -> bool:
     return is_hidden((gap.scope for gap in found.unanswered), account, region)
 
 
-def write(session: Session, things: Sequence[ProviderResource]) -> None:
+def write(session: Session, resources: Sequence[ProviderResource]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
-    known = {row.id: row for row in thing_rows(session.ledger)} if things else {}
-    for thing in (one for one in things if is_ours(one, session.ledger.id)):
-        identity = session.provider(thing.account).identity(thing.region)
-        drafts += observed(thing, identity, known.get(subject_of(thing, identity)), now)
+    known = {row.id: row for row in named_resources(session.ledger)} if resources else {}
+    for resource in (one for one in resources if is_ours(one, session.ledger.id)):
+        identity = session.provider(resource.account).identity(resource.region)
+        drafts += observed(resource, identity, known.get(subject_of(resource, identity)), now)
     if drafts:
         session.ledger.append(drafts)
 
 
-def write_removed(session: Session, thing: ProviderResource) -> None:
+def write_removed(session: Session, resource: ProviderResource) -> None:
     """Write that we have removed a thing, just now."""
-    subject = subject_of(thing, session.provider(thing.account).identity(thing.region))
-    rows = [row for row in thing_rows(session.ledger) if row.id == subject]
-    now, who = session.clock(), by(session, named_row(thing), "remove")
+    subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
+    rows = [row for row in named_resources(session.ledger) if row.id == subject]
+    now, who = session.clock(), by(session, named_row(resource), "remove")
     session.ledger.append(
         [resource_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
     )

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.intents import asked, kept_entry
+from cloudgpu.control.records.intents import action_requested, retained_entry
 from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.last_seen import kept_until
+from cloudgpu.control.session.last_seen import retained_last_seen_at
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.observations import not_before
@@ -63,25 +63,25 @@ def leftovers_at(session: Session, row: Machine) -> ResourceListing:
     return found
 
 
-def things_of(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
+def resources_of(session: Session, row: Machine, found: ResourceListing) -> list[ProviderResource]:
     """Return what of this belongs to the machine."""
-    return keeping.of_machine(found.items, row.id, session.ledger.id)
+    return keeping.resources_of_machine(found.items, row.id, session.ledger.id)
 
 
 def seen(session: Session, row: Machine) -> Machine:
     """Ask what stays of a machine that has just ended, write it down and return the row. Raises ProviderUnavailable."""
-    return record(session, row, things_of(session, row, leftovers_at(session, row)))
+    return record(session, row, resources_of(session, row, leftovers_at(session, row)))
 
 
 def record(
-    session: Session, row: Machine, things: Sequence[ProviderResource], *, asked_at: datetime | None = None
+    session: Session, row: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
     """Write what stays of the machine, where that is news; return its row.
 
     With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
-    entries = tuple([kept_entry(thing) for thing in keeping.kept(row, things)])
+    entries = tuple([retained_entry(resource) for resource in keeping.retained_of(row, resources)])
     now = not_before(row, session.clock())
     lost = row.parked and row.terminated_at is not None and not entries
     if lost and not row.retained and now - from_iso(fact(row.terminated_at)) < SEEN_WITHIN:
@@ -89,17 +89,17 @@ def record(
     if entries == row.retained and not lost:
         return row
     gone = {one.id for one in row.retained} - {one.id for one in entries}
-    alive = kept_until(session.ledger, row, asked_at) if asked_at is not None and gone else None
+    alive = retained_last_seen_at(session.ledger, row, requested_at) if requested_at is not None and gone else None
     return session.ledger.append_to(row, [resources_retained(row, entries, now, alive)])
 
 
 def carry_out(session: Session, step: Step) -> ProviderResource | None:
     """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
-    provider, thing = session.provider(step.thing.account), step.thing
+    provider, resource = session.provider(step.resource.account), step.resource
     if step.do is Do.SAVE and isinstance(provider, Imageable):
-        return provider.save_image(thing.id, keeping.image_name(thing), thing.tags)
+        return provider.save_image(resource.id, keeping.image_name(resource), resource.tags)
     if isinstance(provider, HasResources):
-        provider.remove(thing)
+        provider.remove(resource)
     return None
 
 
@@ -115,13 +115,13 @@ def parked(session: Session, row: Machine) -> Machine:
     while True:
         before = done
         try:
-            things = things_of(session, row, leftovers_at(session, row))
-            row = record(session, row, things)
+            resources = resources_of(session, row, leftovers_at(session, row))
+            row = record(session, row, resources)
             if keeping.is_parked(row):
                 return row
             if not stays(row):
                 raise _nothing_is_left(session, row)
-            done = _round(session, row, things, tell)
+            done = _round(session, row, resources, tell)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as fault:
@@ -146,18 +146,18 @@ def _once(session: Session, row: Machine) -> Callable[[str], None]:
 
 
 def _round(
-    session: Session, row: Machine, things: Sequence[ProviderResource], tell: Callable[[str], None]
+    session: Session, row: Machine, resources: Sequence[ProviderResource], tell: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
-    for step in keeping.steps(row, things, session.clock()):
+    for step in keeping.steps(row, resources, session.clock()):
         if step.do is Do.SAVE:
-            tell(f"making an image of its disk ({step.thing.size_gb} GB)")
-        elif step.thing.kind is Kind.DISK:
+            tell(f"making an image of its disk ({step.resource.size_gb} GB)")
+        elif step.resource.kind is Kind.DISK:
             tell("removing its disk")
         with contextlib.suppress(*([] if step.do is Do.SAVE else [InvalidRequest])):
             made = carry_out(session, step)
-            done.append((made.id, made.ready) if made else (step.thing.id, False))
+            done.append((made.id, made.ready) if made else (step.resource.id, False))
     return done
 
 
@@ -171,11 +171,11 @@ def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResou
     while True:
         try:
             found = leftovers_at(session, row)
-            things = things_of(session, row, found)
-            row = record(session, row, things)
-            if not keeping.kept(row, things):
+            resources = resources_of(session, row, found)
+            row = record(session, row, resources)
+            if not keeping.retained_of(row, resources):
                 return row, on_purpose(session, row, found)
-            _round(session, row, things, lambda _sentence: None)
+            _round(session, row, resources, lambda _sentence: None)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as fault:
@@ -192,12 +192,12 @@ def superseded(session: Session, row: Machine) -> Machine:
     What fails here is told and done by a later look. The caller holds the lock.
     """
     try:
-        things = things_of(session, row, leftovers_at(session, row))
+        resources = resources_of(session, row, leftovers_at(session, row))
         sure = session.clock() + keeping.SURE_AFTER
-        for step in keeping.steps(row, things, sure):
+        for step in keeping.steps(row, resources, sure):
             carry_out(session, step)
-            things.remove(step.thing)
-        return record(session, row, things)
+            resources.remove(step.resource)
+        return record(session, row, resources)
     except LedgerUnavailable:
         raise
     except CloudgpuError as fault:
@@ -209,12 +209,12 @@ def on_purpose(session: Session, row: Machine, found: ResourceListing) -> list[P
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
     wanted = row.setup.volume if row.setup else None
     volume = wanted.name if wanted else None
-    ours = (thing for thing in found.items if thing.tags.get(TAG_LEDGER) == session.ledger.id)
+    ours = (resource for resource in found.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
-        thing
-        for thing in ours
-        if keeping.is_on_purpose(thing)
-        and (thing.tags.get(TAG_ID) == row.id or (volume is not None and thing.tags.get(TAG_VOLUME) == volume))
+        resource
+        for resource in ours
+        if keeping.is_on_purpose(resource)
+        and (resource.tags.get(TAG_ID) == row.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume))
     ]
 
 
@@ -222,13 +222,13 @@ def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row.terminated_at is not None and not row.discard:
         session.ledger.append(
-            [asked("terminate", row.id, why, not_before(row, session.clock()), who=by(session, row, "end"))]
+            [action_requested("terminate", row.id, why, not_before(row, session.clock()), who=by(session, row, "end"))]
         )
 
 
 def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
-    line = asked("park", row.id, why, not_before(row, now), who=by(session, row, "stop"))
+    line = action_requested("park", row.id, why, not_before(row, now), who=by(session, row, "stop"))
     return session.ledger.append_to(row, [line])
 
 

@@ -215,7 +215,7 @@ def _may_go(session: Session, one: Orphan) -> bool:
     now = again(session, one)
     if now is not None and now.do is Do.REMOVE:
         return True
-    if now is None and not [thing for thing in there(session, one) if thing.id == one.id]:
+    if now is None and not [resource for resource in there(session, one) if resource.id == one.id]:
         return False
     raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=one.id)
 
@@ -226,26 +226,26 @@ def _ask(session: Session, one: Orphan) -> None:
         _remove(session, one)
 
 
-def _remove(session: Session, one: Orphan, thing: ProviderResource | None = None) -> None:
+def _remove(session: Session, one: Orphan, resource: ProviderResource | None = None) -> None:
     """Ask for the removal of a thing, or of a part of it that was left behind; again, where it is still in use."""
     for number in range(REFUSED_TIMES - 1):
         try:
-            return _delete(session, one, thing or one.thing)
+            return _delete(session, one, resource or one.resource)
         except InvalidRequest:
             session.pause(2.0**number)
-    return _delete(session, one, thing or one.thing)
+    return _delete(session, one, resource or one.resource)
 
 
-def _delete(session: Session, one: Orphan, thing: ProviderResource | None) -> None:
+def _delete(session: Session, one: Orphan, resource: ProviderResource | None) -> None:
     provider = session.provider(one.account)
-    if thing is None:
+    if resource is None:
         return
-    if thing.kind is Kind.TIMER and isinstance(provider, SetsTimer):
-        provider.drop_timer(thing.id)
-    elif thing.kind in _DISKS and isinstance(provider, HasResources):
-        provider.remove(thing)
+    if resource.kind is Kind.TIMER and isinstance(provider, SetsTimer):
+        provider.drop_timer(resource.id)
+    elif resource.kind in _DISKS and isinstance(provider, HasResources):
+        provider.remove(resource)
     elif isinstance(provider, HasOrphans):
-        provider.remove_orphan(thing)
+        provider.remove_orphan(resource)
 
 
 def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
@@ -258,11 +258,11 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     while True:
         try:
             found = there(session, one)
-            rest = [thing for thing in found if _is_rest(one, thing)]
+            rest = [resource for resource in found if _is_rest(one, resource)]
             if not rest:
                 return found
-            for thing in rest:
-                _remove(session, one, thing)
+            for resource in rest:
+                _remove(session, one, resource)
         except ProviderUnavailable as fault:
             last = silence.note(fault)
         if session.clock() >= deadline or silence.lasts():
@@ -271,12 +271,12 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
         pause = min(5.0, pause * 1.5)
 
 
-def _is_rest(one: Orphan, thing: ProviderResource) -> bool:
+def _is_rest(one: Orphan, resource: ProviderResource) -> bool:
     """Say whether this is the thing itself, or a snapshot that its image left behind."""
-    if thing.id == one.id:
+    if resource.id == one.id:
         return True
-    was_image = one.thing is not None and one.what == Kind.IMAGE and thing.kind is Kind.SNAPSHOT
-    return was_image and one.thing is not None and dict(thing.tags) == dict(one.thing.tags)
+    was_image = one.resource is not None and one.what == Kind.IMAGE and resource.kind is Kind.SNAPSHOT
+    return was_image and one.resource is not None and dict(resource.tags) == dict(one.resource.tags)
 
 
 def _unproved(one: Orphan, last: str) -> CloudgpuError:
@@ -310,4 +310,4 @@ def _note_what_stays(session: Session, one: Orphan, left: list[ProviderResource]
     """Write what is kept of the machine without it: its bill ends now."""
     row = session.ledger.machine(one.row.id) if one.row else None
     if row is not None and one.what in _DISKS:
-        kept.record(session, row, kept.things_of(session, row, ResourceListing(tuple(left))))
+        kept.record(session, row, kept.resources_of(session, row, ResourceListing(tuple(left))))

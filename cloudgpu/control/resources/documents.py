@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.resources.cleanup import name_of, price_of, saves
-from cloudgpu.core.resources.orphan import Wish
+from cloudgpu.core.resources.orphan import CleanupOptions
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _GRAVE = {9: 0, 8: 1}
 def surveyed(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
     images = _images(found.orphans) if snapshot else {}
-    return orphans_value(found.orphans, found.unanswered, images, asked_value(found.asked, found.closed))
+    return orphans_value(found.orphans, found.unanswered, images, queried_accounts_value(found.asked, found.closed))
 
 
 def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
@@ -35,7 +35,7 @@ def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
     left = [after.get(one.id, one) for one in found.orphans if one.id not in gone]
-    document = orphans_value(left, found.unanswered, {}, asked_value(found.asked, found.closed))
+    document = orphans_value(left, found.unanswered, {}, queried_accounts_value(found.asked, found.closed))
     document["removed"] = [_removed(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
@@ -44,7 +44,7 @@ def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument
 
 def wished(
     *, clean: bool, snapshot: bool, older_than: timedelta | str | None, stopped_older_than: timedelta | str | None
-) -> Wish:
+) -> CleanupOptions:
     """Return what is asked for. Raises InvalidRequest for what is no duration, or says how to clean without --clean."""
     for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
         if given and not clean:
@@ -56,7 +56,7 @@ def wished(
             )
     older = duration(older_than, "--older-than")
     spare = older is None and not snapshot  # whoever says neither may not mean what `start` brings back
-    return Wish(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
+    return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
 def _removed(one: Cleaned) -> OrphanValue:

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.retention_sync import leftovers_of
-from cloudgpu.control.inventory.sync_some import looked_at, told_if_gone
-from cloudgpu.control.pricing.attached_costs import rate_of_thing
+from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
+from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import write, write_removed
-from cloudgpu.control.session.accounts import told_apart, used_accounts
+from cloudgpu.control.session.accounts import split_gaps, used_accounts
 from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
@@ -45,7 +45,7 @@ def named(session: Session, kind: Kind) -> ResourceListing:
     with Pool(len(accounts)) as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
-            silent += told_apart(session, answer.unanswered)[0]
+            silent += split_gaps(session, answer.unanswered)[0]
     return ResourceListing(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
 
 
@@ -63,22 +63,22 @@ def _gaps(found: ResourceListing) -> list[Gap]:
     return [{"scope": gap.scope, "why": gap.why} for gap in found.unanswered]
 
 
-def leftover_value(thing: ProviderResource) -> NamedResource:
+def leftover_value(resource: ProviderResource) -> NamedResource:
     """Return something that is kept by name, with its price a month: an image or a volume."""
-    per_month = rate_of_thing(thing).per_month
+    per_month = rate_of_resource(resource).per_month
     return {
-        "id": thing.id,
-        "kind": str(thing.kind),
-        "region": thing.region,
-        "zone": thing.zone,
-        "size_gb": thing.size_gb,
-        "created_at": None if thing.made_at is None else iso(thing.made_at),
-        "ready": thing.ready,
+        "id": resource.id,
+        "kind": str(resource.kind),
+        "region": resource.region,
+        "zone": resource.zone,
+        "size_gb": resource.size_gb,
+        "created_at": None if resource.made_at is None else iso(resource.made_at),
+        "ready": resource.ready,
         "usd_per_month": None if per_month is None else usd(per_month),
-        "name": thing.name,
-        "provider": thing.provider,
-        "account": thing.account,
-        "attached_to": thing.attached_to,
+        "name": resource.name,
+        "provider": resource.provider,
+        "account": resource.account,
+        "attached_to": resource.attached_to,
     }
 
 
@@ -119,32 +119,32 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
     )
 
 
-def remove(session: Session, thing: ProviderResource) -> None:
+def remove(session: Session, resource: ProviderResource) -> None:
     """Remove it and prove that it is gone.
 
     Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
     """
-    check_may(session, named_row(thing), "remove")
-    if thing.attached_to is not None:
-        raise _used(session, thing)
+    check_may(session, named_row(resource), "remove")
+    if resource.attached_to is not None:
+        raise _used(session, resource)
     with changing(
-        f"The {thing.kind} {thing.name} may still be there and cost. Run the same command again to remove it."
+        f"The {resource.kind} {resource.name} may still be there and cost. Run the same command again to remove it."
     ):
-        _remove(session, thing)
+        _remove(session, resource)
 
 
-def _remove(session: Session, thing: ProviderResource) -> None:
-    provider, deadline, pause = _provider(session, thing.account), session.clock() + REMOVED_WITHIN, 0.2
+def _remove(session: Session, resource: ProviderResource) -> None:
+    provider, deadline, pause = _provider(session, resource.account), session.clock() + REMOVED_WITHIN, 0.2
     silence = Silence(session)
     if not isinstance(provider, HasResources):
         return
     last = "it is still there"
     while True:
         try:
-            provider.remove(thing)
-            rest = _rest(provider.resources(thing.region), thing)
+            provider.remove(resource)
+            rest = _rest(provider.resources(resource.region), resource)
             if not rest:
-                write_removed(session, thing)
+                write_removed(session, resource)
                 return
             for part in rest:
                 provider.remove(part)
@@ -152,10 +152,10 @@ def _remove(session: Session, thing: ProviderResource) -> None:
             last = silence.note(fault)
         if session.clock() >= deadline or silence.lasts():
             raise StopUnproved(
-                f"That the {thing.kind} {thing.name} is gone could not be proved ({last}).",
+                f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
                 field="name",
-                value=thing.name,
-                next=f"Run the same again: cloudgpu {thing.kind} rm {thing.name}",
+                value=resource.name,
+                next=f"Run the same again: cloudgpu {resource.kind} rm {resource.name}",
             )
         session.pause(pause)
         pause = min(5.0, pause * 1.5)
@@ -207,7 +207,7 @@ def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, re
     session.tell(f"{row.name}: making the image {name}")
     while True:
         try:
-            with told_if_gone(session, row):
+            with gone_if_terminated(session, row):
                 made = provider.save_image(fact(row.provider_id), full_name, tags, restart=restart)
             if made.ready:
                 write(session, [made])
@@ -249,15 +249,15 @@ def _check_free(session: Session, found: ResourceListing, row: Machine, name: st
             )
 
 
-def _is_named(session: Session, thing: ProviderResource) -> bool:
-    return bool(thing.name) and thing.tags.get(TAG_LEDGER) == session.ledger.id
+def _is_named(session: Session, resource: ProviderResource) -> bool:
+    return bool(resource.name) and resource.tags.get(TAG_LEDGER) == session.ledger.id
 
 
-def _is_of(kind: Kind, thing: ProviderResource, found: ResourceListing) -> bool:
+def _is_of(kind: Kind, resource: ProviderResource, found: ResourceListing) -> bool:
     """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
-    if kind is not Kind.IMAGE or thing.kind is not Kind.SNAPSHOT:
-        return thing.kind is kind
-    return not any(one.kind is Kind.IMAGE and _is_same(one, thing) for one in found.items)
+    if kind is not Kind.IMAGE or resource.kind is not Kind.SNAPSHOT:
+        return resource.kind is kind
+    return not any(one.kind is Kind.IMAGE and _is_same(one, resource) for one in found.items)
 
 
 def _is_same(one: ProviderResource, other: ProviderResource) -> bool:
@@ -272,13 +272,13 @@ def complete(found: ResourceListing) -> list[ProviderResource]:
     return list(found.items)
 
 
-def _rest(found: ResourceListing, thing: ProviderResource) -> list[ProviderResource]:
+def _rest(found: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
     """Return what is still there: the thing itself, or a snapshot that an image left behind."""
     items = complete(found)
-    itself = [one for one in items if one.id == thing.id]
-    if itself or thing.kind is not Kind.IMAGE:
+    itself = [one for one in items if one.id == resource.id]
+    if itself or resource.kind is not Kind.IMAGE:
         return itself
-    return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, thing)]
+    return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, resource)]
 
 
 def _provider(session: Session, account: str) -> object:
@@ -288,13 +288,13 @@ def _provider(session: Session, account: str) -> object:
         return None  # said by whoever asks it
 
 
-def _used(session: Session, thing: ProviderResource) -> InvalidRequest:
-    holder = next((row.name for row in session.ledger.machines() if row.provider_id == thing.attached_to), None)
+def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
+    holder = next((row.name for row in session.ledger.machines() if row.provider_id == resource.attached_to), None)
     way = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(
-        f"The {thing.kind} {thing.name} is used by the machine {holder or thing.attached_to}.",
+        f"The {resource.kind} {resource.name} is used by the machine {holder or resource.attached_to}.",
         field="name",
-        value=thing.name,
+        value=resource.name,
         next=way,
     )
 

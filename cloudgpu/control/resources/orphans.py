@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inventory.sync import look_at
-from cloudgpu.control.pricing.attached_costs import rate_of_thing
+from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.resources.named import complete
-from cloudgpu.control.session.accounts import gap_of, told_apart, used_accounts
+from cloudgpu.control.session.accounts import gap_of, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.model.identity import Asked, Unanswered, is_hidden, is_there
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_there
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Cost, Do, Known, Orphan, Wish
+from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known, Orphan
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
@@ -40,11 +40,11 @@ class Survey:
 
     orphans: tuple[Orphan, ...]
     unanswered: tuple[Unanswered, ...]
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[QueriedAccount, ...] = ()
     closed: tuple[Unanswered, ...] = ()
 
 
-def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey:
+def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
     """Look at all accounts and return what is left over in all regions, or in this one.
 
     What a look puts in order is told. Raises InvalidRequest for a region that no account has.
@@ -52,17 +52,17 @@ def survey(session: Session, wish: Wish, *, region: str | None = None) -> Survey
     accounts = _accounts(session)
     with Pool(len(accounts)) as pool:
         more = [pool.submit(_beside_of, session, account) for account in accounts]
-        look = look_at(session, accounts, kept=True)
+        look = look_at(session, accounts, retained=True)
         answers = [one.result() for one in more]
     for sentence in look.sentences:
         session.tell(sentence)
     rows = _named_here(session)
-    things = [*look.things, *(thing for answer in answers for thing in answer.things)]
-    things += [thing for answer in answers for thing in _timers(session, answer, rows)]
-    beside, _ = told_apart(session, (gap for answer in answers for gap in answer.unanswered))
+    resources = [*look.resources, *(resource for answer in answers for resource in answer.resources)]
+    resources += [resource for answer in answers for resource in _timers(session, answer, rows)]
+    beside, _ = split_gaps(session, (gap for answer in answers for gap in answer.unanswered))
     gaps = _once([*look.unanswered, *beside])
-    known = _known(session, rows, look.foreign, gaps, things)
-    found = [one for one in orphans(things, known, wish) if _concerns(one, session.ledger.id)]
+    known = _known(session, rows, look.foreign, gaps, resources)
+    found = [one for one in orphans(resources, known, request) if _concerns(one, session.ledger.id)]
     if region is not None:
         _check_region(session, accounts, region, [*found, *rows])
         found = [one for one in found if one.region == region]
@@ -76,7 +76,7 @@ def again(session: Session, one: Orphan) -> Orphan | None:
     The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
     """
     rows = _named_here(session)
-    now = [thing for thing in there(session, one) if thing.id == one.id]
+    now = [resource for resource in there(session, one) if resource.id == one.id]
     known = _known(session, rows, (), (), now, but=one.row.id if one.row else None)
     return next(iter(orphans(now, known)), None)
 
@@ -107,7 +107,7 @@ class _Beside:
 
     account: str
     provider: str
-    things: tuple[ProviderResource, ...] = ()
+    resources: tuple[ProviderResource, ...] = ()
     timers: Mapping[str, datetime] | None = None
     unanswered: tuple[Unanswered, ...] = ()
 
@@ -163,11 +163,11 @@ def _known(
     rows: Sequence[Machine],
     foreign: Sequence[Instance],
     gaps: Sequence[Unanswered],
-    things: Sequence[ProviderResource],
+    resources: Sequence[ProviderResource],
     but: str | None = None,
 ) -> Known:
     """Return what is known beside the things; `but` is the machine whose lock is our own."""
-    named = {thing.tags.get(TAG_ID) for thing in things}
+    named = {resource.tags.get(TAG_ID) for resource in resources}
     in_question = [row for row in rows if row.id in named or row.terminated_at is None]
     busy = (row for row in in_question if row.id != but and session.held(lock_name(row.key or row.id)))
     return Known(
@@ -176,15 +176,15 @@ def _known(
         foreign=foreign,
         busy=frozenset(row.id for row in busy),
         silent=frozenset(gap.scope for gap in gaps),
-        costs={thing.id: _cost(thing) for thing in things},
+        costs={resource.id: _cost(resource) for resource in resources},
         now=session.clock(),
     )
 
 
-def _cost(thing: ProviderResource) -> Cost:
-    if not thing.stored_as:
+def _cost(resource: ProviderResource) -> Cost:
+    if not resource.stored_as:
         return Cost(ZERO, source="it costs nothing by itself")
-    rate = rate_of_thing(thing)
+    rate = rate_of_resource(resource)
     return Cost(rate.per_month, bool(rate.why_at_most), rate.source)
 
 

@@ -33,7 +33,7 @@ class Job:
     nightly: bool = False
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def argv(self) -> tuple[str, ...]:
         """The verb: a pass each time, or the night's sweep alone, asked for every hour and made once a night.
 
         How often it comes is a part of it where that is not usual: what ends soon is warned of in time.
@@ -66,10 +66,10 @@ def check_every(every: timedelta) -> None:
     )
 
 
-def shell_command(job: Job, words: Sequence[str] | None = None) -> str:
+def shell_command(job: Job, argv: Sequence[str] | None = None) -> str:
     """Return the command as /bin/sh reads it, with its environment before it."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
-    return " ".join([*settings, shlex.join([*job.program, *(job.words if words is None else words)])])
+    return " ".join([*settings, shlex.join([*job.program, *(job.argv if argv is None else argv)])])
 
 
 def crontab_line(job: Job) -> str:
@@ -162,7 +162,7 @@ def units(job: Job) -> dict[str, str]:
             raise _unwritable(name, text)
     name = unit_name(job.home)
     settings = " ".join(_unit_word(f"{key}={value}") for key, value in job.environment.items())
-    command = " ".join(_unit_word(word).replace("$", "$$") for word in (*job.program, *job.words))
+    command = " ".join(_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
     service = f"""\
 # Written by cloudgpu cron install; cloudgpu cron remove takes it away.
 [Unit]
@@ -188,7 +188,7 @@ WantedBy=timers.target
     return {f"{name}.service": service, f"{name}.timer": timer}
 
 
-def installed_command(text: str, words: Sequence[str]) -> str | None:
+def installed_command(text: str, argv: Sequence[str]) -> str | None:
     """Return what is installed (a block or both unit files) as a command for /bin/sh, with `words` for its verb.
 
     None for a text that somebody has changed beyond reading.
@@ -200,7 +200,7 @@ def installed_command(text: str, words: Sequence[str]) -> str | None:
             head = line.split(maxsplit=5)[-1].replace(r"\%", "%").rpartition(f" {PASS[0]} ")[0]
         else:
             continue
-        return f"{head} {shlex.join(words)}" if head else None
+        return f"{head} {shlex.join(argv)}" if head else None
     return None
 
 

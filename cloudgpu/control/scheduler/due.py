@@ -53,9 +53,9 @@ def last_night(zone: tzinfo, now: datetime) -> datetime:
     return night
 
 
-def prices_due(asked: Iterable[datetime], every: timedelta, now: datetime) -> datetime:
+def prices_due(queried_at: Iterable[datetime], every: timedelta, now: datetime) -> datetime:
     """Return when price lists are to be refreshed: `every` after the oldest part's date; now for one never asked."""
-    oldest = min(asked, default=None)
+    oldest = min(queried_at, default=None)
     return now if oldest is None or oldest > now else oldest + every
 
 

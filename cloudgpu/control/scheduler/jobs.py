@@ -81,18 +81,18 @@ def make_pass(session: Session, every: timedelta) -> str:
     Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
     other.
     """
-    from cloudgpu.control.reaper.reaper import ReapWish, reap
+    from cloudgpu.control.reaper.reaper import ReapOptions, reap
 
     try:
         with session.hold(WATCHES, wait=False):
             if _pass_due(session, every) > session.clock():
                 return ""
             swept = sweep_due(last_pass(session.ledger), zone_of(session.settings.tz), session.clock())
-            done = reap(session, ReapWish(sweep=swept, cron=True, interval=every))
+            done = reap(session, ReapOptions(sweep=swept, cron=True, interval=every))
     except LedgerAway as fault:
         if fault.field != "lock":
             raise
-        swept, done = False, reap(session, ReapWish(cron=True, interval=every))  # a full disk has no room for a lock
+        swept, done = False, reap(session, ReapOptions(cron=True, interval=every))  # a full disk has no room for a lock
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as other:

@@ -1,4 +1,4 @@
-"""Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults."""
+"""Watches until it is on_signal to end: runs each job when the ledger says that it is due, and outlives their faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.outage.notices import told_once
+from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.due import slept
 from cloudgpu.control.scheduler.jobs import Job, the_jobs
@@ -192,7 +192,7 @@ def _telling(job: Job | None, session: Session) -> Iterator[None]:
         yield
     except LedgerUnavailable as fault:
         if job is not None and job.name == "pass":
-            told_once(session, fault)
+            notify_once(session, fault)
         raise
 
 
@@ -242,14 +242,14 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     def at_once(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    def told(_number: int, _frame: object) -> None:
+    def on_signal(_number: int, _frame: object) -> None:
         for one in before:
             signal.signal(one, at_once)
         end()
 
     heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
     for one in heeded:
-        before[one] = signal.signal(one, told)
+        before[one] = signal.signal(one, on_signal)
     try:
         yield
     finally:

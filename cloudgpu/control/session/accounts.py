@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.settings import ANY, CLOUDS
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, retired_at
+from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, forgotten_times
 from cloudgpu.core.model.facts import RecordedIdentity
-from cloudgpu.core.model.identity import Asked, Unanswered
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import HERE, Machine, stays
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
@@ -60,7 +60,7 @@ def used_rows(session: Session) -> list[Machine]:
     Without what had ended when its account was retired.
     """
     since = iso(session.clock() - LOOKED_BACK)
-    rows, left = session.ledger.bills(), retired_at(session.ledger.events(SUBJECT))
+    rows, left = session.ledger.bills(), forgotten_times(session.ledger.events(SUBJECT))
 
     def counts(row: Machine) -> bool:
         retired = left.get(row.identity.id, "") if row.identity else ""
@@ -112,7 +112,7 @@ def _stays(row: Machine) -> bool:
     return not row.is_named_resource and stays(row)
 
 
-def is_anywhere(session: Session, *, account: str | None, provider: str | None) -> bool:
+def is_any_provider(session: Session, *, account: str | None, provider: str | None) -> bool:
     """Say whether these words mean every cloud account; raise InvalidRequest where one is named beside `any`."""
     if account is not None and provider == ANY:
         raise InvalidRequest(
@@ -266,7 +266,7 @@ def gap_of(account: str, fault: CloudgpuError) -> Unanswered:
     return (Closed if closed else Unanswered)(account, fault.message)
 
 
-def told_apart(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unanswered], list[Unanswered]]:
+def split_gaps(session: Session, gaps: Iterable[Unanswered]) -> tuple[list[Unanswered], list[Unanswered]]:
     """Return the gaps that make an answer incomplete, and the accounts that could not be asked and make none so.
 
     The latter are clouds that config.toml does not name and on which this user has never launched anything by this
@@ -284,7 +284,11 @@ def _is_used(session: Session, account: str) -> bool:
     return any(row.account == account and row.owner == own for row in session.ledger.bills())
 
 
-def asked_of(session: Session, accounts: Iterable[str], closed: Iterable[Unanswered]) -> tuple[Asked, ...]:
+def queried_accounts(
+    session: Session, accounts: Iterable[str], closed: Iterable[Unanswered]
+) -> tuple[QueriedAccount, ...]:
     """Return those of these accounts that were asked: all but the closed ones."""
     out, known = {gap.scope for gap in closed}, session.settings.accounts
-    return tuple(Asked(one, known[one].provider if one in known else "?") for one in accounts if one not in out)
+    return tuple(
+        QueriedAccount(one, known[one].provider if one in known else "?") for one in accounts if one not in out
+    )

@@ -18,7 +18,7 @@ from cloudgpu.ledger.log import locks
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
     from cloudgpu.config.settings import Settings
-    from cloudgpu.core.alerts.alerts import Told
+    from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import Names
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
@@ -53,7 +53,7 @@ class SessionBase:
     tell_waits: Tell | None = None  # who is told what is waited for, where `tell` tells nobody
     for_lab: bool = False  # a pass is under way, which acts for the lab, whoever runs it
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
-    alerts_told: tuple[Event, Told] | None = None  # what `alerts` has folded of its lines, up to this one
+    alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
     _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
 

@@ -14,11 +14,11 @@ from cloudgpu.core.model.identity import (
     NOT_HERE,
     Elsewhere,
     Unanswered,
+    account_text,
     is_of_a_region,
     is_on_computer,
     place_of,
     place_of_row,
-    words_of,
 )
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import from_iso
@@ -222,7 +222,7 @@ def _may_be_here(session: SessionBase, row: Machine, fault: CloudgpuError) -> bo
 
 def _not_reachable(session: SessionBase, row: Machine, here: AccountIdentity | None) -> NotReachableHere:
     """Return the error for a machine of another account; `here` is what the account of that name is here."""
-    of, account = words_of(row), row.account
+    of, account = account_text(row), row.account
     lost = absence(session, row)
     if lost is not None:
         belongs = "runs on" if is_on_computer(row) else "belongs to"
@@ -247,11 +247,11 @@ def _own_way(row: Machine, there: str) -> str:
 def _not_configured(session: SessionBase, row: Machine, absent: NotReachableHere) -> NotReachableHere:
     """Return the error for a machine on a host that config.toml does not have: its owner may have taken it out."""
     way = absent.next if is_mine(session, row) else _not_reachable(session, row, None).next
-    message = f"{row.name} runs on {words_of(row)}. {absent.message}"
+    message = f"{row.name} runs on {account_text(row)}. {absent.message}"
     return NotReachableHere(message, field="name", value=row.name, next=way)
 
 
-def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Whose]) -> list[Unanswered]:
+def elsewhere(session: SessionBase, rows: Sequence[Machine], queried: Sequence[Whose]) -> list[Unanswered]:
     """Return what these accounts could not say: the machines of other accounts, and those whose account is not known.
 
     `rows` are the machines that the verb had to judge. One gap for each account, with its machines and owners.
@@ -259,15 +259,15 @@ def elsewhere(session: SessionBase, rows: Sequence[Machine], asked: Sequence[Who
     gaps: dict[str, Unanswered] = {}
     others: dict[str, list[Machine]] = {}
     for row in rows:
-        if any(one.covers(row) for one in asked):
+        if any(one.covers(row) for one in queried):
             continue
-        unknown = next((one for one in asked if one.is_unknown(row)), None)
+        unknown = next((one for one in queried if one.is_unknown(row)), None)
         fault = None if unknown is None else unknown.fault_of(row.region)
         if unknown is not None and fault is not None:
             scope = unknown.scope(row)
             gaps[scope] = Unanswered(scope, fault.message)
         else:
-            others.setdefault(words_of(row), []).append(row)
+            others.setdefault(account_text(row), []).append(row)
     there = (Elsewhere(words, _why(session, found), _is_tended(session, found)) for words, found in others.items())
     return [*gaps.values(), *there]
 

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 _ENDINGS = ("stop", "park", "terminate")
 
 
-def alive_at(ledger: Ledger, row: Machine) -> str | None:
+def last_seen_at(ledger: Ledger, row: Machine) -> str | None:
     """Return the latest time at which a machine or a kept thing is proved to have been there; None: no look saw it.
 
     A look proves it for all that it does not name as unseen. The machine's own word counts too.
     """
-    proved = _latest_proof(ledger, row, things=row.is_named_resource, before=None)
+    proved = _latest_proof(ledger, row, resources=row.is_named_resource, before=None)
     return max(filter(None, (proved, row.last_active, row.seen_at)), default=None)
 
 
-def kept_until(ledger: Ledger, row: Machine, before: datetime) -> str | None:
+def retained_last_seen_at(ledger: Ledger, row: Machine, before: datetime) -> str | None:
     """Return when all that is kept of a machine was last known to be there; None unknown.
 
     By a look before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
     """
     told = (line.occurred_at for line in ledger.events(row.id) if line.kind == "resources_retained")
-    return max(filter(None, (_latest_proof(ledger, row, things=True, before=iso(before)), *told)), default=None)
+    return max(filter(None, (_latest_proof(ledger, row, resources=True, before=iso(before)), *told)), default=None)
 
 
 def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
@@ -52,7 +52,7 @@ def before_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched:
 def _of_its_end(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     ended = row.billed and not instance.billed
     if (ended and instance.since is None) or _runs_anew(row, instance):
-        alive = None if watched else alive_at(ledger, row)
+        alive = None if watched else last_seen_at(ledger, row)
         return {} if alive is None else {"alive_at": alive}
     return _measures(ledger, row, instance, watched=watched) if ended else {}
 
@@ -61,13 +61,13 @@ def _started(ledger: Ledger, row: Machine, instance: Instance) -> BeforeTheEnd:
     if row.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
     lines = (ledger.last(scope) for scope in scopes_of(row))
-    seen = [line.occurred_at for line in lines if line and _proves(line, row, things=False, before=None)]
+    seen = [line.occurred_at for line in lines if line and _proves(line, row, resources=False, before=None)]
     return {"pending_at": max(seen)} if seen else {}
 
 
 def _measures(ledger: Ledger, row: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     asked = _asked_at(ledger, row)
-    seen = asked if watched else _latest_proof(ledger, row, things=False, before=None)
+    seen = asked if watched else _latest_proof(ledger, row, resources=False, before=None)
     found: BeforeTheEnd = {} if seen is None else {"billed_at": seen}
     ours = asked is not None and not watched and instance.reason is None
     return {**found, "asked_at": str(asked)} if ours else found
@@ -86,18 +86,18 @@ def _runs_anew(row: Machine, instance: Instance) -> bool:
     return began is not None and instance.since is not None and iso(instance.since) > began
 
 
-def _latest_proof(ledger: Ledger, row: Machine, *, things: bool, before: str | None) -> str | None:
+def _latest_proof(ledger: Ledger, row: Machine, *, resources: bool, before: str | None) -> str | None:
     scopes = scopes_of(row)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
-    seen = [line.occurred_at for line in lines if _proves(line, row, things=things, before=before)]
+    seen = [line.occurred_at for line in lines if _proves(line, row, resources=resources, before=before)]
     if not seen and lines:  # the latest looks missed it already, or were not answered where it is
         every = (line for scope in scopes for line in ledger.events(scope))
-        seen = [line.occurred_at for line in every if _proves(line, row, things=things, before=before)]
+        seen = [line.occurred_at for line in every if _proves(line, row, resources=resources, before=before)]
     return max(seen, default=None)
 
 
-def _proves(line: Event, row: Machine, *, things: bool, before: str | None) -> bool:
-    unseen = line.body.get("unseen")  # missing in the lines of earlier versions: they prove nothing of one machine
-    if unseen is None or line.occurred_at < row.intended_at or (before is not None and line.occurred_at >= before):
+def _proves(line: Event, row: Machine, *, resources: bool, before: str | None) -> bool:
+    unseen = line.body["unseen"]
+    if line.occurred_at < row.intended_at or (before is not None and line.occurred_at >= before):
         return False
-    return row.id not in unseen and (not things or bool(line.body.get("things")))
+    return row.id not in unseen and (not resources or bool(line.body["resources"]))

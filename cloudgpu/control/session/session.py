@@ -108,7 +108,7 @@ class Session(SessionBase):
         """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
         return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
 
-    def doubt(self) -> str | None:
+    def integrity_problem(self) -> str | None:
         """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
         found = self.ledger.suspect()
         if found is not None:
@@ -143,7 +143,7 @@ class Session(SessionBase):
                 next="Mount it, or put it back. If it is gone for good: cloudgpu cron remove",
             )
 
-    def check_kept(self, environ: Mapping[str, str]) -> None:
+    def check_ever_used(self, environ: Mapping[str, str]) -> None:
         """Raise InvalidRequest where nothing was ever kept, for whoever answers that all is well with every machine.
 
         A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly.
@@ -188,7 +188,7 @@ class Session(SessionBase):
 
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
-        doubt = self.doubt()
+        doubt = self.integrity_problem()
         if doubt is not None:
             raise LedgerUnavailable(
                 f"Nothing is launched while the ledger is in doubt: {doubt}",

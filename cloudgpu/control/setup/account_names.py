@@ -33,7 +33,7 @@ class Place:
         return self.host or self.account
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """How config.toml names it, for a sentence."""
         return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
 

@@ -18,16 +18,16 @@ from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_words
+from cloudgpu.control.outage.outage import LOOK_AGAIN, read_on, refused_sentence
 from cloudgpu.control.session.account_settings import absences
 from cloudgpu.control.session.accounts import (
     account_of,
     accounts_here,
     cloud_accounts,
     gap_of,
-    is_anywhere,
+    is_any_provider,
     provider_kinds,
-    told_apart,
+    split_gaps,
     used_accounts,
 )
 from cloudgpu.control.session.base import is_mine, utc_now
@@ -37,7 +37,7 @@ from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
-from cloudgpu.core.model.identity import gap_text, is_there, words_of
+from cloudgpu.core.model.identity import account_text, gap_text, is_there
 from cloudgpu.core.model.machine import HERE
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
@@ -131,15 +131,15 @@ def _settings(session: Session) -> str:
 def _policy(session: Session) -> Check:
     """Say which policy is the usual one, and what is wrong with any: a pass runs with no half of one."""
     from cloudgpu.control.policies.commands import checked
-    from cloudgpu.control.policies.resolve import find_policy, limits_of, spans_of
-    from cloudgpu.core.policies.limits import cut_spans
+    from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
+    from cloudgpu.core.policies.limits import cut_lifetime
     from cloudgpu.core.values.times import duration_text
 
     try:
         policy = find_policy(session, None)
-        wished = spans_of(policy, session.settings)
+        wished = lifetime_of(policy, session.settings)
         checked(session, ())
-        spans, _ = cut_spans(wished, limits_of(session))
+        spans, _ = cut_lifetime(wished, limits_of(session))
     except CloudgpuError as fault:
         return failed("policy", fault)
     lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"
@@ -148,7 +148,7 @@ def _policy(session: Session) -> Check:
 
 def _ledger(session: Session) -> Check:
     try:
-        doubt, found = session.doubt(), session.ledger.verify()
+        doubt, found = session.integrity_problem(), session.ledger.verify()
     except CloudgpuError as fault:
         return failed("ledger", fault)
     if doubt or found.faults:
@@ -170,7 +170,7 @@ def _left_over(session: Session) -> Check | None:
     for path, lines in outbox.refused():
         way = f"{LOOK_AGAIN}. Then remove that file, or keep it for whoever looks into it."
         return Check(
-            "ledger", Verdict.WARN, f"{refused_words(session, lines)} What was refused is kept in {path}.", way
+            "ledger", Verdict.WARN, f"{refused_sentence(session, lines)} What was refused is kept in {path}.", way
         )
     return None
 
@@ -237,7 +237,7 @@ def _named(session: Session, provider: str | None, account: str | None) -> list[
     """Return the accounts that are meant; raise InvalidRequest where there is none such."""
     if account is not None:
         return [account_of(session, account=account, provider=provider)]
-    if is_anywhere(session, account=None, provider=provider or ""):
+    if is_any_provider(session, account=None, provider=provider or ""):
         return cloud_accounts(session)
     known = {name: session.account(name) for name in _used(session)}
     found = [name for name, one in known.items() if one is not None and provider in (None, one.provider)]
@@ -279,7 +279,7 @@ def _absent(session: Session) -> Iterator[Check]:
             if isinstance(fault, NotReachableHere):
                 yield failed(f"machine {row.name}", fault)
             elif found is not None:
-                said = f"runs on {words_of(row)} as far as is known, and cannot be asked: {found.why}"
+                said = f"runs on {account_text(row)} as far as is known, and cannot be asked: {found.why}"
                 yield Check(f"machine {row.name}", Verdict.FAIL, said, found.way, ProviderUnavailable.exit_code)
 
 
@@ -288,7 +288,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         try:
             listing = session.provider(name).list()
         except CloudgpuError as fault:
-            _, closed = told_apart(session, [gap_of(name, fault)]) if asked_all else ([], [])
+            _, closed = split_gaps(session, [gap_of(name, fault)]) if asked_all else ([], [])
             if closed:
                 said = f"not asked: the credentials found here do not open it: {fault.message}"
                 yield Check(f"account {name}", Verdict.WARN, said, fault.next)

@@ -12,7 +12,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.guards import Agent, Timer, guards_of, has_no_agent
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.views.machines import ends_itself, guards_value
@@ -71,7 +71,7 @@ def _agent(session: Session, row: Machine) -> str:
     at = guards_value(row)["agent"]
     ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
     marked = from_iso(row.last_active).timestamp() if row.last_active else 0.0
-    heard = max(marked, Shelf(session.home.samples, row.id).last())
+    heard = max(marked, SampleStore(session.home.samples, row.id).last())
     if not heard:
         return f"{ends} (it was never heard from here)"
     ago = max(0, round(session.clock().timestamp() - heard))

@@ -19,7 +19,7 @@ from cloudgpu.config.files.paths import Home, find_home
 from cloudgpu.config.files.text import read_text, shown
 from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
-from cloudgpu.control.policies.resolve import spans_of
+from cloudgpu.control.policies.resolve import lifetime_of
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.doctor import SDKS
 from cloudgpu.core.values.naming import NAME, NAME_RULE
@@ -83,7 +83,7 @@ class Draft:
 def lease_of(home: Home, settings: Settings) -> timedelta:
     """Return how long a machine lives by settings and policy; raise InvalidRequest where they contradict."""
     policy = load_policy(settings.policy, search=policy_paths(home)).policy
-    return spans_of(policy, settings).lease
+    return lifetime_of(policy, settings).lease
 
 
 def look(environ: Mapping[str, str]) -> Found:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.reachable import remembered
-from cloudgpu.core.model.identity import BY_REGION, Asked, Unanswered
+from cloudgpu.core.model.identity import BY_REGION, QueriedAccount, Unanswered
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.ledger import saved_calls as saved
 
@@ -40,11 +40,13 @@ def known_here(session: Session) -> list[Known]:
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
-def not_asked(session: Session, known: Iterable[Known], asked: Iterable[Asked]) -> list[Unanswered]:
+def accounts_not_queried(
+    session: Session, known: Iterable[Known], queried: Iterable[QueriedAccount]
+) -> list[Unanswered]:
     """Return those of `known` that are none of the accounts that were asked: what runs there is not known."""
     wanted = list(known)
     hosts = {None, *(one.region for one in wanted)}
-    places = [(one.account, region) for one in asked for region in (hosts if one.provider == HOSTS else (None,))]
+    places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]
     now = {found for account, region in places for found in _now(session, account, region)}
     return [Unanswered(one.words, one.why) for one in wanted if (one.kind, one.id) not in now]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.sync import Look, look_at_all
 from cloudgpu.control.session.accounts import used_rows
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.setup.known_accounts import known_here, not_asked
+from cloudgpu.control.setup.known_accounts import accounts_not_queried, known_here
 from cloudgpu.core.events.lab_lines import ledger_doubted
-from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, words_of
+from cloudgpu.core.model.identity import NOT_HERE, Elsewhere, Unanswered, account_text
 from cloudgpu.core.model.machine import scope_of_row
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger.sqlite import backup
-from cloudgpu.views.accounts import asked_value
+from cloudgpu.views.accounts import queried_accounts_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ def restored(session: Session, file: str, *, even_if_older: bool = False) -> Res
         "recorded_at": done.copy.recorded_at,
         "missing_lines": done.lacks,
         "previous_ledger": done.aside,
-        "integrity_problem": session.doubt(),
+        "integrity_problem": session.integrity_problem(),
     }
 
 
@@ -80,7 +80,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
     Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
     """
-    doubt, found = session.doubt(), session.ledger.verify()
+    doubt, found = session.integrity_problem(), session.ledger.verify()
     faults = found.faults
     if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
         session.ledger.rebuild()
@@ -116,7 +116,7 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
             "Accounts that only a colleague has are known after a look from there: have each of them run "
             "cloudgpu ls --refresh"
         )
-    who = asked_value(settled.look.asked, settled.look.closed)
+    who = queried_accounts_value(settled.look.asked, settled.look.closed)
     return {
         "lines": lines,
         "head_hash": head_hash,
@@ -129,15 +129,15 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     }
 
 
-def settle_ledger(session: Session, doubt: str) -> Settled:
+def settle_ledger(session: Session, problem: str) -> Settled:
     """Ask every account, take up what is there, and take the ledger's present end as the true one.
 
     Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
     (a colleague's) has to be looked at from where it is, after the doubt was written down.
     """
     known = known_here(session)
-    look = _settled(session, doubt)
-    return Settled(look, tuple(not_asked(session, known, look.asked)))
+    look = _settled(session, problem)
+    return Settled(look, tuple(accounts_not_queried(session, known, look.asked)))
 
 
 def _settled(session: Session, doubt: str) -> Look:
@@ -172,7 +172,7 @@ def _check_looked_at(session: Session, since: int) -> None:
         if last is None or last.seq <= since:
             whom = row.owner or "whoever has that account"
             raise LedgerUnavailable(
-                f"The ledger cannot be settled while nobody has looked at {words_of(row)} since then: "
+                f"The ledger cannot be settled while nobody has looked at {account_text(row)} since then: "
                 f"what runs there is not known, and it is {NOT_HERE}.",
                 field="ledger",
                 value=str(session.home.ledger),

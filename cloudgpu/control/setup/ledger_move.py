@@ -194,7 +194,7 @@ def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[N
 
 
 def _check_whole(session: Session) -> None:
-    doubt = session.doubt()
+    doubt = session.integrity_problem()
     if doubt is not None:
         raise LedgerUnavailable(
             f"A ledger that is in doubt is not moved: {doubt}",

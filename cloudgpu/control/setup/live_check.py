@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.access.reach import wait_until_ready
-from cloudgpu.control.inputs.launch_request import Wish
-from cloudgpu.control.inputs.values import gpu_wish
+from cloudgpu.control.inputs.launch_request import UpRequest
+from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
@@ -293,41 +293,41 @@ def planned(
 
     Asks providers what they have; launches and writes nothing. Raises what `prepare` raises.
     """
-    wish = Wish(
+    request = UpRequest(
         Requirements(region=region), spot=False, provider=provider, account=account, template="bare", lease=LEASE,
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind
-    small = _small(session, wish, SMALL.get(kind, ()), or_any=kind in _ELSE_ANY)
+    small = _small(session, request, SMALL.get(kind, ()), or_any=kind in _ELSE_ANY)
     if gpu is None:
         return [small]
-    model, count = gpu_wish(gpu)
-    with_gpu = replace(wish, want=replace(wish.want, gpu=model, gpu_count=count or 1))
+    model, count = parse_gpu(gpu)
+    with_gpu = replace(request, want=replace(request.want, gpu=model, gpu_count=count or 1))
     return [small, _prepared(session, with_gpu, "gpu")]
 
 
-def _small(session: Session, wish: Wish, types: Sequence[str], *, or_any: bool) -> Prepared:
+def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> Prepared:
     for number, one in enumerate(types, 1):
         try:
-            return _prepared(session, replace(wish, want=replace(wish.want, instance_type=one)), "cpu")
+            return _prepared(session, replace(request, want=replace(request.want, instance_type=one)), "cpu")
         except (NoCapacity, InvalidRequest):  # a region may not have the type
             if number == len(types) and not or_any:
                 raise
-    return _prepared(session, wish, "cpu")
+    return _prepared(session, request, "cpu")
 
 
-def _prepared(session: Session, wish: Wish, which: str) -> Prepared:
+def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
     """Return the plan under a key of this check's own: it launches one machine, once, and never finds an older one.
 
     Of one type alone, the cheapest that fits: whatever zone has it, the check costs no more than was agreed to.
     """
-    wish = replace(wish, key=f"doctor-{which}-{epoch(session.clock())}")
-    found = prepare(session, wish)
+    request = replace(request, key=f"doctor-{which}-{epoch(session.clock())}")
+    found = prepare(session, request)
     types = {offer.available.instance_type for offer in found.offers}
     if len(types) == 1:
         return found
     return prepare(
-        session, replace(wish, want=replace(wish.want, instance_type=found.offers[0].available.instance_type))
+        session, replace(request, want=replace(request.want, instance_type=found.offers[0].available.instance_type))
     )
 
 

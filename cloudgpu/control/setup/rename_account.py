@@ -14,7 +14,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.lab_lines import account_renamed
-from cloudgpu.core.model.identity import is_on_computer, is_there, words_of
+from cloudgpu.core.model.identity import account_text, is_on_computer, is_there
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest, NotReachableHere
@@ -55,7 +55,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     there = place.called(new)
     if place.is_in(found) and there.is_in(found):
         raise InvalidRequest(
-            f"config.toml has both {place.words} and {there.words}.",
+            f"config.toml has both {place.text} and {there.text}.",
             field=FIELD,
             value=new,
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {place.name}.",
@@ -68,10 +68,10 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
         if not there.is_in(found):
             find_place(session, found, new, FIELD)  # says what there is
             raise InvalidRequest(
-                f"config.toml has neither {place.words} nor {there.words}.",
+                f"config.toml has neither {place.text} nor {there.text}.",
                 field=FIELD,
                 value=new,
-                next=f"Add {there.words} to config.toml, or put {place.words} back.",
+                next=f"Add {there.text} to config.toml, or put {place.text} back.",
             )
         _check_same(session, there, rows)
         draft = _usual(found, place, new)
@@ -152,12 +152,12 @@ def _check_same(session: Session, there: Place, rows: tuple[Machine, ...]) -> No
         except NotReachableHere as fault:
             if not is_there(row):  # a host of long ago
                 continue
-            message = f"{row.name} runs on {words_of(row)}. {fault.message}"
+            message = f"{row.name} runs on {account_text(row)}. {fault.message}"
             raise InvalidRequest(message, field=FIELD, value=there.name, next=fault.next) from fault
         if not found.is_of(row.identity):
             other = "another computer, user or home: " if is_on_computer(row) else "another account: "
             raise InvalidRequest(
-                f"{row.name} was launched at {words_of(row)}, and {there.name} is {other}{found.words}.",
+                f"{row.name} was launched at {account_text(row)}, and {there.name} is {other}{found.words}.",
                 field=FIELD,
                 value=there.name,
                 next="Name what it is called now, or put the old name back into config.toml.",

@@ -17,7 +17,7 @@ from cloudgpu.control.setup import init
 from cloudgpu.control.setup.account_names import Place, find_place
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, is_unknown, may_cost
 from cloudgpu.core.events.lab_lines import account_forgotten
-from cloudgpu.core.model.identity import Elsewhere, is_on_computer, words_of
+from cloudgpu.core.model.identity import Elsewhere, account_text, is_on_computer
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ResourceListing
@@ -170,7 +170,7 @@ def document(farewell: Farewell, at: str | None) -> ForgetDocument:
         "provider": farewell.provider,
         "forgotten_at": at,
         "machines": len(farewell.machines),
-        "lost": [{"name": row.name, "state": row.state, "where": words_of(row)} for row in farewell.lost],
+        "lost": [{"name": row.name, "state": row.state, "where": account_text(row)} for row in farewell.lost],
         "last_ended": farewell.last_ended,
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
@@ -189,14 +189,14 @@ def _without(found: init.Found, account: str) -> init.Draft:
 
 def _look(session: Session, account: str, *, configured: bool) -> list[str]:
     """Look at an account; return what of this ledger costs there, or can, beside its rows."""
-    look, provider = look_at(session, [account], kept=True), session.provider(account)
+    look, provider = look_at(session, [account], retained=True), session.provider(account)
     for sentence in look.sentences:
         session.tell(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
     here = (gap for gap in look.unanswered if not isinstance(gap, Elsewhere))  # a colleague's account of that name
     for gap in (*here, *beside.unanswered):
         raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
-    ours = (one for one in (*look.things, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
+    ours = (one for one in (*look.resources, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
     costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
     return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
 

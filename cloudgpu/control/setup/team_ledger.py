@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import CloudgpuError, LedgerDenied
-from cloudgpu.ledger.log.teams import Missing, Sharing, Wish
+from cloudgpu.ledger.log.teams import Missing, Sharing, TeamRequest
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -30,7 +30,7 @@ def shared(
     `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
     made from the database's. Raises InvalidRequest for a ledger in a file, RoleNeeded for tables of another user.
     """
-    return document(session.ledger.share(Wish(members_role, payers_role, tuple(members), tuple(payers))))
+    return document(session.ledger.share(TeamRequest(members_role, payers_role, tuple(members), tuple(payers))))
 
 
 def document(found: Sharing) -> TeamLedgerDocument:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import Standing
+    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.resources import ProviderResource
     from cloudgpu.ledger.log.base import View
@@ -125,9 +125,9 @@ def _right(session: Session, law: Law, row: Ownable, verb: str) -> Right | None:
     return right_to(law.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=law.for_lab)
 
 
-def named_row(thing: ProviderResource) -> Owned:
+def named_row(resource: ProviderResource) -> Owned:
     """Return what of something that is kept by name says whose it is, as a row does."""
-    return Owned(f"the {thing.kind} {thing.name}", thing.tags.get(TAG_OWNER, ""))
+    return Owned(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 
 
 def check_override(session: Session, reason: str | None) -> str | None:
@@ -228,7 +228,7 @@ _BY = {
 
 
 def stops_of(
-    law: Law, standings: Sequence[Standing], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
+    law: Law, standings: Sequence[BudgetState], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what passed budgets do with machines, as `core.budgets.enforcement.stops`.
 

@@ -44,7 +44,7 @@ class LastRole:
         of_name = tag_value(row.owner or "") in {tag_value(name) for name in self.names}
         return of_name or (self.role is Role.ALONE and (not self.day or row.id in launched))
 
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Return by what it was judged whose each machine is, as a sentence."""
         names = ", ".join(self.names)
         if self.role is None:

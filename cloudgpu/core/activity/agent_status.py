@@ -31,7 +31,7 @@ class Unusable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AgentStatus:
     """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else is empty.
 
     `answer` is all that it said beside the samples, cut to a sane size; None where it said nothing that can be read.
@@ -46,12 +46,12 @@ class Heard:
     fault: str = ""
 
 
-def unheard(fault: str, answer: Mapping[str, Any] | None = None) -> Heard:
+def unheard(fault: str, answer: Mapping[str, Any] | None = None) -> AgentStatus:
     """Return what is known where nothing was said that can be used."""
-    return Heard(answer, (), None, None, (), fault)
+    return AgentStatus(answer, (), None, None, (), fault)
 
 
-def heard(text: bytes) -> Heard:
+def parse_agent_status(text: bytes) -> AgentStatus:
     """Return what an agent's `status` answered, checked; never raises for what it says."""
     try:
         said = json.loads(text, parse_constant=_no_number)
@@ -70,7 +70,7 @@ def heard(text: bytes) -> Heard:
         return unheard(f"what its agent says cannot be used: {fault}", answer)
 
 
-def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> Heard:
+def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
     now = _number(said, "now", 1e11)
     up_since = _number(said, "up_since", now + AHEAD)
     listed = said["samples"]
@@ -80,7 +80,7 @@ def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> Heard:
     if any(one["t"] > now + AHEAD for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
     kept = {one["t"]: one for one in found if one["t"] > now - RING}
-    return Heard(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(said.get("scratch")))
+    return AgentStatus(answer, tuple(kept[at] for at in sorted(kept)), now, up_since, _scratch(said.get("scratch")))
 
 
 def _sample(one: Any, number: int) -> Sample:

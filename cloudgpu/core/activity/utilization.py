@@ -103,7 +103,7 @@ def _is_used(one: Sample) -> bool:
     )
 
 
-def spans(samples: Iterable[Sample]) -> tuple[Span, ...]:
+def intervals(samples: Iterable[Sample]) -> tuple[Span, ...]:
     """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
     found: list[Span] = []
     reach = 0

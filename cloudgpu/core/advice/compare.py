@@ -187,13 +187,13 @@ def desktop_work(machines: Iterable[Compared], case: Case, gpus: int) -> dict[da
     return found
 
 
-def busy(desktop: Desktop, elapsed: timedelta, worked: timedelta) -> Owned:
+def busy(desktop: Desktop, elapsed: timedelta, busy_time: timedelta) -> Owned:
     """Return what as many desktops cost as do so much work in this time.
 
     Of less than a day, as many as do it in a day: what an hour asked of many machines need not be done within it.
     """
-    number = needed(max(elapsed, DAY), worked)
-    return owned(desktop, max(elapsed, -(-worked // number)), worked, number)
+    number = needed(max(elapsed, DAY), busy_time)
+    return owned(desktop, max(elapsed, -(-busy_time // number)), busy_time, number)
 
 
 def compared(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Case, Side]:

@@ -148,26 +148,26 @@ class Owned:
         return self.purchase + self.electricity + self.maintenance - self.worth
 
 
-def owned(desktop: Desktop, elapsed: timedelta, worked: timedelta, number: int | None = None) -> Owned:
+def owned(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: int | None = None) -> Owned:
     """Return what desktops cost that stood there for `elapsed` and worked for `worked` (the sum of all of them).
 
     Without `number`, as many as `needed`. At the very end of a life the old one is not yet replaced. Raises ValueError
     for a negative span, or where so many could not have done the work.
     """
-    if worked < timedelta(0) or elapsed < timedelta(0):
-        message = f"a span cannot be negative: {worked}, {elapsed}"
+    if busy_time < timedelta(0) or elapsed < timedelta(0):
+        message = f"a span cannot be negative: {busy_time}, {elapsed}"
         raise ValueError(message)
-    number = needed(elapsed, worked) if number is None else number
-    if worked > elapsed * number:
-        message = f"{number} desktops do not work for {worked} within {elapsed}"
+    number = needed(elapsed, busy_time) if number is None else number
+    if busy_time > elapsed * number:
+        message = f"{number} desktops do not work for {busy_time} within {elapsed}"
         raise ValueError(message)
     ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
     age = elapsed - ended * desktop.life
-    energy = desktop.busy_power.over(worked) + desktop.waiting_power.over(elapsed * number - worked)
+    energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)
     bought = desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
     return Owned(
         number=number,
-        worked=worked,
+        worked=busy_time,
         energy=energy,
         purchase=bought.scaled(Fraction(number)),
         electricity=desktop.tariff.cost(energy),
@@ -176,9 +176,9 @@ def owned(desktop: Desktop, elapsed: timedelta, worked: timedelta, number: int |
     )
 
 
-def needed(elapsed: timedelta, worked: timedelta) -> int:
+def needed(elapsed: timedelta, busy_time: timedelta) -> int:
     """Return how many desktops do so much work within a time: one at least."""
-    return max(1, -(-worked // elapsed)) if elapsed else 1
+    return max(1, -(-busy_time // elapsed)) if elapsed else 1
 
 
 def years(number: Decimal) -> timedelta:

@@ -105,7 +105,7 @@ def known_as(names: People, owner: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AlertState:
     """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
 
     news: tuple[News, ...] = ()
@@ -122,7 +122,7 @@ class Told:
         return tuple(one for one in waiting if audience is None or receiver in audience.of(one.finding))
 
 
-def told(lines: Iterable[Event]) -> Told:
+def alert_state(lines: Iterable[Event]) -> AlertState:
     """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
     news: dict[tuple[str, int], News] = {}
     numbers: dict[str, int] = {}
@@ -136,11 +136,11 @@ def told(lines: Iterable[Event]) -> Told:
         elif line.kind == SENT:
             for key, number in line.body["news"]:
                 _note_sent(news, (key, number), line.body["receiver"])
-    return Told(tuple(one for one in news.values() if one.cleared_at is None or one.to - one.sent), numbers)
+    return AlertState(tuple(one for one in news.values() if one.cleared_at is None or one.to - one.sent), numbers)
 
 
 def due(
-    findings: Iterable[Finding], known: Told, judged: Collection[str] | None = None, spared: Collection[str] = ()
+    findings: Iterable[Finding], known: AlertState, judged: Collection[str] | None = None, spared: Collection[str] = ()
 ) -> tuple[tuple[Finding, ...], tuple[News, ...]]:
     """Return (what to raise, what to clear).
 
@@ -168,7 +168,7 @@ def as_now(news: Iterable[News], findings: Iterable[Finding]) -> tuple[News, ...
     )
 
 
-def raised_line(finding: Finding, known: Told, receivers: Collection[str], now: datetime) -> Draft:
+def raised_line(finding: Finding, known: AlertState, receivers: Collection[str], now: datetime) -> Draft:
     """Return the line that raises it; two passes that find the same at once write it once."""
     alert: AlertRaised = {
         "key": finding.key,

@@ -33,7 +33,9 @@ _DONE = {
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 
 
-def machine_findings(rows: Iterable[Machine], asked_since: Mapping[str, datetime], now: datetime) -> Iterator[Finding]:
+def machine_findings(
+    rows: Iterable[Machine], requested_since: Mapping[str, datetime], now: datetime
+) -> Iterator[Finding]:
     """Yield what is wrong with machines that are not proved gone.
 
     `asked_since` says, by id, since when a stop has been asked for that is not proved (`unproved_since`).
@@ -49,8 +51,8 @@ def machine_findings(rows: Iterable[Machine], asked_since: Mapping[str, datetime
             yield from _overdue(row)
         if row.refused_action:
             yield _refused(row, row.refused_action)
-        if row.pending_action in _VERB and row.id in asked_since:
-            yield from _unproved(row, asked_since[row.id], now)
+        if row.pending_action in _VERB and row.id in requested_since:
+            yield from _unproved(row, requested_since[row.id], now)
         if row.unpriced:
             yield _unpriced(row)
 
@@ -204,7 +206,7 @@ def _unproved(row: Machine, since: datetime, now: datetime) -> Iterator[Finding]
         title=f"The {'end' if verb == 'down' else 'stop'} of {name} is not proved",
         text=f"It was asked for {duration_text(now - since)} ago and the machine was last seen {row.state}: "
         f"it may still be billed. Run: cloudgpu {verb} {name}",
-        facts=_facts(row) | {"asked": f"{since:%Y-%m-%d %H:%M} UTC"},
+        facts=_facts(row) | {"requested": f"{since:%Y-%m-%d %H:%M} UTC"},
         urgent=True,
     )
 

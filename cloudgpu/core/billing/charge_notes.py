@@ -13,7 +13,7 @@ from cloudgpu.core.billing.charges import Charge
 from cloudgpu.core.billing.rules import RULES
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Segment
+from cloudgpu.core.model.usage import PriceInterval, Resource
 from cloudgpu.core.values.times import from_iso, iso
 
 CHARGING = frozenset(rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC)  # reads no catalogue
@@ -51,12 +51,12 @@ def joined(*marks: str) -> str:
     return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
 
 
-def marks(segments: Iterable[Segment], begin: str) -> str:
+def marks(segments: Iterable[PriceInterval], begin: str) -> str:
     """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
     return joined(*_marks(segments, begin))
 
 
-def _marks(segments: Iterable[Segment], begin: str) -> Iterator[str]:
+def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:
     for basis, as_of, day in {(one.basis, (one.as_of or "")[:10], max(begin, one.at)[:10]) for one in segments}:
         yield _MARK_OF.get(basis or "", "")
         yield _age_mark(as_of, day)

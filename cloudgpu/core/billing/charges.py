@@ -15,16 +15,16 @@ from cloudgpu.core.billing.granularity import (
     PARTS,
     Cut,
     Span,
+    intervals_of,
     is_guessed,
     micros_of,
     pieces,
     span_of,
     stamp,
-    strands_of,
     weight,
 )
 from cloudgpu.core.billing.rules import Rule, rule_for
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -43,7 +43,7 @@ class Charge:
     how much of that has no price and is in no amount.
     """
 
-    use: Use
+    use: Usage
     micros: int
     low: int
     amount: int
@@ -113,7 +113,7 @@ def total(charges: Iterable[Charge]) -> Sum:
     return found
 
 
-def charge(use: Use, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
+def charge(use: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
     """Return what a use has cost as of `now`, within [`since`, `until`) where they are given.
 
     A use that is still open is billed up to `now`, its minimum at once. Cutting a period anywhere changes no sum.
@@ -133,12 +133,12 @@ def charge(use: Use, now: datetime, *, since: datetime | None = None, until: dat
     return _priced(use, rule, span, cut)
 
 
-def billed_until(use: Use) -> str:
+def billed_until(use: Usage) -> str:
     """Return until when an ended use is or may be billed, as a ledger time."""
     return iso(EPOCH + span_of(use, rule_for(use), 0).latest * MICRO)
 
 
-def rated_to_the_end(use: Use) -> tuple[str, Strands | None]:
+def rated_to_the_end(use: Usage) -> tuple[str, Strands | None]:
     """Return `billed_until` of an ended use, and what `rated` says of it; None for a use without a price."""
     rule = rule_for(use)
     span = span_of(use, rule, 0)
@@ -146,13 +146,13 @@ def rated_to_the_end(use: Use) -> tuple[str, Strands | None]:
     return until, _rated(use, rule, span) if use.segments else None
 
 
-def billed_span(use: Use, now: datetime) -> tuple[datetime, datetime]:
+def billed_span(use: Usage, now: datetime) -> tuple[datetime, datetime]:
     """Return from when to when a use is or may be billed as of `now`, with its minimum and its last granule."""
     span = span_of(use, rule_for(use), micros_of(now))
     return EPOCH + span.early * MICRO, EPOCH + span.latest * MICRO
 
 
-def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
+def billed_units(use: Usage, begin: datetime, end: datetime) -> Fraction:
     """Return how much a price is multiplied with for a part of a use that is billed: hours, months or GB, exact."""
     rule = rule_for(use)
     if use.per is Per.GB:
@@ -160,7 +160,7 @@ def billed_units(use: Use, begin: datetime, end: datetime) -> Fraction:
     return Fraction(use.quantity * weight(use.per, rule, micros_of(begin), micros_of(end), 0), EXACT)
 
 
-def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
+def rated(use: Usage, now: int) -> list[tuple[int, int, int]]:
     """Return what a use costs at most up to `now`, as (begin, end, exact parts per microsecond): `Charge.high` in time.
 
     `now` is in microseconds since 1970. What is free, or has no price, gives nothing.
@@ -169,16 +169,16 @@ def rated(use: Use, now: int) -> list[tuple[int, int, int]]:
     return _rated(use, rule, span_of(use, rule, now))
 
 
-def _rated(use: Use, rule: Rule, span: Span) -> Strands:
+def _rated(use: Usage, rule: Rule, span: Span) -> Strands:
     if use.resource is Resource.TRAFFIC:
         counted = _counted(use)
         return [(counted, counted + 1, _bytes_cost(use, rule))] if use.segments else []
     if not use.segments or rule.free(use, span.longest_run):
         return []
-    return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in strands_of(use, rule, piece, 1)]
+    return [strand for piece in pieces(use, span.early, span.latest, 1) for strand in intervals_of(use, rule, piece, 1)]
 
 
-def course(use: Use, now: int) -> Course:
+def course(use: Usage, now: int) -> Course:
     """Return what a use costs up to `now` (microseconds since 1970), laid out in time: cut as often as one likes."""
     rule = rule_for(use)
     if use.resource is Resource.TRAFFIC:
@@ -196,11 +196,11 @@ def course(use: Use, now: int) -> Course:
     return Course(span.begin, span.end, low, amount, high)
 
 
-def _laid(use: Use, rule: Rule, span: tuple[int, int], side: int) -> Strands:
-    return [strand for piece in pieces(use, *span, side) for strand in strands_of(use, rule, piece, side)]
+def _laid(use: Usage, rule: Rule, span: tuple[int, int], side: int) -> Strands:
+    return [strand for piece in pieces(use, *span, side) for strand in intervals_of(use, rule, piece, side)]
 
 
-def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:
+def _priced(use: Usage, rule: Rule, span: Span, cut: Cut) -> Charge:
     amount = low = high = _sum(use, rule, (span.begin, span.end), cut, 0)
     micros = cut.length(span.begin, span.end)
     doubts = tuple(_doubts(use, rule, span))
@@ -211,7 +211,7 @@ def _priced(use: Use, rule: Rule, span: Span, cut: Cut) -> Charge:
     return Charge(use, micros, low, amount, high, _list_price(use, micros, amount), 0, doubts if low != high else ())
 
 
-def _doubts(use: Use, rule: Rule, span: Span) -> Iterator[str]:
+def _doubts(use: Usage, rule: Rule, span: Span) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown beside it."""
     if any(segment.maybe_from is not None for segment in use.segments[1:]):
         yield "when its price changed is not known"
@@ -232,7 +232,7 @@ def _doubts(use: Use, rule: Rule, span: Span) -> Iterator[str]:
         yield maybe
 
 
-def _sum(use: Use, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
+def _sum(use: Usage, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> int:
     """Return the exact amount of an interval; `side` -1 takes the lowest price that may have held, 1 the highest."""
     found = 0
     for begin, end, nanos in pieces(use, *span, side):
@@ -242,7 +242,7 @@ def _sum(use: Use, rule: Rule, span: tuple[int, int], cut: Cut, side: int) -> in
     return use.quantity * found
 
 
-def _traffic(use: Use, rule: Rule, cut: Cut) -> Charge:
+def _traffic(use: Usage, rule: Rule, cut: Cut) -> Charge:
     """Bill bytes once, when they were counted; the bytes of a machine are more than those that leave the region."""
     counted = _counted(use)
     inside = cut.length(counted, counted + 1)
@@ -252,17 +252,17 @@ def _traffic(use: Use, rule: Rule, cut: Cut) -> Charge:
     return Charge(use, 0, 0 if use.at_most else amount, amount, amount, None, 0, (use.at_most,) if use.at_most else ())
 
 
-def _counted(use: Use) -> int:
+def _counted(use: Usage) -> int:
     """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
     begin = stamp(use.begin)
     return begin if use.end is None else max(begin, stamp(use.end) - 1)
 
 
-def _bytes_cost(use: Use, rule: Rule) -> int:
+def _bytes_cost(use: Usage, rule: Rule) -> int:
     return use.quantity * use.segments[-1].nanos * EXACT // rule.gb_bytes
 
 
-def _list_price(use: Use, micros: int, amount: int | None) -> int | None:
+def _list_price(use: Usage, micros: int, amount: int | None) -> int | None:
     """Return what these microseconds would have cost on demand: what they cost, where that is how they were bought."""
     if use.resource is Resource.INSTANCE and use.market != "spot" and amount is not None:
         return amount

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
@@ -95,7 +95,7 @@ def is_failed(row: Machine) -> bool:
     return bool(row.launch_failed) or row.launch_status in ("refused", "void")
 
 
-Ended = tuple[str, Use]
+Ended = tuple[str, Usage]
 
 
 class By(StrEnum):
@@ -120,7 +120,7 @@ _OF_A_ROW = (By.INSTANCE, By.PROJECT, By.OWNER, By.ACCOUNT, By.REGION, By.RESOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CostQuery:
     """What is grouped by what, within [`since`, `until`) where they are given; calendar periods are those of `zone`."""
 
     by: By
@@ -143,7 +143,7 @@ class Costs:
     total: Tally
 
 
-def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Costs:
+def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, query: CostQuery) -> Costs:
     """Return what these rows (`View.bills`) cost as of `now`.
 
     `ended` are the uses that have ended (`View.uses`, of the time since `asked.since`); not needed `from_totals`.
@@ -151,7 +151,7 @@ def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, asked:
     """
     groups: dict[str, Tally] = {}
     total = Tally()
-    for part in _parts(with_whole_names(list(rows), asked.by), ended, now, asked):
+    for part in _parts(with_whole_names(list(rows), query.by), ended, now, query):
         group = groups.setdefault(part.key, Tally())
         if isinstance(part.found, str):
             group.add_ended(part.row, part.found)
@@ -160,7 +160,7 @@ def costs(rows: Iterable[Machine], ended: Iterable[Ended], now: datetime, asked:
             note = aside.noted(aside.NO_NOTE, part.found)
             group.add(part.row, part.found, note)
             total.add(part.row, part.found, note, again=part.again)
-    order = sorted(groups) if asked.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
+    order = sorted(groups) if query.by in CALENDAR else sorted(groups, key=lambda key: (-groups[key].amount, key))
     return Costs({key: groups[key] for key in order}, total)
 
 
@@ -206,7 +206,7 @@ class _Part:
     again: bool = False
 
 
-def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
     if asked.by in CALENDAR:
         yield from _by_calendar(rows, ended, now, asked)
         return
@@ -221,7 +221,7 @@ def _parts(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: As
         yield _Part(_key(asked.by, one.row, use.resource, use), one.row, one.charge)
 
 
-def _key(by: By, row: Machine, resource: str, use: Use | None = None) -> str:
+def _key(by: By, row: Machine, resource: str, use: Usage | None = None) -> str:
     """Return the group of a charge, or of a row's totals; empty where the row does not say."""
     if by is By.INSTANCE:
         return str(row.id)
@@ -232,7 +232,7 @@ def _key(by: By, row: Machine, resource: str, use: Use | None = None) -> str:
     return str(getattr(row, by) or "")
 
 
-def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: Asked) -> Iterator[_Part]:
+def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, asked: CostQuery) -> Iterator[_Part]:
     known = {row.id: row for row in rows}
     gone = ((known[subject], use) for subject, use in ended)
     for row, data in chain(gone, ((one, use) for one in rows for use in one.open_usage)):
@@ -242,7 +242,7 @@ def _by_calendar(rows: list[Machine], ended: Iterable[Ended], now: datetime, ask
             again = True
 
 
-def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge]]:
+def _pieces(use: Usage, now: datetime, asked: CostQuery) -> Iterator[tuple[str, Charge]]:
     """Yield what a use costs in each period in which it is or may be billed; pieces of nothing are left out."""
     first, last = billed_span(use, now)
     first = first if asked.since is None else max(first, asked.since)
@@ -255,16 +255,18 @@ def _pieces(use: Use, now: datetime, asked: Asked) -> Iterator[tuple[str, Charge
             yield iso(one.begin), piece
 
 
-def billed_within(rows: Sequence[Machine], ended: Iterable[Ended], asked: Asked, now: datetime) -> dict[str, timedelta]:
+def billed_within(
+    rows: Sequence[Machine], ended: Iterable[Ended], query: CostQuery, now: datetime
+) -> dict[str, timedelta]:
     """Return for how long each machine was billed within the period, by the id of its row."""
     found = {row.id: NO_TIME for row in rows}
-    if asked.from_totals:
+    if query.from_totals:
         for row in rows:
             sums = row.usage_totals.get(Resource.INSTANCE)
             found[row.id] += timedelta(microseconds=sums[_MICROS_OF_SUMS] if sums else 0)
     for subject, use in (*_of_machines(ended, found), *((row.id, use) for row in rows for use in row.open_usage)):
         if use.resource == Resource.INSTANCE:
-            found[subject] += _within(use, asked, now)
+            found[subject] += _within(use, query, now)
     return found
 
 
@@ -272,15 +274,15 @@ def _of_machines(ended: Iterable[Ended], ids: Mapping[str, Any]) -> Iterator[End
     return (one for one in ended if one[0] in ids)
 
 
-def _within(use: Use, asked: Asked, now: datetime) -> timedelta:
+def _within(use: Usage, asked: CostQuery, now: datetime) -> timedelta:
     begin, end = from_iso(use.begin), now if use.end is None else from_iso(use.end)
     begin = begin if asked.since is None else max(begin, asked.since)
     end = end if asked.until is None else min(end, asked.until)
     return max(NO_TIME, end - begin)
 
 
-def kept_within(rows: Sequence[Machine], asked: Asked, now: datetime) -> timedelta:
+def time_owned_within(rows: Sequence[Machine], query: CostQuery, now: datetime) -> timedelta:
     """Return how long a desktop would have stood there: since the period's begin or the first launch."""
     first = min((from_iso(row.first_at) for row in rows if row.provider_id), default=now)
-    begin = first if asked.since is None else max(first, asked.since)
-    return max(NO_TIME, (now if asked.until is None else min(now, asked.until)) - begin)
+    begin = first if query.since is None else max(first, query.since)
+    return max(NO_TIME, (now if query.until is None else min(now, query.until)) - begin)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from cloudgpu.core.billing.charges import EXACT, Course, course, micros_of
 from cloudgpu.core.billing.cost_groups import By, with_whole_names
 from cloudgpu.core.billing.granularity import EPOCH, MICRO
-from cloudgpu.core.billing.rate_timeline import Strand, in_months, rule_of
+from cloudgpu.core.billing.rate_timeline import RateInterval, in_months, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.periods import periods
 
-Ended = tuple[str, Use]
+Ended = tuple[str, Usage]
 PARTS = EXACT // HOUR
 _AT_ONCE = 5 * 60_000_000  # microseconds: a price that was noted so soon after a start is that of the start
 _FOREVER = 2**62
@@ -110,7 +110,7 @@ def daily_of(
     return Daily(_by_day(strands, zone, first, last), tuple(without))
 
 
-def laid_out(use: Use, now: int) -> Course:
+def laid_out(use: Usage, now: int) -> Course:
     """Return what a use (as JSON) costs in time, as `core.billing.charges.course` does: for most uses much faster."""
     segments, resource, market = use.segments, use.resource, use.market
     odd = not segments or resource == "traffic" or use.reason == "interrupted"
@@ -133,7 +133,7 @@ def laid_out(use: Use, now: int) -> Course:
     return _by_months(begin, begin + length, use.quantity * segments[0].nanos, rule)
 
 
-def _by_hours(use: Use, begin: int, end: int) -> Course | None:
+def _by_hours(use: Usage, begin: int, end: int) -> Course | None:
     """Return what prices an hour come to, one after the other; None where nobody knows when one of them changed."""
     segments, parts = use.segments, use.quantity * PARTS
     if len(segments) == 1:
@@ -173,10 +173,10 @@ def _stamp(text: str) -> int:
 class _Strands:
     """The strands of one project: those that are sure, and those of which low, amount and high differ."""
 
-    sure: list[Strand] = field(default_factory=list)
-    low: list[Strand] = field(default_factory=list)
-    amount: list[Strand] = field(default_factory=list)
-    high: list[Strand] = field(default_factory=list)
+    sure: list[RateInterval] = field(default_factory=list)
+    low: list[RateInterval] = field(default_factory=list)
+    amount: list[RateInterval] = field(default_factory=list)
+    high: list[RateInterval] = field(default_factory=list)
 
     def take(self, found: Course) -> None:
         if found.low is found.amount is found.high:
@@ -186,7 +186,7 @@ class _Strands:
             self.amount += found.amount
             self.high += found.high
 
-    def __iter__(self) -> Iterator[Strand]:
+    def __iter__(self) -> Iterator[RateInterval]:
         return chain(self.sure, self.low, self.amount, self.high)
 
 
@@ -215,7 +215,7 @@ def _days(begin: int, end: int, zone: tzinfo) -> tuple[list[date], list[int]]:
     return [one.begin.astimezone(zone).date() for one in found], edges
 
 
-def _binned(strands: Sequence[Strand], edges: list[int], since: int, until: int) -> list[int]:
+def _binned(strands: Sequence[RateInterval], edges: list[int], since: int, until: int) -> list[int]:
     """Return what strands cost between each two edges: ends are put into their days, whole days are summed once."""
     parts, changes = [0] * len(edges), [0] * len(edges)
     for begin, end, rate in strands:

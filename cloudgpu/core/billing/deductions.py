@@ -11,11 +11,11 @@ from cloudgpu.core.billing.discounts import AfterCredits, Credit, CreditUse, Spe
 from cloudgpu.core.billing.sustained_use import Discount, may_count, sustained_use
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import from_iso, iso
 
-Ended = Callable[[datetime | None], Iterable[tuple[str, Use]]]
+Ended = Callable[[datetime | None], Iterable[tuple[str, Usage]]]
 
 
 def after_credits(
@@ -41,7 +41,7 @@ def after_credits(
 
 
 def _spent(
-    rows: Sequence[Machine], ended: Iterable[tuple[str, Use]], now: datetime, until: datetime | None
+    rows: Sequence[Machine], ended: Iterable[tuple[str, Usage]], now: datetime, until: datetime | None
 ) -> Iterator[Spent]:
     """Yield what each account spent on each day of UTC, before `until`."""
     known = {row.id: row for row in rows}
@@ -56,7 +56,7 @@ def _spent(
         yield Spent(provider, account, at, money(amount))
 
 
-def _running(rows: Iterable[Machine]) -> Iterator[tuple[Machine, Use]]:
+def _running(rows: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
     return ((row, use) for row in rows for use in row.open_usage)
 
 
@@ -83,7 +83,7 @@ def sustained(
     return found
 
 
-def _within(known: Iterable[tuple[str, Use]], begin: datetime, end: datetime) -> list[tuple[str, Use]]:
+def _within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
     """Return the uses of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [one for one in known if one[1].begin < last and max(fact(one[1].end), one[1].maybe_until or "") >= first]

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from cloudgpu.core.billing.charges import Charge, billed_span, charge
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
 
 HOUR = timedelta(hours=1)
@@ -60,7 +60,7 @@ class Running:
     """A use that is billed still, with its last price alone, and its row; `paid`: up to when it is billed already."""
 
     row: Machine
-    use: Use
+    use: Usage
     paid: datetime
     known: dict[datetime, Charge] = field(default_factory=dict, compare=False, repr=False)
 

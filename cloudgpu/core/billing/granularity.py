@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from cloudgpu.core.billing.rules import MINUTE, Rule
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import from_iso
 
@@ -65,7 +65,7 @@ class Span:
     longest_run: int
 
 
-def span_of(use: Use, rule: Rule, now: int) -> Span:
+def span_of(use: Usage, rule: Rule, now: int) -> Span:
     """Return from when to when a use is billed by its rule, in microseconds since 1970."""
     begin = stamp(use.begin)
     early = begin if use.maybe_since is None else min(begin, stamp(use.maybe_since))
@@ -81,7 +81,7 @@ def span_of(use: Use, rule: Rule, now: int) -> Span:
     return Span(early, begin, min(sure, end), sure_end, end, latest, stop - begin, stop - sure, last - early)
 
 
-def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
+def _went_on(use: Usage, rule: Rule, known: tuple[int, int, int]) -> Span:
     """Return when a use is billed that goes on with another: what that rounded up is paid, and rounded once in all."""
     begin, stop, last = known
     origin = stamp(use.continues or use.begin)
@@ -91,7 +91,7 @@ def _went_on(use: Use, rule: Rule, known: tuple[int, int, int]) -> Span:
     return Span(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
-def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
+def pieces(use: Usage, begin: int, end: int, side: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval where the price changed, or may have; the first price also holds for the time before it."""
     segments = use.segments
     starts = [begin] + [min(end, max(begin, stamp(segment.at))) for segment in segments[1:]] + [end]
@@ -110,7 +110,7 @@ def pieces(use: Use, begin: int, end: int, side: int) -> Iterator[tuple[int, int
         yield first, last, segment.nanos
 
 
-def is_guessed(use: Use, begin: int) -> bool:
+def is_guessed(use: Usage, begin: int) -> bool:
     """Say whether a spot machine ran before its first price that is known: then that is a guess."""
     spot = use.market == "spot" and use.resource is Resource.INSTANCE
     return spot and stamp(use.segments[0].at) > begin + _CLOCKS_DIFFER
@@ -123,7 +123,7 @@ def weight(per: Per, rule: Rule, begin: int, end: int, side: int) -> int:
     return sum((last - first) * parts for first, last, parts in _in_months(rule, begin, end, side))
 
 
-def strands_of(use: Use, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
+def intervals_of(use: Usage, rule: Rule, piece: tuple[int, int, int], side: int) -> Iterator[tuple[int, int, int]]:
     """Yield a piece as (begin, end, exact parts per microsecond), cut at the months where its price is per month."""
     begin, end, nanos = piece
     if begin >= end:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from cloudgpu.core.billing.charges import Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Segment, Use
+from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 
@@ -34,7 +34,7 @@ class Item:
     begin: datetime
     end: datetime
     charge: Charge
-    segment: Segment | None
+    segment: PriceInterval | None
     amount: Money
     low: Money
     high: Money
@@ -66,13 +66,13 @@ def itemised(
                 yield _item(one.row, found, begin, end, amount, now)
 
 
-def _charge(use: Use, now: datetime, begin: datetime, end: datetime) -> Charge:
+def _charge(use: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
     since = max(begin, end - _MICRO) if use.resource is Resource.TRAFFIC else begin  # counted at its end, all at once
     return charge(use, now, since=since, until=end)
 
 
 def _pieces(
-    use: Use, now: datetime, since: datetime | None, until: datetime | None
+    use: Usage, now: datetime, since: datetime | None, until: datetime | None
 ) -> Iterator[tuple[datetime, datetime]]:
     """Cut a use, within a period, at the midnights of UTC and where its price changed."""
     begin, end = billed_span(use, now)
@@ -119,11 +119,11 @@ def _item(row: Machine, found: Charge, begin: datetime, end: datetime, amount: M
     )
 
 
-def _price_at(use: Use, moment: datetime) -> Segment | None:
+def _price_at(use: Usage, moment: datetime) -> PriceInterval | None:
     held = [segment for segment in use.segments[1:] if from_iso(segment.at) <= moment]
     return held[-1] if held else next(iter(use.segments), None)
 
 
-def _costs(use: Use, moment: datetime) -> bool:
+def _costs(use: Usage, moment: datetime) -> bool:
     price = _price_at(use, moment)
     return price is not None and price.nanos > 0

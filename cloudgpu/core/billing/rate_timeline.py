@@ -12,11 +12,11 @@ from functools import cache
 
 from cloudgpu.core.billing.charges import EXACT, micros_of, rated, rated_to_the_end, stamp
 from cloudgpu.core.billing.rules import Rule, rule_for
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import HOUR
 from cloudgpu.core.values.times import iso
 
-Strand = tuple[int, int, int]
+RateInterval = tuple[int, int, int]
 PARTS = EXACT // HOUR
 _DAY = 24 * HOUR
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,25 +26,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rule:
     """Return by which rule a resource is billed."""
     at = "1970-01-01T00:00:00Z"
-    return rule_for(Use(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
+    return rule_for(Usage(Resource(resource), "", "", provider, market, "", 1, Per.HOUR, at, None, (), licence=licence))
 
 
-def billed_strands(use: Use, now: int) -> list[Strand]:
+def billed_intervals(use: Usage, now: int) -> list[RateInterval]:
     """Return what a use costs at most up to `now`, as `billing.rated` does: for most uses much faster."""
     if not is_plain(use) or use.maybe_since:
         return rated(use, now)
-    return strands(*_plain(use, now))
+    return rate_intervals(*_plain(use, now))
 
 
-def ended_strands(use: Use) -> tuple[str, list[Strand] | None]:
+def ended_intervals(use: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended use may be billed, a ledger time, and its strands; None without a price."""
     if not is_plain(use) or use.maybe_since:
         return rated_to_the_end(use)
     found = _plain(use, 0)
-    return iso(moment_of(found[1])), strands(*found)
+    return iso(moment_of(found[1])), rate_intervals(*found)
 
 
-def _plain(use: Use, now: int) -> tuple[int, int, int, str, Rule]:
+def _plain(use: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     """Return from when to when a plain use is billed up to `now`, its price, what that is for, and the rule."""
     rule = rule_of(use.provider, use.market, use.resource, use.licence)
     begin, nanos = stamp(use.begin), use.quantity * use.segments[0].nanos
@@ -52,13 +52,13 @@ def _plain(use: Use, now: int) -> tuple[int, int, int, str, Rule]:
     return begin, begin + rule.longest(max(0, run), taken=False), nanos, use.per, rule
 
 
-def is_plain(use: Use) -> bool:
+def is_plain(use: Usage) -> bool:
     """Say whether a use is billed at one price, as long as its rule says, from its begin to its end."""
     plain = len(use.segments) == 1 and not use.reason and not use.maybe_until and not use.continues
     return plain and use.resource != "traffic" and (use.market != "spot" or use.resource != "instance")
 
 
-def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Strand]:
+def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
     """Return what `nanos` an hour, or a month, cost from `begin` to `end`; by the dearer reading of what a month is."""
     if begin >= end:
         return []
@@ -70,7 +70,7 @@ def strands(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[Stra
     return [(first, last, nanos * (PARTS // min(hours, least))) for first, last, hours in in_months(begin, end)]
 
 
-def amount(found: Iterable[Strand], begin: int, end: int) -> int:
+def amount(found: Iterable[RateInterval], begin: int, end: int) -> int:
     """Return what strands cost within [begin, end), in exact parts."""
     total = 0
     for first, last, rate in found:
@@ -80,7 +80,7 @@ def amount(found: Iterable[Strand], begin: int, end: int) -> int:
     return total
 
 
-def worst_window(found: Iterable[Strand], length: int, begin: int, end: int) -> tuple[int, int]:
+def worst_window(found: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
     """Return (end of the window, its amount) of the dearest window of `length` that ends within [begin, end].
 
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
@@ -109,7 +109,7 @@ def worst_window(found: Iterable[Strand], length: int, begin: int, end: int) -> 
     return (end, held) if held > best[1] else best
 
 
-def window_full(found: Iterable[Strand], rate: int, length: int, begin: int, limit: int) -> int | None:
+def window_full(found: Iterable[RateInterval], rate: int, length: int, begin: int, limit: int) -> int | None:
     """Return how many microseconds after `begin` a window of `length` holds `limit`, if `rate` comes in from then on.
 
     What was paid before leaves the window in its turn. None: it never holds as much.

@@ -11,7 +11,7 @@ from fractions import Fraction
 from cloudgpu.core.billing.granularity import EXACT, PARTS, micros_of, pieces, stamp
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import Money
 
 _TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
@@ -59,7 +59,7 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     return found
 
 
-def may_count(use: Use) -> bool:
+def may_count(use: Usage) -> bool:
     """Say whether a use (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
     fits = (use.provider, use.market, use.resource, use.per)
     return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and use.kind.startswith(_SERIES)

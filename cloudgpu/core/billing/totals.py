@@ -8,7 +8,7 @@ from datetime import datetime
 
 from cloudgpu.core.billing.charges import Charge, charge, money, total
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import Money
 
 
@@ -22,7 +22,7 @@ class Billed:
 
 def billed(
     rows: Iterable[Machine],
-    ended: Iterable[tuple[str, Use]],
+    ended: Iterable[tuple[str, Usage]],
     now: datetime,
     *,
     since: datetime | None = None,

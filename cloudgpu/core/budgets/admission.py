@@ -9,17 +9,17 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import EXACT, micros_of, money
-from cloudgpu.core.billing.rate_timeline import Strand, amount, billed_strands, moment_of, worst_window
+from cloudgpu.core.billing.rate_timeline import RateInterval, amount, billed_intervals, moment_of, worst_window
 from cloudgpu.core.budgets.budget import Budget
-from cloudgpu.core.budgets.commitments import Prices, Promise, Promised, promised
+from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.flows import laid_out, weight
 from cloudgpu.core.model.machine import Budgeted, Machine, volumes_there
-from cloudgpu.core.model.usage import Per, Segment, Use
+from cloudgpu.core.model.usage import Per, PriceInterval, Usage
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.periods import Period, period, periods
 
-Billed = Iterable[tuple[str, Use | list[Strand]]]
+Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
 Ended = Callable[[datetime | None], Billed]
 _EVER = 2**62  # microseconds; later than any time that can be written
 
@@ -37,9 +37,9 @@ class Account:
     budget: Budget
     since: int = 0
     settled: int = 0
-    spent: list[Strand] = field(default_factory=list)
+    spent: list[RateInterval] = field(default_factory=list)
     flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    promises: list[Promise] = field(default_factory=list)
+    promises: list[Commitment] = field(default_factory=list)
     coming: dict[tuple[int, int | None, int | None], int] = field(default_factory=dict)
     unpriced: list[str] = field(default_factory=list)
     assumed: dict[str, None] = field(default_factory=dict)
@@ -58,25 +58,25 @@ class Account:
             nanos * weight(unit, max(begin, first), min(end, last))
             for unit, first, last, nanos in self._coming(now, ahead)
         ])  # fmt: skip
-        return found + sum(amount(one.strands(now, ahead), begin, end) for one in self.promises)
+        return found + sum(amount(one.intervals(now, ahead), begin, end) for one in self.promises)
 
-    def spent_strands(self) -> Iterator[Strand]:
+    def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
         yield from self.spent
         for (unit, begin, end), nanos in self.flows.items():
             yield from laid_out(unit, begin, end, nanos)
 
-    def coming_strands(self, now: int, ahead: int) -> Iterator[Strand]:
+    def coming_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
         """Yield what runs already will cost, where that without an end goes on up to `ahead`."""
         for one in self.promises:
-            yield from one.strands(now, ahead)
+            yield from one.intervals(now, ahead)
         for unit, begin, end, nanos in self._coming(now, ahead):
             yield from laid_out(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
         end = now + HOUR
-        found = (strand for one in self.promises for strand in one._replace(until=None).strands(now, end))
+        found = (strand for one in self.promises for strand in one._replace(until=None).intervals(now, end))
         return amount(found, now, end) + sum(
             nanos * weight(unit, now, end) for (unit, _, _), nanos in self.coming.items()
         )
@@ -159,7 +159,7 @@ class Asking:
     def admission(self, wanted: Budgeted | None = None) -> Admission:
         """Return what the budgets say of it, or of `wanted` in its stead."""
         row = self.wanted if wanted is None else wanted
-        found = promised(row, micros_of(self.now), self.prices, self.volumes)
+        found = commitments_of(row, micros_of(self.now), self.prices, self.volumes)
         return Admission(tuple(_verdict(account, row, found, self.now) for account in self.accounts))
 
 
@@ -310,7 +310,7 @@ def _take(
         _bill(covered, use, now, prices, row.name)
     if not ahead:
         return
-    future = promised(row, now, prices, volumes)
+    future = commitments_of(row, now, prices, volumes)
     for account in covered:
         account.promises += future.items
         if future.unpriced:
@@ -318,7 +318,7 @@ def _take(
         account.assumed |= _assumed(row, future.items)
 
 
-def _bill(covered: Sequence[Account], use: Use | list[Strand], now: int, prices: Prices, name: str) -> None:
+def _bill(covered: Sequence[Account], use: Usage | list[RateInterval], now: int, prices: Prices, name: str) -> None:
     """Take what a use has cost into the accounts; without a price, at what stands in for it."""
     if isinstance(use, list):
         for account in covered:
@@ -328,12 +328,12 @@ def _bill(covered: Sequence[Account], use: Use | list[Strand], now: int, prices:
         use, why = _with_price(use, prices)
         for account in covered:
             account.assumed[f"{name}: {use.what}: {why}"] = None
-    found = billed_strands(use, now) if covered else ()
+    found = billed_intervals(use, now) if covered else ()
     for account in covered:
         account.spent += found
 
 
-def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
+def _with_price(use: Usage, prices: Prices) -> tuple[Usage, str]:
     """Return a use without a price with the one that is counted, and why; a run without any stays without."""
     if use.resource == "instance":
         if use.on_demand is None:
@@ -343,14 +343,14 @@ def _with_price(use: Use, prices: Prices) -> tuple[Use, str]:
         return use, "no price is known, so it is in no sum"
     else:
         nanos, per, why = prices.beside(use.provider, "", use.kind, use.resource)
-    return use._replace(per=Per(per), segments=(Segment(use.begin, nanos, why, None, "derived"),)), why
+    return use._replace(per=Per(per), segments=(PriceInterval(use.begin, nanos, why, None, "derived"),)), why
 
 
-def _assumed(row: Budgeted, items: Iterable[Promise]) -> dict[str, None]:
+def _assumed(row: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{row.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(account: Account, row: Budgeted, wanted: Promised, now: datetime) -> Verdict:
+def _verdict(account: Account, row: Budgeted, wanted: Commitments, now: datetime) -> Verdict:
     unpriced = [*account.unpriced, *([row.name] if wanted.unpriced else [])]
     assumed = account.assumed | _assumed(row, wanted.items)
     free = not wanted.unpriced and not any(one.nanos for one in wanted.items)
@@ -358,7 +358,7 @@ def _verdict(account: Account, row: Budgeted, wanted: Promised, now: datetime) -
     return Verdict(account.budget, found, () if free else tuple(unpriced), tuple(assumed))
 
 
-def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterator[Share]:
+def shares(account: Account, wanted: Sequence[Commitment], now: datetime) -> Iterator[Share]:
     """Yield each period that what is wanted touches, with the sums that are held against the limit."""
     budget, micros = account.budget, micros_of(now)
     last = max([micros, *(one.until for one in wanted if one.until is not None)])
@@ -371,8 +371,8 @@ def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterat
         yield _share(account, wanted, Period(moment_of(0), moment_of(horizon)), micros, endless=True)
         return
     length = budget.span.window // timedelta(microseconds=1)
-    more = (strand for one in wanted for strand in one.strands(micros, horizon))
-    found = chain(account.spent_strands(), account.coming_strands(micros, horizon), more)
+    more = (strand for one in wanted for strand in one.intervals(micros, horizon))
+    found = chain(account.spent_intervals(), account.coming_intervals(micros, horizon), more)
     end, _ = worst_window(found, length, micros, horizon)
     costs = any(one.nanos for one in wanted)  # from now on: also where the dearest window is the one that ends now
     yield _share(account, wanted, Period(moment_of(end - length), moment_of(end)), micros, horizon=horizon, costs=costs)
@@ -380,7 +380,7 @@ def shares(account: Account, wanted: Sequence[Promise], now: datetime) -> Iterat
 
 def _share(
     account: Account,
-    wanted: Sequence[Promise],
+    wanted: Sequence[Commitment],
     within: Period,
     now: int,
     *,
@@ -396,7 +396,7 @@ def _share(
     ahead = horizon or end
     spent = account.settled + account.spent_within(begin, _EVER if endless else end)
     running = account.comes_within(begin, end, now, ahead)
-    more = sum(amount(one.strands(now, ahead), begin, end) for one in wanted)
+    more = sum(amount(one.intervals(now, ahead), begin, end) for one in wanted)
     fits = not (more or costs) or spent + running + more <= account.budget.limit.nanos * EXACT
     since = None if endless else within.begin
     return Share(since, within.end, money(spent), money(running), money(more), fits)

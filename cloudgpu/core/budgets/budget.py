@@ -72,7 +72,7 @@ class Scope:
             and _is(self.owner, owner)
         )
 
-    def spans(self, provider: str, account: str) -> bool:
+    def may_cover(self, provider: str, account: str) -> bool:
         """Say whether machines of this account can be meant."""
         return self.provider in (None, provider) and self.account in (None, account)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cloudgpu.core.billing.charges import stamp
-from cloudgpu.core.billing.rate_timeline import Strand, rule_of, strands
+from cloudgpu.core.billing.rate_timeline import RateInterval, rate_intervals, rule_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.model.facts import AttachedCost, Retained
 from cloudgpu.core.model.machine import Budgeted, account_key, fact
@@ -42,7 +42,7 @@ class Prices:
     passes: bool = True
 
 
-class Promise(NamedTuple):
+class Commitment(NamedTuple):
     """What one resource goes on costing from now on: `nanos` per `hour` or `month`, up to `until`.
 
     `until` is in microseconds since 1970; None: as far as anybody looks. `assumed` is why the price is not a known one.
@@ -57,24 +57,24 @@ class Promise(NamedTuple):
     assumed: str = ""
     since: int | None = None
 
-    def strands(self, now: int, horizon: int) -> list[Strand]:
+    def intervals(self, now: int, horizon: int) -> list[RateInterval]:
         """Return what it costs from `now` on, or since it may, up to its end, or the horizon where it has none."""
         begin = now if self.since is None else min(now, self.since)
-        return strands(begin, horizon if self.until is None else self.until, self.nanos, self.per, self.rule)
+        return rate_intervals(begin, horizon if self.until is None else self.until, self.nanos, self.per, self.rule)
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class Commitments:
     """All that goes on costing of one row. `unpriced`: the machine itself does, and nobody knows how much."""
 
-    items: tuple[Promise, ...] = ()
+    items: tuple[Commitment, ...] = ()
     unpriced: bool = False
 
 
-_NOTHING = Promised()
+_NOTHING = Commitments()
 
 
-def promised(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Promised:
+def commitments_of(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
     """Return what goes on costing of a machine or a kept thing.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only passes would end while
@@ -86,7 +86,7 @@ def promised(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[st
         return _NOTHING
     kept = [_of_kept(row, entry, prices) for entry in row.retained]
     if row.terminated_at is not None or row.is_named_resource:
-        return Promised(tuple(kept))
+        return Commitments(tuple(kept))
     runs = runs_on(row)
     until = _until(row, now, prices) if runs else None
     beside = [
@@ -98,7 +98,7 @@ def promised(row: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[st
     compute = [] if nanos is None else [_compute(row, until, nanos)]
     sent = stamp(row.intended_at) if row.launch_status == "open" and row.intended_at else None
     own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
-    return Promised((*own, *kept), unpriced=runs and nanos is None)
+    return Commitments((*own, *kept), unpriced=runs and nanos is None)
 
 
 def runs_on(row: Budgeted) -> bool:
@@ -135,12 +135,12 @@ def _until(row: Budgeted, now: int, prices: Prices) -> int | None:
     return until if until > now else now + OVERDUE * bool(row.billed or row.state == "unknown")
 
 
-def _compute(row: Budgeted, until: int | None, nanos: int) -> Promise:
+def _compute(row: Budgeted, until: int | None, nanos: int) -> Commitment:
     """Return the promise of the machine itself: what is started there is billed whole."""
     rule = rule_of(row.provider or "", row.market or "on_demand", "instance", row.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
     end = None if until is None else until + (granule if granule > 1 else 0)
-    return Promise(str(row.instance_type), end, nanos, "hour", rule)
+    return Commitment(str(row.instance_type), end, nanos, "hour", rule)
 
 
 def _stands_for_itself(row: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
@@ -149,7 +149,7 @@ def _stands_for_itself(row: Budgeted, entry: AttachedCost, volumes: Iterable[tup
     return volume is not None and (account_key(row), volume.name) in volumes
 
 
-def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Promise:
+def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
@@ -158,7 +158,7 @@ def _of_beside(row: Budgeted, entry: AttachedCost, until: int | None, prices: Pr
     return _priced(row, entry.what, end, resource, found, quantity)
 
 
-def _of_kept(row: Budgeted, entry: Retained, prices: Prices) -> Promise:
+def _of_kept(row: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
@@ -179,6 +179,6 @@ def _price(row: Budgeted, entry: AttachedCost | Retained, region: str, resource:
     return found
 
 
-def _priced(row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Promise:
+def _priced(row: Budgeted, what: str, until: int | None, resource: str, price: Counted, quantity: int) -> Commitment:
     rule = rule_of(row.provider or "", row.market or "on_demand", resource)
-    return Promise(what, until, price.nanos * quantity, price.per, rule, price.why)
+    return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

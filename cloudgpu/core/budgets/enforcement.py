@@ -14,7 +14,7 @@ from enum import StrEnum
 from cloudgpu.core.budgets.admission import Asking
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos, runs_on
-from cloudgpu.core.budgets.status import Standing
+from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
@@ -91,7 +91,7 @@ class Stop:
 
 
 def stops(
-    standings: Sequence[Standing], rows: Iterable[Machine], warned: Mapping[str, int], now: datetime
+    standings: Sequence[BudgetState], rows: Iterable[Machine], warned: Mapping[str, int], now: datetime
 ) -> list[Stop]:
     """Return what budgets that are passed, and stop, do with machines: the newest first, each machine once.
 
@@ -112,7 +112,7 @@ def stops(
     return found
 
 
-def _stop(row: Machine, over: Standing, warned: int, now: datetime) -> Stop:
+def _stop(row: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
     held = row.hold_until is not None and from_iso(row.hold_until) > now
     end = Do(gentlest(row))
     do = Do.WARN if held and warned < WARNINGS else end

@@ -13,10 +13,10 @@ from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.granularity import pieces, stamp
 from cloudgpu.core.billing.rate_timeline import is_plain, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, Counted, Prices, Promise, promised
+from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Counted, Prices, commitments_of
 from cloudgpu.core.budgets.flows import unit_of
 from cloudgpu.core.model.machine import Budgeted, Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
 
 _LONG_AGO = 0  # before every lease ends
@@ -135,13 +135,13 @@ def _items(row: Machine, prices: Prices) -> _Items:
     """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
     end = None if row.renew_until is None else stamp(row.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
-    for one in promised(row, _LONG_AGO, prices, _Volumes()).items:
+    for one in commitments_of(row, _LONG_AGO, prices, _Volumes()).items:
         key = unit_of(one.per, one.rule), _behind(one, end), one.since is not None
         sums[key] = sums.get(key, 0) + one.nanos
     return [(nanos, *key) for key, nanos in sums.items()]
 
 
-def _behind(one: Promise, renew_until: int | None) -> int | None:
+def _behind(one: Commitment, renew_until: int | None) -> int | None:
     return None if one.until is None or renew_until is None else one.until - renew_until
 
 
@@ -162,7 +162,7 @@ def _uses(row: Machine) -> tuple[list[_Use], list[_Other]]:
     return [(nanos, *key) for key, nanos in plain.items()], others
 
 
-def _of_use(use: Use) -> tuple[int, _Lengths, list[_Part]]:
+def _of_use(use: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open use as `Exposure.uses` has it: `billing.rated` of it, whenever one looks."""
     whose = use.provider, use.market, use.resource, use.licence
     (unit, at_most), begin = _terms(*whose, use.per), stamp(use.begin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cloudgpu.core.billing.rate_timeline import PARTS, Strand, in_months, moment_of
+from cloudgpu.core.billing.rate_timeline import PARTS, RateInterval, in_months, moment_of
 from cloudgpu.core.billing.rules import Rule
 from cloudgpu.core.values.money import HOUR
 
@@ -39,7 +39,7 @@ def weight(unit: int, begin: int, end: int) -> int:
     return _before(end, -unit) - _before(begin, -unit)
 
 
-def laid_out(unit: int, begin: int, end: int, nanos: int) -> list[Strand]:
+def laid_out(unit: int, begin: int, end: int, nanos: int) -> list[RateInterval]:
     """Return a flow as strands, cut at the months where its unit is one of the calendar."""
     if begin >= end:
         return []

@@ -85,9 +85,9 @@ def scope_from(values: Mapping[str, object], field: str) -> Scope:
     return Scope(**{key: str(value).strip() for key, value in values.items()})
 
 
-def thresholds_of(words: Iterable[object], field: str) -> tuple[int, ...]:
+def thresholds_of(values: Iterable[object], field: str) -> tuple[int, ...]:
     """Return whole percents, each once, the lowest first; `none` alone: none."""
-    given = list(words)
+    given = list(values)
     if given in ([], ["none"]):
         return ()
     return tuple(sorted({percent_of(word, field) for word in given}))
@@ -106,9 +106,9 @@ def percent_of(word: object, field: str) -> int:
     return int(text)
 
 
-def actions_of(words: Iterable[str], field: str) -> frozenset[Action]:
+def actions_of(values: Iterable[str], field: str) -> frozenset[Action]:
     """Return the actions of these words; InvalidRequest, with the near one, for what is none."""
-    given = [word.strip() for word in words]
+    given = [word.strip() for word in values]
     for word in given:
         if word not in list(Action):
             raise unknown_word(

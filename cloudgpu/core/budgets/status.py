@@ -19,7 +19,7 @@ _EVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetState:
     """How a budget stands now.
 
     `spent` is at most, in `period` (None: since ever). `promised` is what runs to its renew-until, and what is kept to
@@ -59,14 +59,14 @@ class Standing:
         return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR))
 
 
-def standing(counted: Account, today: Account, now: datetime) -> Standing:
+def status_of(counted: Account, today: Account, now: datetime) -> BudgetState:
     """Return how a budget stands, of what it carries at the counted prices, and at today's."""
     budget, micros = counted.budget, micros_of(now)
     period = current(budget, now)
     spent = counted.settled + counted.spent_within(micros_of(period.begin) if period else 0, _end(budget, period))
     burn = today.burn(micros)
     room, ends = budget.limit.nanos * EXACT - spent, period if budget.span.kind != "total" else None
-    return Standing(
+    return BudgetState(
         budget=budget,
         period=period,
         spent=money(spent),
@@ -93,7 +93,7 @@ def _to_come(account: Account, period: Period | None, now: int) -> int:
 def _window_full_in(account: Account, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
     window, limit = account.budget.span.window // timedelta(microseconds=1), account.budget.limit.nanos * EXACT
-    lasts = window_full(account.spent_strands(), burn // HOUR, window, now, limit)
+    lasts = window_full(account.spent_intervals(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 
@@ -109,7 +109,7 @@ def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> tim
     return lasts if period is None or lasts < period.end - now else None
 
 
-def findings(standings: Iterable[Standing]) -> Iterator[Finding]:
+def findings(standings: Iterable[BudgetState]) -> Iterator[Finding]:
     """Yield each threshold that was reached, and each forecast; of budgets that notify alone."""
     for one in standings:
         if Action.NOTIFY not in one.budget.actions:
@@ -122,7 +122,7 @@ def findings(standings: Iterable[Standing]) -> Iterator[Finding]:
             yield _forecast(one, percent_)
 
 
-def _threshold(one: Standing, percent: int) -> Finding:
+def _threshold(one: BudgetState, percent: int) -> Finding:
     name, limit = one.budget.name, one.budget.limit.text()
     return Finding(
         key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
@@ -134,7 +134,7 @@ def _threshold(one: Standing, percent: int) -> Finding:
     )
 
 
-def _forecast(one: Standing, percent: int) -> Finding:
+def _forecast(one: BudgetState, percent: int) -> Finding:
     name, limit = one.budget.name, one.budget.limit.text()
     until = f" by {one.period.end:%Y-%m-%d}" if one.period and not one.budget.span.days else ""
     return Finding(
@@ -147,14 +147,14 @@ def _forecast(one: Standing, percent: int) -> Finding:
     )
 
 
-def _period_of(one: Standing) -> str:
+def _period_of(one: BudgetState) -> str:
     """Return which period an alert is about: a new one falls back, also where nobody looked before it was spent."""
     if one.period is None or one.budget.span.days:
         return ""
     return f":{one.period.begin.astimezone(one.budget.zone):%Y-%m-%d}"
 
 
-def _facts(one: Standing) -> dict[str, str]:
+def _facts(one: BudgetState) -> dict[str, str]:
     budget = one.budget
     return {
         "limit": budget.limit.text(),

@@ -219,21 +219,21 @@ def is_old(as_of: datetime, now: datetime) -> bool:
     return now - as_of > OLD_AFTER
 
 
-def meant_by(asked: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
+def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
     """Return the GPUs that a spelling means: `v100` two, `v100-32gb` one; raise InvalidRequest for none.
 
     Makers, series and board forms are no part of a name; `rtx 3090`, `rtx-3090` and `rtx3090` are one.
     """
     known = list(specs)
-    wanted = _plain(asked)
+    wanted = _plain(requested)
     found = [spec for spec in known if _squeezed(spec.name) == _squeezed(wanted)]
     if not found and _names_a_model(wanted):
         found = [spec for spec in known if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
     else:
         found += [spec for spec in known if spec not in found and found and same_gpu(spec.name, wanted)]
     if not found:
-        raise _unknown_gpu(asked, known)
-    if "sxm" in asked.lower():  # a board form that no name has: the other forms have theirs
+        raise _unknown_gpu(requested, known)
+    if "sxm" in requested.lower():  # a board form that no name has: the other forms have theirs
         return [spec for spec in found if not spec.name.endswith(("PCIe", "NVL"))] or found
     return found
 

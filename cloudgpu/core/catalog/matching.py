@@ -51,7 +51,7 @@ def fits(item: Available, want: Requirements) -> bool:
         (want.zone, item.zone),
         (want.instance_type, item.instance_type),
     )
-    if any(wish is not None and wish != fact for wish, fact in wishes) or item.market not in markets(want):
+    if any(request is not None and request != fact for request, fact in wishes) or item.market not in markets(want):
         return False
     # The very count: a machine with more GPUs than asked for would be a dearer one than was agreed to.
     return want.gpu is None or any(
@@ -64,13 +64,13 @@ def markets(want: Requirements) -> tuple[Market, ...]:
     return (want.market, Market.ON_DEMAND) if want.or_on_demand else (want.market,)
 
 
-def same_gpu(listed: str, asked: str) -> bool:
+def same_gpu(listed: str, requested: str) -> bool:
     """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
 
     Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
     """
     words = _words(listed)
-    return all(word in words for word in _words(asked))
+    return all(word in words for word in _words(requested))
 
 
 def _words(name: str) -> set[str]:

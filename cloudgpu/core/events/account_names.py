@@ -88,7 +88,7 @@ def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
     return {str(line.body["account"]): line.occurred_at for line in own}
 
 
-def retired_at(lines: Iterable[Event]) -> dict[str, str]:
+def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:
     """Return when each account was retired, by its identity, as ledger time."""
     return {one: line.occurred_at for line in lines if line.kind == FORGOTTEN for one in line.body["identities"]}
 

@@ -1,6 +1,6 @@
 """Folds what else is said of a machine into its row: its policy's origin, warnings, decisions, timer, who was let in.
 
-The fields are there only where there is something to say, so that rows of earlier versions stay as they are.
+The fields are there only where there is something to say, so that most records are short.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def timed(row: Record, line: Line) -> None:
         del row["timer"]
 
 
-def unasked(row: Record, line: Line, *, over: bool, ran: object) -> None:
+def stopped_unrequested(row: Record, line: Line, *, over: bool, ran: object) -> None:
     """Take that a machine runs no more though nobody had asked for it, or that it runs again.
 
     A spot interruption that is being rehearsed was asked for, too.
@@ -89,7 +89,7 @@ def unasked(row: Record, line: Line, *, over: bool, ran: object) -> None:
         row["unrequested_stop"] = {"at": line.occurred_at, "seq": line.seq}
 
 
-def asked(row: Record, line: Line) -> None:
+def requested(row: Record, line: Line) -> None:
     """Take that a stop was asked for before its effect was written, by a clock that is ahead of the one that saw it."""
     if "unrequested_stop" in row and line.seq < row["unrequested_stop"]["seq"]:
         del row["unrequested_stop"]

@@ -22,7 +22,7 @@ class AccountSynced(TypedDict):
     machines: int
     unanswered: list[Gap]
     unseen: list[str]
-    things: bool
+    resources: bool
     pinned: bool
 
 

@@ -27,7 +27,7 @@ def account_synced(
     now: datetime,
     *,
     unseen: Sequence[str] = (),
-    things: bool = False,
+    resources: bool = False,
     pinned: bool = False,
 ) -> Draft:
     """Return the one line of a look at one account; one that was not wholly answered makes no view fresh.
@@ -39,7 +39,7 @@ def account_synced(
         "machines": machines,
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unanswered],
         "unseen": sorted(unseen),
-        "things": things,
+        "resources": resources,
         "pinned": pinned,
     }
     subject = f"gap:{scope}" if body["unanswered"] else scope

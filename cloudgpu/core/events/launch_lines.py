@@ -141,23 +141,23 @@ def machine_adopted(
     return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
 
 
-def machine_adopted_by_resource(thing: ProviderResource, identity: AccountIdentity, now: datetime) -> Draft:
+def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIdentity, now: datetime) -> Draft:
     """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
     body: bodies.AdoptedByResource = {
-        **_tagged(thing),
-        "provider": thing.provider,
-        "account": thing.account,
+        **_tagged(resource),
+        "provider": resource.provider,
+        "account": resource.account,
         "identity": identity.to_json(),
-        "region": thing.region,
-        "zone": thing.zone or None,
+        "region": resource.region,
+        "zone": resource.zone or None,
         "instance_type": None,
         "market": "on_demand",
         "accelerators": [],
         "price": None,
         "why": "its disk or image bears this ledger's tag and the ledger had no launch of it",
     }
-    machine = thing.tags[TAG_ID]
-    return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{thing.id}")
+    machine = resource.tags[TAG_ID]
+    return Draft("machine_adopted", machine, body, now, f"adopted:{machine}:{resource.id}")
 
 
 def _tagged(found: Instance | ProviderResource) -> bodies.Tagged:

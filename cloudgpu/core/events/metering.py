@@ -14,15 +14,15 @@ from cloudgpu.core.events.metering_resources import (
     Meter,
     Record,
     end_uses,
-    kept,
     open_use,
     resource_observed,
     resource_vanished,
+    resources_retained,
     segment_of,
     traffic_counted,
     use_of,
 )
-from cloudgpu.core.model.usage import Resource, use_of_record
+from cloudgpu.core.model.usage import Resource, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 
 _EMPTY = (0,) * 7
@@ -68,7 +68,7 @@ def meter(state: Meter, row: Record, line: Line, before: Mapping[str, Any]) -> l
 
 def add_to(totals: dict[str, list[int]], use: Made) -> Charge:
     """Add a use that has ended to the totals of its resource; return its charge."""
-    found = charge(use_of_record(use), from_iso(use["end"]))
+    found = charge(usage_of_record(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.on_demand or 0, found.micros, int(found.unpriced_micros > 0))
     sums = totals.get(use["resource"], _EMPTY)
     new_sums = [old + part for old, part in zip(sums, (*parts, int(found.on_demand is None)), strict=True)]
@@ -397,7 +397,7 @@ _STEPS = {
     "instance_observed": _observed,
     "instance_vanished": _vanished,
     "launch_settled": _settled,
-    "resources_retained": kept,
+    "resources_retained": resources_retained,
     "resource_observed": resource_observed,
     "resource_vanished": resource_vanished,
     "traffic_observed": traffic_counted,

@@ -53,7 +53,7 @@ def end_uses(
 _GREW = "when it was made larger is not known"
 
 
-def kept(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
+def resources_retained(state: Meter, row: Record, line: Line, _before: Mapping[str, Any]) -> Iterator[Made]:
     """Open what stays without the machine, end what does not any more.
 
     Until the machine ended, its disk was billed with it; what was made of it is billed since it was made. An image that

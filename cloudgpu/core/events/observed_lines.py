@@ -109,20 +109,25 @@ def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
     return row.address if same and instance.state is State.RUNNING else None
 
 
-def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, alive: str | None = None) -> Draft:
+def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, last_seen: str | None = None) -> Draft:
     """Return the line that says the machine is proved gone, and by what; some time after `alive`, None for just now."""
-    body: bodies.InstanceVanished = {"provider_id": provider_id, "proof": proof, "alive_at": alive, "ended_at": None}
+    body: bodies.InstanceVanished = {
+        "provider_id": provider_id,
+        "proof": proof,
+        "alive_at": last_seen,
+        "ended_at": None,
+    }
     return Draft("instance_vanished", machine, body, now, f"gone:{machine}:{provider_id}:{iso(now)}")
 
 
-def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime, alive: str | None = None) -> Draft:
+def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime, last_seen: str | None = None) -> Draft:
     """Return the line that says what stays of a machine without it; no entries: nothing does.
 
     `alive` is when what is missing now was last known to be there, where others have removed it.
     """
     body: bodies.ResourcesRetained = {"retained": [entry.record() for entry in entries]}
-    if alive:
-        body["alive_at"] = alive
+    if last_seen:
+        body["alive_at"] = last_seen
     return Draft("resources_retained", row.id, body, now, f"retained:{row.id}:{digest(iso(now), repr(entries))}")
 
 
@@ -185,7 +190,7 @@ def _text(at: datetime | None) -> str | None:
 
 
 def resource_observed(
-    thing: ProviderResource, kept: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
+    resource: ProviderResource, retained: Retained, identity: AccountIdentity, known: Machine | None, now: datetime
 ) -> Draft:
     """Return the line that says how a volume or an image is now, that is kept by name. `known` is its row.
 
@@ -193,33 +198,33 @@ def resource_observed(
     text.
     """
     body: bodies.ResourceObserved = {
-        **kept.record(),
-        "name": thing.name or thing.id,
-        "provider": thing.provider,
-        "account": thing.account if known is None else known.account,
+        **retained.record(),
+        "name": resource.name or resource.id,
+        "provider": resource.provider,
+        "account": resource.account if known is None else known.account,
         "identity": identity.to_json(),
-        "owner": thing.tags.get(TAG_OWNER, ""),
-        "project": thing.tags.get(TAG_PROJECT, ""),
-        "attached_to": thing.attached_to,
+        "owner": resource.tags.get(TAG_OWNER, ""),
+        "project": resource.tags.get(TAG_PROJECT, ""),
+        "attached_to": resource.attached_to,
     }
-    subject = subject_of(thing, identity)
+    subject = subject_of(resource, identity)
     return Draft("resource_observed", subject, body, now, f"resource:{digest(subject, iso(now), repr(body))}")
 
 
 def resource_vanished(
-    row: Machine, proof: str, now: datetime, *, alive: str | None = None, ended: str | None = None, who: RequestedBy
+    row: Machine, proof: str, now: datetime, *, last_seen: str | None = None, ended: str | None = None, who: RequestedBy
 ) -> Draft:
     """Return the line that says that it is gone: since `ended`, or some time after `alive`."""
     body: bodies.ResourceVanished = {
         "id": fact(row.provider_id),
         "proof": proof,
-        "alive_at": alive,
+        "alive_at": last_seen,
         "ended_at": ended,
         **who,
     }
     return Draft("resource_vanished", row.id, body, now, f"gone:{row.id}:{iso(now)}")
 
 
-def subject_of(thing: ProviderResource, identity: AccountIdentity) -> str:
+def subject_of(resource: ProviderResource, identity: AccountIdentity) -> str:
     """Return the subject of something that is kept by name in an account, whatever that is called here."""
-    return f"resource:{identity.id}/{thing.id}"
+    return f"resource:{identity.id}/{resource.id}"

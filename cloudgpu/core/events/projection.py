@@ -100,7 +100,7 @@ def machine_of(events: Iterable[Line]) -> Machine | None:
     return None if found is None else Machine.of(found.state["row"])
 
 
-def as_told(machine: Machine, line: Draft) -> Machine:
+def projected(machine: Machine, line: Draft) -> Machine:
     """Return the machine as it would be with this line; what it has used is not counted anew."""
     step = _STEPS.get(line.kind)
     if step is None:
@@ -161,7 +161,7 @@ def _empty(line: Line) -> Record:
 def _intended(row: Record, line: Line) -> None:
     if line.body["attempt"] < row["attempt_number"]:
         return
-    row |= {name: line.body.get(name) for name in _LAUNCH}  # a line of an earlier version lacks what came later
+    row |= {name: line.body.get(name) for name in _LAUNCH}  # `guards` is there only where something guards it
     row |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
     row["renew_s"] = line.body.get("renew_s")
     told.chosen(row, line)
@@ -190,7 +190,9 @@ def _settled(row: Record, line: Line) -> None:
 
 def _observed(row: Record, line: Line) -> None:
     body = line.body
-    told.unasked(row, line, over=body["state"] not in _RUNS, ran=row["launched_at"] and row["state"] in _RUNS)
+    told.stopped_unrequested(
+        row, line, over=body["state"] not in _RUNS, ran=row["launched_at"] and row["state"] in _RUNS
+    )
     if row["billed"] and not body["billed"]:
         told.forget_warnings(row)
     for name in _SEEN:
@@ -217,7 +219,7 @@ def _resized(row: Record, now: Mapping[str, Any]) -> None:
 
 
 def _vanished(row: Record, line: Line) -> None:
-    told.unasked(row, line, over=True, ran=row["launched_at"] and row["state"] in _RUNS)
+    told.stopped_unrequested(row, line, over=True, ran=row["launched_at"] and row["state"] in _RUNS)
     row |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
     row |= {"pending_action": None, "address": None}
     row.pop("refused_action", None)
@@ -228,7 +230,7 @@ def _vanished(row: Record, line: Line) -> None:
 def _requested(row: Record, line: Line) -> None:
     what = line.kind.removesuffix("_requested")
     row["action_reason"] = line.body["why"]
-    told.asked(row, line)
+    told.requested(row, line)
     row["launch_failed"] = row.get("launch_failed", False) or bool(line.body.get("failed"))
     if row["terminated_at"] is None:
         row["pending_action"] = what

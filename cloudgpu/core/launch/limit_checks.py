@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.description import TYPED, Chosen
-from cloudgpu.core.policies.limits import Limits, cut_spans
-from cloudgpu.core.policies.policy import Origin, Spans
+from cloudgpu.core.policies.limits import Limits, cut_lifetime
+from cloudgpu.core.policies.policy import Lifetime, Origin
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -25,13 +25,17 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
     )
 
 
-def check_typed(spans: Spans, limits: Limits) -> None:
+def check_typed(lifetime: Lifetime, limits: Limits) -> None:
     """Raise InvalidRequest for a lease or a renew-until that was typed and goes beyond the limits."""
     most = limits.longest_lease
-    if spans.lease_from is Origin.TYPED and most is not None and spans.lease > most:
-        raise _beyond("--lease", spans.lease, most, limits)
-    if spans.renew_from is Origin.TYPED and limits.renew_until is not None and spans.renew_until > limits.renew_until:
-        raise _beyond("--renew-until", spans.renew_until, limits.renew_until, limits)
+    if lifetime.lease_from is Origin.TYPED and most is not None and lifetime.lease > most:
+        raise _beyond("--lease", lifetime.lease, most, limits)
+    if (
+        lifetime.renew_from is Origin.TYPED
+        and limits.renew_until is not None
+        and lifetime.renew_until > limits.renew_until
+    ):
+        raise _beyond("--renew-until", lifetime.renew_until, limits.renew_until, limits)
 
 
 def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bool, bool]) -> Lease:
@@ -40,7 +44,7 @@ def start_within(lease: Lease, now: datetime, limits: Limits, *, typed: tuple[bo
     Raises InvalidRequest for what was typed beyond them.
     """
     by = [Origin.TYPED if one else Origin.POLICY for one in typed]
-    lasting, _ = cut_spans(Spans(lease.expires - now, lease.renew_until - now, *by), limits)
+    lasting, _ = cut_lifetime(Lifetime(lease.expires - now, lease.renew_until - now, *by), limits)
     check_typed(lasting, limits)
     return Lease(now + lasting.lease, now + lasting.renew_until)
 

@@ -93,7 +93,7 @@ def launch_plan(
     licence: str = "",
     volume_there: bool = False,
     rules: tuple[Says, ...] = (),
-    anywhere: bool = False,
+    any_provider: bool = False,
     policy: Policy | None = None,
     guarded: Guards = ALL_GUARDS,
 ) -> LaunchPlan:
@@ -125,7 +125,7 @@ def launch_plan(
         renew_from=said_by[1],
         licence=licence,
         rules=rules,
-        of_accounts=_shares(offers) if anywhere else (),
+        of_accounts=_shares(offers) if any_provider else (),
         ends=ends,
         guarded=guarded,
         lease_ends=lease_ends(guarded_offer(offer.available, request.setup, guarded), policy),

@@ -12,7 +12,7 @@ from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 
@@ -74,10 +74,10 @@ def paid_meanwhile(extras: Iterable[Extra], *, volume_there: bool) -> Iterator[E
     return (one for one in extras if one.running and not (one.named and volume_there))
 
 
-def _machine(offer: Offer, begin: datetime, licence: str) -> Use:
+def _machine(offer: Offer, begin: datetime, licence: str) -> Usage:
     item, price, at = offer.available, offer.price, iso(begin)
-    held = Segment(at, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
-    return Use(
+    held = PriceInterval(at, price.per_hour.nanos, price.source, iso(price.as_of), str(price.basis))
+    return Usage(
         resource=Resource.INSTANCE,
         id="",
         what=item.instance_type,
@@ -93,13 +93,13 @@ def _machine(offer: Offer, begin: datetime, licence: str) -> Use:
     )
 
 
-def _beside(offer: Offer, extra: Extra, begin: datetime) -> Use:
+def _beside(offer: Offer, extra: Extra, begin: datetime) -> Usage:
     """Return it as a use; a price that a plug-in said per month is that of a disk."""
     item, rate, at = offer.available, extra.rate, iso(begin)
     price = rate.price if rate else extra.per_month
     why = (rate.why_at_most if rate else "") or _MAY_COST_LESS * extra.upper_bound
-    held = () if price is None else (Segment(at, price.nanos, extra.source, None, ""),)
-    return Use(
+    held = () if price is None else (PriceInterval(at, price.nanos, extra.source, None, ""),)
+    return Usage(
         resource=rate.resource if rate else Resource.DISK,
         id="",
         what=extra.what,

@@ -19,7 +19,7 @@ from cloudgpu.core.model.records import (
     SetupRecord,
     TermsRecord,
 )
-from cloudgpu.core.model.usage import Segment, Use
+from cloudgpu.core.model.usage import PriceInterval, Usage
 
 
 class MachineAddress(NamedTuple):
@@ -356,7 +356,7 @@ _KEYS: dict[type, dict[str, str]] = {  # a field -> its key, where that is no na
     SentWarning: {"times": "count"},
     SharedKey: {"network": "from"},
 }
-_WHOLE = (Use, Segment)  # their records have every key: `use_of_record` misses each
+_WHOLE = (Usage, PriceInterval)  # their records have every key: `use_of_record` misses each
 
 
 def record_of(value: object) -> Any:

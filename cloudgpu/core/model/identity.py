@@ -36,7 +36,7 @@ class AccountIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueriedAccount:
     """An account that was asked what it has, and its kind of provider."""
 
     account: str
@@ -81,7 +81,7 @@ def is_on_computer(row: Machine) -> bool:
     return row.identity is not None and row.identity.kind in COMPUTERS
 
 
-def words_of(row: Machine) -> str:
+def account_text(row: Machine) -> str:
     """Return the account of a machine, or of a kept thing, in words, as it was recorded."""
     return "an account that was never recorded" if row.identity is None else str(row.identity.words)
 

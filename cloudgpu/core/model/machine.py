@@ -27,7 +27,7 @@ from cloudgpu.core.model.facts import (
     reader,
 )
 from cloudgpu.core.model.records import MachineRecord
-from cloudgpu.core.model.usage import Use, use_of_record
+from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.naming import scope_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class BudgetSubject(NamedTuple):
     max_price: int | None
     licence: str | None
     attached_costs: tuple[AttachedCost, ...] | None
-    open_usage: tuple[Use, ...]
+    open_usage: tuple[Usage, ...]
     intended_at: str
     identity: RecordedIdentity | None
 
@@ -140,7 +140,7 @@ class Machine(NamedTuple):
     max_price: int | None
     licence: str | None
     attached_costs: tuple[AttachedCost, ...] | None
-    open_usage: tuple[Use, ...]
+    open_usage: tuple[Usage, ...]
     intended_at: str
     identity: RecordedIdentity | None
     key: str
@@ -226,7 +226,7 @@ _PARTS = [
         "price": HourlyPrice.of,
         "on_demand": HourlyPrice.of,
         "attached_costs": _each(AttachedCost.of),
-        "open_usage": _each(use_of_record),
+        "open_usage": _each(usage_of_record),
         "identity": RecordedIdentity.of,
         "accelerators": _each(MachineGpus.of),
         "address": MachineAddress.of,
@@ -290,9 +290,9 @@ def is_owned(provider: str) -> bool:
     return provider in HERE
 
 
-def and_billed(machine: Machine, words: str) -> str:
+def and_billed(machine: Machine, text: str) -> str:
     """Return `words` for a machine that is rented; nothing for one that its user owns."""
-    return "" if is_owned(machine.provider) else words
+    return "" if is_owned(machine.provider) else text
 
 
 def may_go_on(machine: Machine) -> str:
@@ -307,10 +307,10 @@ def unproved(what: str, name: str) -> str:
 
 def jump_of(machine: Machine) -> Jump | None:
     """Return the host through which this machine is reached, None for the straight way."""
-    from cloudgpu.core.values.network import jump_wish  # `ls` does without
+    from cloudgpu.core.values.network import parse_jump  # `ls` does without
 
     text = None if machine.setup is None else machine.setup.network.jump
-    return None if text is None else jump_wish(text)
+    return None if text is None else parse_jump(text)
 
 
 def is_behind(machine: Machine) -> bool:
@@ -319,6 +319,6 @@ def is_behind(machine: Machine) -> bool:
     return network is not None and (network.jump is not None or not network.public_ip)
 
 
-def is_told(machine: Machine) -> bool:
+def may_let_us_in(machine: Machine) -> bool:
     """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
     return machine.setup is None or bool(machine.setup.network.ssh_from)

@@ -27,7 +27,7 @@ class Per(StrEnum):
     GB = "gb"
 
 
-class Segment(NamedTuple):
+class PriceInterval(NamedTuple):
     """A price that held from `at` (ledger time) on: nano-dollars per unit of the use.
 
     `maybe_from`: it may have held since then already; nobody saw when it changed.
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
     maybe_from: str | None = None
 
 
-class Use(NamedTuple):
+class Usage(NamedTuple):
     """One resource in one uninterrupted interval that is billed. Times are ledger times (`times.iso`).
 
     `kind` is the price list's word: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
@@ -66,7 +66,7 @@ class Use(NamedTuple):
     per: Per
     begin: str
     end: str | None
-    segments: tuple[Segment, ...]
+    segments: tuple[PriceInterval, ...]
     on_demand: int | None = None
     first: bool = True
     reason: str | None = None
@@ -78,13 +78,13 @@ class Use(NamedTuple):
     maybe_since: str | None = None
 
 
-def use_of_record(record: Mapping[str, Any]) -> Use:
+def usage_of_record(record: Mapping[str, Any]) -> Usage:
     """Return the use that plain JSON values tell of: `core.model.records.UsageRecord`."""
     facts = list(_use(record))
     facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]
-    facts[10] = tuple([Segment._make(_segment(one)) for one in facts[10]])
-    return Use._make(facts)
+    facts[10] = tuple([PriceInterval._make(_segment(one)) for one in facts[10]])
+    return Usage._make(facts)
 
 
-_use, _segment = itemgetter(*Use._fields), itemgetter(*Segment._fields)
+_use, _segment = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
 _RESOURCES, _PERS = {one.value: one for one in Resource}, {one.value: one for one in Per}

@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from cloudgpu.core.policies.policy import Act, Origin, Policy, Spans
+from cloudgpu.core.policies.policy import Act, Lifetime, Origin, Policy
 from cloudgpu.core.values.times import duration_text
 
 PAYERS_WAIT = timedelta(hours=24)  # past its renew-until, before a payer's reaper may stop another ledger's machine
@@ -94,21 +94,21 @@ def cut(policy: Policy, limits: Limits) -> Cut:
     return Cut(replace(policy, idle=idle, lease=min(lease, renew), renew_until=renew), tuple(sentences))
 
 
-def cut_spans(spans: Spans, limits: Limits) -> tuple[Spans, tuple[str, ...]]:
+def cut_lifetime(lifetime: Lifetime, limits: Limits) -> tuple[Lifetime, tuple[str, ...]]:
     """Return how long a machine may live inside the limits, with a sentence for each end that they brought nearer.
 
     What was typed is left as it is: that is refused, and not shortened behind the back of whoever typed it.
     """
-    renew = _within(spans.renew_until, None if spans.renew_from is Origin.TYPED else limits.renew_until)
-    lease = _within(spans.lease, None if spans.lease_from is Origin.TYPED else limits.longest_lease)
-    if spans.lease_from is not Origin.TYPED:
+    renew = _within(lifetime.renew_until, None if lifetime.renew_from is Origin.TYPED else limits.renew_until)
+    lease = _within(lifetime.lease, None if lifetime.lease_from is Origin.TYPED else limits.longest_lease)
+    if lifetime.lease_from is not Origin.TYPED:
         lease = min(lease, renew)
-    pairs = (("lease", spans.lease, lease), ("renew-until", spans.renew_until, renew))
+    pairs = (("lease", lifetime.lease, lease), ("renew-until", lifetime.renew_until, renew))
     said = tuple(
         f"the limits cut the {what} from {duration_text(was)} to {duration_text(now)}" for what, was, now in pairs
         if now < was
     )  # fmt: skip
-    return replace(spans, lease=lease, renew_until=renew), said
+    return replace(lifetime, lease=lease, renew_until=renew), said
 
 
 def _within(span: timedelta, most: timedelta | None) -> timedelta:

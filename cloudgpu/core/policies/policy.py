@@ -115,7 +115,7 @@ class Unlabelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retention:
     """What becomes of what is kept for `after`.
 
     A stopped machine: WARN, IMAGE (kept as one, then terminated) or TERMINATE. An image: WARN or REMOVE.
@@ -142,8 +142,8 @@ class Policy:
     unknown: Unknown = Unknown.RENEW
     budget: MachineBudget | None = None
     unlabelled: Unlabelled | None = None
-    stopped: Kept | None = None
-    images: Kept | None = None
+    stopped: Retention | None = None
+    images: Retention | None = None
 
     def only_warned(self, *, stoppable: bool) -> bool:
         """Say whether idle time and schedules only warn, as the machine cannot be stopped and is not to be parked."""
@@ -204,7 +204,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class Lifetime:
     """How long a machine may live, and who said so. Where `renew_until` is the shorter one, they contradict."""
 
     lease: timedelta
@@ -218,7 +218,7 @@ class Spans:
         return self.renew_until < self.lease
 
 
-def spans(policy: Policy, typed: Said, settings: Said) -> Spans:
+def lifetime(policy: Policy, typed: Said, settings: Said) -> Lifetime:
     """Return how long a machine of this policy may live: what was typed, else the settings', else the policy's.
 
     A lease that was typed takes `renew_until` along where that was not typed too: who types a longer one means it.
@@ -227,7 +227,7 @@ def spans(policy: Policy, typed: Said, settings: Said) -> Spans:
     renew, renew_from = _first(typed.renew_until, settings.renew_until, policy.renew_until)
     if renew < lease and lease_from is Origin.TYPED and renew_from is not Origin.TYPED:
         renew, renew_from = lease, lease_from
-    return Spans(lease, renew, lease_from, renew_from)
+    return Lifetime(lease, renew, lease_from, renew_from)
 
 
 def _first(typed: timedelta | None, settings: timedelta | None, policy: timedelta) -> tuple[timedelta, Origin]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.reaper.replay import Recorded, Run, WouldEnd, covered, replay
 from cloudgpu.core.values.times import from_iso, iso
@@ -52,7 +52,7 @@ class Past:
 
     row: Machine
     recorded: Recorded
-    uses: tuple[Use, ...]
+    uses: tuple[Usage, ...]
     ends: tuple[tuple[datetime, str], ...] = ()
 
 
@@ -106,20 +106,20 @@ def added(amounts: Iterable[Amount]) -> Amount:
     return sum(amounts, Amount())
 
 
-def runs_of(uses: Iterable[Use], since: datetime, until: datetime) -> tuple[Run, ...]:
+def runs_of(uses: Iterable[Usage], since: datetime, until: datetime) -> tuple[Run, ...]:
     """Return when a machine ran within a period, oldest first."""
     spans = sorted((from_iso(use.begin), _end(use, until)) for use in uses if use.resource is Resource.INSTANCE)
     inside = ((begin, end) for begin, end in spans if begin < until and end > since)
     return tuple(Run(max(begin, since), min(end, until), begin) for begin, end in inside)
 
 
-def only_while_it_runs(row: Machine, use: Use) -> bool:
+def only_while_it_runs(row: Machine, use: Usage) -> bool:
     """Say whether a use of this machine is billed only while that runs: the machine, a public address."""
     beside = {entry.what for entry in row.attached_costs or () if not entry.kept}
     return use.resource == Resource.INSTANCE or (use.resource != Resource.DISK and use.what in beside)
 
 
-def cut(use: Use, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Use]:
+def cut(use: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
     """Return what is left of a use without these times, in order; `gaps` are in order, and none meets another."""
     begin, end, parts = from_iso(use.begin), _end(use, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
@@ -132,26 +132,26 @@ def cut(use: Use, gaps: Sequence[tuple[datetime, datetime]], until: datetime) ->
     return parts
 
 
-def _part(use: Use, begin: datetime, end: datetime) -> Use:
+def _part(use: Usage, begin: datetime, end: datetime) -> Usage:
     first = use.first and iso(begin) == use.begin
     said = use._replace(reason=None, maybe_until=None, sure_from=_sure(use, begin))
     return said._replace(begin=iso(begin), end=iso(end), first=first)
 
 
-def _sure(use: Use, begin: datetime) -> str | None:
+def _sure(use: Usage, begin: datetime) -> str | None:
     return use.sure_from if use.sure_from is not None and use.sure_from > iso(begin) else None
 
 
-def _end(use: Use, until: datetime) -> datetime:
+def _end(use: Usage, until: datetime) -> datetime:
     return until if use.end is None else from_iso(use.end)
 
 
-def _bill(uses: Sequence[Use], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:
+def _bill(uses: Sequence[Usage], gaps: Sequence[tuple[datetime, datetime]], since: datetime, until: datetime) -> Amount:
     parts = (part for use in uses for part in cut(use, gaps, until))
     return added(_amount(charge(part, until, since=since, until=until)) for part in parts)
 
 
-def _least(uses: Sequence[Use], at: datetime, until: datetime) -> Amount:
+def _least(uses: Sequence[Usage], at: datetime, until: datetime) -> Amount:
     """Return what starting the machine at `at` is billed at least, by its provider's rule."""
     running = [use for use in uses if from_iso(use.begin) <= at <= _end(use, until)]
     return added(_amount(charge(_part(use, at, at + _MOMENT), until)) for use in running)

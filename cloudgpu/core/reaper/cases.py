@@ -103,7 +103,7 @@ def waited(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> Found:
     return Found(rule, Do.KEEP, f"{said}, ends {clock(due, case.now)}", due, due)
 
 
-def told(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:
+def notify_again(case: Case, rule: Rule, why: str, again: timedelta = AGAIN) -> Found:
     """Tell, and tell again after a while: no end follows from it."""
     given = case.given(rule)
     due = given is None or given[2] is not None or case.now - given[1] >= again

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.model.identity import Asked, Elsewhere, Unanswered
+from cloudgpu.core.model.identity import Elsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Seen
 
@@ -26,7 +26,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notice:
     """A warning that was given: when it will be ended (None: it will not) and by which ways people were told."""
 
     machine: str
@@ -70,14 +70,14 @@ class Pass:
     decisions: tuple[Decision, ...] = ()
     ended: tuple[Done, ...] = ()
     renewed: tuple[Done, ...] = ()
-    warned: tuple[Told, ...] = ()
+    warned: tuple[Notice, ...] = ()
     spared: tuple[Left, ...] = ()
     unproved: tuple[Left, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     faults: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     undelivered: tuple[str, ...] = ()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[QueriedAccount, ...] = ()
     closed: tuple[Unanswered, ...] = ()
 
     @property

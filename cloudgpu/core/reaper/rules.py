@@ -16,9 +16,9 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import endings
 from cloudgpu.core.policies.description import HOLD
-from cloudgpu.core.policies.policy import Act, Do, Kept, Policy, Rule, Unknown
+from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
 from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
-from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, told, waited, warned
+from cloudgpu.core.reaper.cases import LAST, Case, Found, Stage, before, clock, notify_again, waited, warned
 from cloudgpu.core.reaper.decisions import ACTIVE, IDLE, UNKNOWN, Warned
 from cloudgpu.core.reaper.evidence import SHUT_DOWN, window
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -52,15 +52,17 @@ def images(case: Case) -> Found | None:
     return _kept(case, Rule.IMAGES, rule, case.started, "its image is kept") if rule else None
 
 
-def _kept(case: Case, rule: Rule, kept: Kept, since: datetime, what: str) -> Found | None:
+def _kept(case: Case, rule: Rule, kept: Retention, since: datetime, what: str) -> Found | None:
     at = since + kept.after
     if case.now < at:
         return None
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(kept.after)})"
     if kept.do is Act.IMAGE and case.seen.row.parkable is False:
-        return told(case, rule, f"{why}; {case.seen.row.provider} keeps no images, so it is only warned of", AGAIN)
+        return notify_again(
+            case, rule, f"{why}; {case.seen.row.provider} keeps no images, so it is only warned of", AGAIN
+        )
     if kept.do not in _DO:
-        return told(case, rule, why, AGAIN)
+        return notify_again(case, rule, why, AGAIN)
     given, do = case.given(rule), _DO[kept.do]
     if given is None or given[2] is None:
         return warned(case, rule, case.now + NOTICE, why, do)
@@ -79,7 +81,7 @@ def budget(case: Case) -> Found | None:
         return None
     why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
     if limit.do is Act.WARN:
-        return told(case, Rule.BUDGET, why)
+        return notify_again(case, Rule.BUDGET, why)
     warned = case.seen.row.warnings.get(Rule.BUDGET)
     count = warned.times if warned else 0
     spared = case.held is not None and count < budget_stops.WARNINGS
@@ -118,7 +120,7 @@ def schedule(case: Case) -> Found | None:
     why = f"its schedule has it off at {clock(off, case.now)}"
     end = endings.agreed(case.seen.row, case.policy)
     if end is None or _only_warned(case):
-        return told(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
+        return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and given[2] >= off else None
@@ -129,7 +131,7 @@ def schedule(case: Case) -> Found | None:
     return waited(case, Rule.SCHEDULE, due, why, end)
 
 
-def kept_off(case: Case) -> Found | None:
+def scheduled_off(case: Case) -> Found | None:
     """End what was started while its schedule keeps machines off, once a warning is waited out; a hold outlives it."""
     if case.policy is None or case.held is not None:
         return None
@@ -139,7 +141,7 @@ def kept_off(case: Case) -> Found | None:
     why = f"its schedule keeps it off until {clock(until, case.now)}"
     end = endings.agreed(case.seen.row, case.policy)
     if end is None or _only_warned(case):
-        return told(case, Rule.SCHEDULE, why + _why_spared(case))
+        return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
     due = given[2] if given and given[2] is not None and case.started <= given[2] < until else None
     if due is None:
@@ -173,7 +175,7 @@ def lease(case: Case) -> Found | None:
     end, over = endings.agreed(case.seen.row, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
     if end is None:
-        return told(case, Rule.LEASE, why + _why_spared(case)) if over else None
+        return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
     if over:
         return Found(Rule.LEASE, end, why, at, urgent=True)
     return before(case, Rule.LEASE, at, "unless it is used, its lease ends it", end)
@@ -190,7 +192,7 @@ def idle(case: Case) -> Found | None:
     why = f"idle for {spent_idle} (limit {duration_text(policy.idle.after)}): {known.why}"
     spared = _spared(case, policy)
     if spared or policy.idle.do is Act.WARN:
-        return told(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
+        return notify_again(case, Rule.IDLE, why + (spared or "; its policy only warns of that"))
     return _ended_when_waited(case, Rule.IDLE, policy, why)
 
 
@@ -206,7 +208,7 @@ def unlabelled(case: Case) -> Found | None:
         return None
     why = f"it runs for {duration_text(case.now - begun)} without {' and '.join(missing)}"
     if rule.do is Act.WARN or case.known.activity != IDLE or _spared(case, policy):
-        return told(case, Rule.UNLABELLED, why)
+        return notify_again(case, Rule.UNLABELLED, why)
     return _ended_when_waited(case, Rule.UNLABELLED, policy, f"{why}, and nobody uses it: {case.known.why}")
 
 
@@ -218,7 +220,7 @@ def silence(case: Case) -> Found | None:
     span = case.now - max(from_iso(before.activity_since), case.started)
     if span < window(case.seen):
         return None
-    return told(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
+    return notify_again(case, Rule.NONE, f"whether it is used is not known for {duration_text(span)}: {case.known.why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ RULES = (
         Rule.SCHEDULE,
         "ends a machine at its off time, even while it is in use; a machine that is started while its schedule keeps "
         "it off (`until`) is ended too, unless it is held",
-        (schedule, kept_off),
+        (schedule, scheduled_off),
     ),
     ReaperRule(Rule.HOLD, HOLD, (hold,), stages=tuple(Stage)),
     ReaperRule(

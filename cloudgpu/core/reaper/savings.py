@@ -19,10 +19,10 @@ from itertools import chain
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.billing.charges import EXACT, Course, micros_of
 from cloudgpu.core.billing.daily import Sums
-from cloudgpu.core.billing.rate_timeline import Strand, amount
+from cloudgpu.core.billing.rate_timeline import RateInterval, amount
 from cloudgpu.core.events.log import Said
 from cloudgpu.core.model.machine import Machine, fact
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDS
 from cloudgpu.core.values.money import HOUR
@@ -72,7 +72,7 @@ class Stop:
 
 def stops(
     rows: Iterable[Machine],
-    ended: Iterable[tuple[str, Use]],
+    ended: Iterable[tuple[str, Usage]],
     lines: Iterable[Said],
     now: datetime,
     *,
@@ -83,7 +83,7 @@ def stops(
 
     `ended` are the uses that have ended, `lines` those of the `KINDS`, by seq; all of the same rows.
     """
-    runs: dict[str, list[Use]] = {}
+    runs: dict[str, list[Usage]] = {}
     for subject, use in ended:
         if use.resource == "instance" and use.end is not None:
             runs.setdefault(subject, []).append(use)
@@ -102,7 +102,7 @@ def stops(
     return sorted((one for one in found if since is None or one.at >= since), key=lambda one: (one.at, one.machine))
 
 
-def _launched(rows: Iterable[Machine], runs: Mapping[str, Sequence[Use]]) -> dict[str, list[str]]:
+def _launched(rows: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) -> dict[str, list[str]]:
     """Return when machines began to run, by the request that they were launched for, in order."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -118,7 +118,7 @@ def _request(row: Machine) -> str:
 
 
 def _stops(
-    row: Machine, runs: Sequence[Use], lines: Sequence[Said], launched: Sequence[str], last: str
+    row: Machine, runs: Sequence[Usage], lines: Sequence[Said], launched: Sequence[str], last: str
 ) -> Iterator[Stop]:
     """Yield the ends by rules of one machine; `launched` is when it, and others for the same request, began to run."""
     begins = sorted(use.begin for use in (*runs, *row.open_usage) if use.resource == "instance")
@@ -138,7 +138,7 @@ def _stops(
                 yield Stop(row.id, row.name, str(rule), end, gone_on, cost)
 
 
-def _cost(use: Use, span: timedelta) -> int | None:
+def _cost(use: Usage, span: timedelta) -> int | None:
     """Return what the machine alone would have cost for so much longer, at its last price."""
     if not use.segments:
         return None
@@ -156,7 +156,7 @@ class _History:
         self._lines = lines
         self._times = [line.occurred_at for line in lines]
 
-    def rule_of(self, row: Machine, use: Use, *, is_last: bool) -> str | None:
+    def rule_of(self, row: Machine, use: Usage, *, is_last: bool) -> str | None:
         """Return the rule that ended a run; None where a person asked for it, or nothing says why."""
         ended = fact(use.end)
         end = _time(ended)
@@ -275,7 +275,7 @@ def wasted(hours: Sequence[Hour], runs: Iterable[Course], since: int = 0, until:
     return Sums(low, middle, high)
 
 
-def _by_hour(begins: Sequence[int], strands: Iterable[Strand], since: int, until: int) -> list[int]:
+def _by_hour(begins: Sequence[int], strands: Iterable[RateInterval], since: int, until: int) -> list[int]:
     """Return what strands cost in each of these hours, which are in order, within [since, until)."""
     found = [0] * len(begins)
     first = 0

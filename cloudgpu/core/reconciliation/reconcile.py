@@ -17,7 +17,7 @@ from cloudgpu.core.billing.charges import EXACT, billed_span
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Resource, Use
+from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.reconciliation.focus_import import Record
 from cloudgpu.core.values.money import HOUR, NANO
 from cloudgpu.core.values.naming import tag_value
@@ -91,13 +91,13 @@ class Index:
     The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
     """
 
-    def __init__(self, ledger: str, rows: Iterable[Machine], uses: Iterable[tuple[str, Use]]) -> None:
+    def __init__(self, ledger: str, rows: Iterable[Machine], uses: Iterable[tuple[str, Usage]]) -> None:
         self._ledger = tag_value(ledger)
         self.rows = {row.id: row for row in rows}
         self._by_id: dict[str, str | None] = {}
         for row in self.rows.values():
-            things = [row.provider_id, *(entry.id for entry in row.retained), *(use.id for use in row.open_usage)]
-            for one in things:
+            resources = [row.provider_id, *(entry.id for entry in row.retained), *(use.id for use in row.open_usage)]
+            for one in resources:
                 self._note(one, row.id)
         for subject, use in uses:
             self._note(use.id, subject)

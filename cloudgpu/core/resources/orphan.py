@@ -68,12 +68,12 @@ class Orphan:
     do: Do
     stays: str = ""
     way: str = ""
-    thing: ProviderResource | None = None
+    resource: ProviderResource | None = None
     row: Machine | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CleanupOptions:
     """What is asked for: `older_than` leaves out what was left later; `stopped_older_than` ends machines, too.
 
     `spare` leaves alone from what a machine that ended by itself can be started again.
@@ -108,7 +108,7 @@ def is_paused(row: Machine) -> bool:
 
 def is_startable(one: Orphan) -> bool:
     """Say whether a machine that ended by itself can be started again from this."""
-    return one.row is not None and one.thing is not None and one.way == f"cloudgpu start {one.row.name}"
+    return one.row is not None and one.resource is not None and one.way == f"cloudgpu start {one.row.name}"
 
 
 def comes_back(row: Machine) -> str:

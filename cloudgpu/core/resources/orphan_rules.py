@@ -45,64 +45,64 @@ class _Found:
     way: str = ""
 
 
-def counted(things: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
+def counted(resources: Iterable[ProviderResource], known: Known) -> Iterator[Orphan]:
     """Yield those of these things that count as left over; nothing that a running machine uses is among them."""
     rows = {row.id: row for row in known.rows}
-    for thing in things:
-        row = rows.get(thing.tags.get(TAG_ID, "")) if is_ours(thing, known) else None
-        found = _counts(thing, row, known)
+    for resource in resources:
+        row = rows.get(resource.tags.get(TAG_ID, "")) if is_ours(resource, known) else None
+        found = _counts(resource, row, known)
         if found is not None:
-            yield _orphan(thing, row, found, known)
+            yield _orphan(resource, row, found, known)
 
 
-def is_ours(thing: ProviderResource, known: Known) -> bool:
+def is_ours(resource: ProviderResource, known: Known) -> bool:
     """Say whether a thing belongs to this ledger."""
-    return bool(known.ledger) and thing.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
+    return bool(known.ledger) and resource.tags.get(TAG_LEDGER) == known.ledger  # one without lines has no id yet
 
 
-def is_shared(thing: ProviderResource) -> bool:
+def is_shared(resource: ProviderResource) -> bool:
     """Say whether all launches of a ledger in a region share a thing: what bears a machine's id is that one's alone."""
-    return thing.kind in SHARED and TAG_ID not in thing.tags
+    return resource.kind in SHARED and TAG_ID not in resource.tags
 
 
-def _counts(thing: ProviderResource, row: Machine | None, known: Known) -> _Found | None:
+def _counts(resource: ProviderResource, row: Machine | None, known: Known) -> _Found | None:
     """Return why a thing counts as left over; None where it does not."""
-    if thing.attached_to is not None:
-        return _of_a_stopped_machine(thing, known)
-    if is_on_purpose(thing) and thing.kind in (*_DISKS, Kind.VOLUME):
-        word = "volume" if thing.kind is Kind.VOLUME else "image"
-        return _Found("it is kept by name", "on purpose", f"cloudgpu {word} rm {thing.name}")
-    if is_shared(thing):
-        return None if _is_needed(thing, known) else _Found(f"no machine of its ledger is left in {thing.region}")
-    if thing.kind in _GOES_WITH_ITS_MACHINE:
-        return None if lives(row) else _Found(_GOES_WITH_ITS_MACHINE[thing.kind])
-    return _unused(thing, row)
+    if resource.attached_to is not None:
+        return _of_a_stopped_machine(resource, known)
+    if is_on_purpose(resource) and resource.kind in (*_DISKS, Kind.VOLUME):
+        word = "volume" if resource.kind is Kind.VOLUME else "image"
+        return _Found("it is kept by name", "on purpose", f"cloudgpu {word} rm {resource.name}")
+    if is_shared(resource):
+        return None if _is_needed(resource, known) else _Found(f"no machine of its ledger is left in {resource.region}")
+    if resource.kind in _GOES_WITH_ITS_MACHINE:
+        return None if lives(row) else _Found(_GOES_WITH_ITS_MACHINE[resource.kind])
+    return _unused(resource, row)
 
 
-def _unused(thing: ProviderResource, row: Machine | None) -> _Found | None:
+def _unused(resource: ProviderResource, row: Machine | None) -> _Found | None:
     """Return why something counts that no machine uses."""
     if row is None:
         return _Found("no machine uses it")
-    if thing.kind in _DISKS:
-        return _of_machine(thing, row)
+    if resource.kind in _DISKS:
+        return _of_machine(resource, row)
     if not lives(row):
         return _Found("its machine is gone")
     return _Found("no machine uses it", f"{row.name} is there", f"cloudgpu down {row.name}")
 
 
-def _of_a_stopped_machine(thing: ProviderResource, known: Known) -> _Found | None:
+def _of_a_stopped_machine(resource: ProviderResource, known: Known) -> _Found | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    paused = (row for row in known.rows if row.provider_id == thing.attached_to and is_paused(row))
+    paused = (row for row in known.rows if row.provider_id == resource.attached_to and is_paused(row))
     row = next(paused, None)
-    if row is None or thing.kind is not Kind.VOLUME or not is_ours(thing, known):
+    if row is None or resource.kind is not Kind.VOLUME or not is_ours(resource, known):
         return None
     return _Found(f"it is kept by name, at {row.name}, which is stopped", "on purpose")
 
 
-def _of_machine(thing: ProviderResource, row: Machine) -> _Found | None:
+def _of_machine(resource: ProviderResource, row: Machine) -> _Found | None:
     """Return why a disk or image of our machine counts; None where it is the machine's, or gone since the look."""
     name = row.name
-    if thing.id not in {entry.id for entry in row.retained}:
+    if resource.id not in {entry.id for entry in row.retained}:
         return None
     if lives(row):
         return _Found(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
@@ -113,76 +113,80 @@ def _of_machine(thing: ProviderResource, row: Machine) -> _Found | None:
     return _Found(why, "", f"cloudgpu down {name}" if row.discard else f"cloudgpu start {name}")
 
 
-def _is_needed(thing: ProviderResource, known: Known) -> bool:
+def _is_needed(resource: ProviderResource, known: Known) -> bool:
     """Say whether its ledger has a machine, or may have one soon, where this is shared by all of them."""
-    here = (thing.account, thing.region)
-    if is_ours(thing, known):
+    here = (resource.account, resource.region)
+    if is_ours(resource, known):
         return any(lives(row) and (row.account, row.region) == here for row in known.rows)
-    ledger, over = thing.tags.get(TAG_LEDGER), State.TERMINATED
+    ledger, over = resource.tags.get(TAG_LEDGER), State.TERMINATED
     others = (one for one in known.foreign if one.tags.get(TAG_LEDGER) == ledger and one.state is not over)
     return any((one.account, one.region) == here for one in others)
 
 
-def _orphan(thing: ProviderResource, row: Machine | None, found: _Found, known: Known) -> Orphan:
-    since = _since(thing, row, known)
-    kept = _not_now(thing, row, found, since, known)
+def _orphan(resource: ProviderResource, row: Machine | None, found: _Found, known: Known) -> Orphan:
+    since = _since(resource, row, known)
+    kept = _not_now(resource, row, found, since, known)
     return Orphan(
-        what=str(thing.kind),
-        id=thing.id,
-        name=thing.name,
-        provider=thing.provider,
-        account=thing.account,
-        region=thing.region,
-        zone=thing.zone,
-        size_gb=thing.size_gb,
-        cost=known.costs.get(thing.id, Cost(None)),
-        origin=origin_of(thing.tags, row, known),
+        what=str(resource.kind),
+        id=resource.id,
+        name=resource.name,
+        provider=resource.provider,
+        account=resource.account,
+        region=resource.region,
+        zone=resource.zone,
+        size_gb=resource.size_gb,
+        cost=known.costs.get(resource.id, Cost(None)),
+        origin=origin_of(resource.tags, row, known),
         since=since,
         why=found.why,
         do=Do.STAY if kept else Do.REMOVE,
         stays=kept,
-        way=found.way if is_ours(thing, known) else "",
-        thing=thing,
+        way=found.way if is_ours(resource, known) else "",
+        resource=resource,
         row=row,
     )
 
 
-def _since(thing: ProviderResource, row: Machine | None, known: Known) -> datetime | None:
+def _since(resource: ProviderResource, row: Machine | None, known: Known) -> datetime | None:
     """Return since when a thing is left: its machine's end, or, where that is not known, when it was made."""
     ends = [row.terminated_at] if row is not None else []
-    if is_shared(thing) and is_ours(thing, known):
-        here = (thing.account, thing.region)
+    if is_shared(resource) and is_ours(resource, known):
+        here = (resource.account, resource.region)
         ends = [one.terminated_at for one in known.rows if (one.account, one.region) == here]
     ended = max((from_iso(end) for end in ends if end), default=None)
-    moments = [at for at in (ended, thing.made_at) if at is not None and not is_on_purpose(thing)]
-    return max(moments, default=thing.made_at)
+    moments = [at for at in (ended, resource.made_at) if at is not None and not is_on_purpose(resource)]
+    return max(moments, default=resource.made_at)
 
 
-def _is_settled(thing: ProviderResource, row: Machine | None) -> bool:
+def _is_settled(resource: ProviderResource, row: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
-    return row is not None and row.terminated_at is not None and thing.kind not in (*_DISKS, Kind.VOLUME)
+    return row is not None and row.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
 
 
-def _not_now(thing: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known) -> str:
+def _not_now(
+    resource: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
+) -> str:
     """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
-    return next(filter(None, _reasons(thing, row, found, since, known)), "")
+    return next(filter(None, _reasons(resource, row, found, since, known)), "")
 
 
 def _reasons(
-    thing: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
+    resource: ProviderResource, row: Machine | None, found: _Found, since: datetime | None, known: Known
 ) -> Iterator[str | None]:
     """Yield what speaks against its removal, the gravest first; what does not, as nothing."""
-    if not is_ours(thing, known):
-        yield f"it belongs to another ledger ({thing.tags.get(TAG_LEDGER) or 'not said'})"
-    yield (is_on_purpose(thing) and found.kept) or None
+    if not is_ours(resource, known):
+        yield f"it belongs to another ledger ({resource.tags.get(TAG_LEDGER) or 'not said'})"
+    yield (is_on_purpose(resource) and found.kept) or None
     # what bears no machine's id may be what any launch makes just now
-    yield work_on([row] if row is not None else [one for one in known.rows if one.account == thing.account], known)
-    if is_hidden(known.silent, thing.account, thing.region):
-        yield f"{thing.region} did not answer in whole"
+    yield work_on([row] if row is not None else [one for one in known.rows if one.account == resource.account], known)
+    if is_hidden(known.silent, resource.account, resource.region):
+        yield f"{resource.region} did not answer in whole"
     if row is not None and is_held(row, known.now):
         yield f"{row.name} is held until {minute(fact(row.hold_until))}"
     yield found.kept
-    if not thing.ready:
+    if not resource.ready:
         yield "it is still being made"
-    if not _is_settled(thing, row) and any(at is not None and known.now - at < YOUNG for at in (since, thing.made_at)):
+    if not _is_settled(resource, row) and any(
+        at is not None and known.now - at < YOUNG for at in (since, resource.made_at)
+    ):
         yield f"it is younger than {YOUNG // timedelta(minutes=1)} minutes"

@@ -15,11 +15,11 @@ from cloudgpu.core.resources.orphan import (
     ALLOCATED,
     PAUSED,
     STOPPED,
+    CleanupOptions,
     Cost,
     Do,
     Known,
     Orphan,
-    Wish,
     comes_back,
     is_held,
     is_paused,
@@ -79,12 +79,12 @@ def _while_stopped(row: Machine) -> Cost:
     return Cost(Money(sum(known)), at_most)
 
 
-def others(known: Known, things: Sequence[ProviderResource]) -> Iterator[Orphan]:
+def others(known: Known, resources: Sequence[ProviderResource]) -> Iterator[Orphan]:
     """Yield the stopped machines of other ledgers, with what their disks cost."""
     for one in known.foreign:
         if one.state not in PAUSED:
             continue
-        disks = [known.costs.get(thing.id, Cost(None)) for thing in things if thing.attached_to == one.id]
+        disks = [known.costs.get(resource.id, Cost(None)) for resource in resources if resource.attached_to == one.id]
         origin = origin_of(one.tags, None, known)
         yield Orphan(
             what=ALLOCATED if one.billed else STOPPED,
@@ -112,25 +112,27 @@ def _sum(costs: Sequence[Cost]) -> Cost:
     return Cost(Money(sum(prices)), any(cost.at_most for cost in costs))
 
 
-def orphans(things: Iterable[ProviderResource], known: Known, wish: Wish = Wish()) -> list[Orphan]:  # noqa: B008  (frozen)
+def orphans(
+    resources: Iterable[ProviderResource], known: Known, request: CleanupOptions = CleanupOptions()  # noqa: B008  (frozen)
+) -> list[Orphan]:
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
-    there = list(things)
+    there = list(resources)
     found = [*counted(there, known), *machines(known), *others(known, there)]
-    asked = [_as_wished(one, known, wish) for one in found if not _is_later(one, known, wish)]
+    asked = [_as_wished(one, known, request) for one in found if not _is_later(one, known, request)]
     return sorted(asked, key=lambda one: (one.account, one.region, one.what, one.name, one.id))
 
 
-def _is_later(one: Orphan, known: Known, wish: Wish) -> bool:
-    return wish.older_than is not None and one.since is not None and known.now - one.since < wish.older_than
+def _is_later(one: Orphan, known: Known, request: CleanupOptions) -> bool:
+    return request.older_than is not None and one.since is not None and known.now - one.since < request.older_than
 
 
-def _as_wished(one: Orphan, known: Known, wish: Wish) -> Orphan:
+def _as_wished(one: Orphan, known: Known, request: CleanupOptions) -> Orphan:
     """Return it with what cleaning does with it under this wish."""
-    if one.do is Do.REMOVE and wish.older_than is not None and one.since is None:
+    if one.do is Do.REMOVE and request.older_than is not None and one.since is None:
         return replace(one, do=Do.STAY, stays="since when it is left is not known")
-    if one.do is Do.REMOVE and wish.spare and is_startable(one):
+    if one.do is Do.REMOVE and request.spare and is_startable(one):
         return replace(one, do=Do.STAY, stays=f"{one.way} brings it back; --older-than or --snapshot lets it go")
-    span = wish.stopped_older_than
+    span = request.stopped_older_than
     if span is None or one.row is None or one.do is Do.REMOVE or not is_paused(one.row):
         return one
     if one.stays != comes_back(one.row) or one.since is None or known.now - one.since < span:

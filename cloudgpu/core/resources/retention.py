@@ -28,33 +28,34 @@ class Step:
     """One thing to do, that can be done now."""
 
     do: Do
-    thing: ProviderResource
+    resource: ProviderResource
 
 
-def is_on_purpose(thing: ProviderResource) -> bool:
+def is_on_purpose(resource: ProviderResource) -> bool:
     """Say whether the user keeps this by name: a volume or an image that no `down` touches."""
-    return TAG_VOLUME in thing.tags or TAG_IMAGE in thing.tags
+    return TAG_VOLUME in resource.tags or TAG_IMAGE in resource.tags
 
 
-def of_machine(things: Iterable[ProviderResource], machine: str, ledger: str) -> list[ProviderResource]:
+def resources_of_machine(resources: Iterable[ProviderResource], machine: str, ledger: str) -> list[ProviderResource]:
     """Return what belongs to this machine of this ledger, without what is kept on purpose."""
     return [
-        thing
-        for thing in things
-        if (thing.tags.get(TAG_ID), thing.tags.get(TAG_LEDGER)) == (machine, ledger) and not is_on_purpose(thing)
+        resource
+        for resource in resources
+        if (resource.tags.get(TAG_ID), resource.tags.get(TAG_LEDGER)) == (machine, ledger)
+        and not is_on_purpose(resource)
     ]
 
 
-def kept(row: Machine, things: Sequence[ProviderResource]) -> list[ProviderResource]:
+def retained_of(row: Machine, resources: Sequence[ProviderResource]) -> list[ProviderResource]:
     """Return those of a machine's things that stay without it, the newest first.
 
     A disk that another machine uses is that machine's matter. A living machine's own disk is no leftover, nor is one
     that was made with it and is not attached yet.
     """
-    free = [thing for thing in things if thing.attached_to in (None, row.provider_id)]
+    free = [resource for resource in resources if resource.attached_to in (None, row.provider_id)]
     if row.terminated_at is None:
-        free = [thing for thing in free if thing.kind is not Kind.DISK or _is_older(row, thing)]
-    return sorted(free, key=lambda thing: (-_life(thing), thing.kind, thing.id))
+        free = [resource for resource in free if resource.kind is not Kind.DISK or _is_older(row, resource)]
+    return sorted(free, key=lambda resource: (-_life(resource), resource.kind, resource.id))
 
 
 def _is_older(row: Machine, disk: ProviderResource) -> bool:
@@ -62,18 +63,18 @@ def _is_older(row: Machine, disk: ProviderResource) -> bool:
     return disk.attached_to is None and is_of_earlier_life(row, disk.tags)
 
 
-def steps(row: Machine, things: Sequence[ProviderResource], now: datetime) -> list[Step]:
+def steps(row: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[Step]:
     """Return what can be done now with what stays of this machine; none when it is as it should be.
 
     Level-triggered: it follows from what there is, whatever process died over it. An image is made of the newest disk
     before that disk, or anything older, is removed.
     """
-    found = kept(row, things)
+    found = retained_of(row, resources)
     if row.terminated_at is None:
         done = row.launch_status == "made" and row.state == State.RUNNING and _runs_surely(row, now)
-        return [Step(Do.REMOVE, thing) for thing in found] if done else []
+        return [Step(Do.REMOVE, resource) for resource in found] if done else []
     if row.discard:
-        return [Step(Do.REMOVE, thing) for thing in found if thing.attached_to is None]
+        return [Step(Do.REMOVE, resource) for resource in found if resource.attached_to is None]
     return _parking(found) if row.parked else []
 
 
@@ -91,21 +92,24 @@ def is_parked(row: Machine) -> bool:
     return len(kept) == 1 and kept[0].kind == Kind.IMAGE and kept[0].ready
 
 
-def image_name(thing: ProviderResource) -> str:
+def image_name(resource: ProviderResource) -> str:
     """Return the full name of the image of a machine's disk: one for each life of each machine."""
-    return f"cloudgpu-{thing.tags[TAG_ID]}-{_life(thing)}"
+    return f"cloudgpu-{resource.tags[TAG_ID]}-{_life(resource)}"
 
 
 def _parking(found: list[ProviderResource]) -> list[Step]:
     """Return the steps to one ready image of the newest life, and nothing else."""
-    newest = [thing for thing in found if _life(thing) == _life(found[0])] if found else []
-    ready = [thing for thing in newest if thing.kind is Kind.IMAGE and thing.ready]
+    newest = [resource for resource in found if _life(resource) == _life(found[0])] if found else []
+    ready = [resource for resource in newest if resource.kind is Kind.IMAGE and resource.ready]
     if ready:
-        others = [thing for thing in found if thing is not ready[0] and thing.attached_to is None]
-        return [Step(Do.REMOVE, thing) for thing in sorted(others, key=lambda thing: thing.kind is not Kind.DISK)]
+        others = [resource for resource in found if resource is not ready[0] and resource.attached_to is None]
+        return [
+            Step(Do.REMOVE, resource)
+            for resource in sorted(others, key=lambda resource: resource.kind is not Kind.DISK)
+        ]
     best = {Kind.DISK: 0, Kind.IMAGE: 1, Kind.SNAPSHOT: 2}
-    free = [thing for thing in newest if thing.attached_to is None]
-    return [Step(Do.SAVE, thing) for thing in sorted(free, key=lambda thing: best.get(thing.kind, 3))[:1]]
+    free = [resource for resource in newest if resource.attached_to is None]
+    return [Step(Do.SAVE, resource) for resource in sorted(free, key=lambda resource: best.get(resource.kind, 3))[:1]]
 
 
 def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
@@ -113,9 +117,9 @@ def is_of_earlier_life(row: Machine, tags: Mapping[str, str]) -> bool:
     return TAG_SEQ in tags and _length(tags) < row.seq
 
 
-def _life(thing: ProviderResource) -> int:
+def _life(resource: ProviderResource) -> int:
     """Return how long the ledger was when the machine was launched whose disk this is: later lives count higher."""
-    return _length(thing.tags)
+    return _length(resource.tags)
 
 
 def _length(tags: Mapping[str, str]) -> int:

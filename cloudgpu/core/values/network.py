@@ -22,7 +22,7 @@ _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}
 _JUMP = re.compile(rf"(?:(?P<user>{_USER})@)?(?P<host>{_HOST})(?::(?P<port>[0-9]{{1,5}}))?")
 
 
-def cidr_wish(text: str, field: str, *, anywhere: bool = False) -> str:
+def parse_cidr(text: str, field: str, *, any_source: bool = False) -> str:
     """Return the IPv4 network that was typed: `203.0.113.7` (one address) or `203.0.113.0/24`.
 
     Raises InvalidRequest that names `field`: for IPv6, for an address inside the network where the network's own was
@@ -43,7 +43,7 @@ def cidr_wish(text: str, field: str, *, anywhere: bool = False) -> str:
         raise _refused(text, field, says, f"{found}, or {alone}/32 for that address alone")
     if found == _NOBODY:
         raise _refused(text, field, "is nobody's address; everybody's network would be 0.0.0.0/0", "203.0.113.7")
-    if found.prefixlen < WIDEST and not anywhere:
+    if found.prefixlen < WIDEST and not any_source:
         whom = "everybody" if found.prefixlen == 0 else f"{found.num_addresses:,} addresses"
         raise InvalidRequest(
             f"{field} {typed} would let {whom} try to log in.",
@@ -86,7 +86,7 @@ class Jump:
         return (*port, f"{self.user}@{self.host}" if self.user else self.host)
 
 
-def jump_wish(text: str, field: str = "--jump") -> Jump:
+def parse_jump(text: str, field: str = "--jump") -> Jump:
     """Return the jump host that `[USER@]HOST[:PORT]` names; raise InvalidRequest that names `field` otherwise."""
     found = _JUMP.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None

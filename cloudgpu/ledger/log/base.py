@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cloudgpu.core.events.log import Draft, Event, Said
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
-    from cloudgpu.ledger.log.teams import Sharing, Wish
+    from cloudgpu.ledger.log.teams import Sharing, TeamRequest
 
 T = TypeVar("T")
 
@@ -82,11 +82,11 @@ class View(Protocol):
         """Return the rows of everything that costs or has cost: machines and things kept by name, oldest first."""
         ...
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since` (a ledger time); "": all.
 
         `unpriced`: only what has no price. What is billed still stands in the rows. A use is
-        `core.model.usage.Use`.
+        `core.model.usage.Usage`.
         """
         ...
 
@@ -94,7 +94,7 @@ class View(Protocol):
         """Return what budgets count of everything in `bills`, or its row where they judge that; oldest first."""
         ...
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return `uses`, as strands of what each has cost at most; those without a price as they are."""
         ...
 
@@ -237,7 +237,7 @@ class Ledger(View, Protocol):
         """Return how a team shares the ledger, and what it lacks; None for a ledger that no team can share."""
         ...
 
-    def share(self, wish: Wish) -> Sharing:
+    def share(self, request: TeamRequest) -> Sharing:
         """Make the ledger a team's, or a team as is wished, as far as this user may; return how it stands then.
 
         What another user has to give stays missing: nothing is a team's before its roles have their rights.

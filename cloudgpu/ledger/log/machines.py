@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, stays
-from cloudgpu.core.model.usage import Use, use_of_record
+from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.ledger.log.lines import End, end_of
 
 if TYPE_CHECKING:
-    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.sql import Connection
 
@@ -124,12 +124,12 @@ def of_those_there(rows: Iterable[Machine]) -> list[Machine]:
     return [row for row in every if row.terminated_at is None or stays(row) or (row.intended_at, row.id) == oldest]
 
 
-def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
+def uses(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
     """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
     which = " AND strands IS NULL" if unpriced else ""
     query = f"SELECT subject, use FROM used WHERE ended >= ?{which} ORDER BY subject, ended, use"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
-        yield subject, use_of_record(json.loads(text))
+        yield subject, usage_of_record(json.loads(text))
 
 
 def launched(connection: Connection, key: str) -> list[Machine]:
@@ -151,7 +151,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
     return [Exposure(*one) if isinstance(one, list) else Machine.of(one) for one in found]
 
 
-def billed(connection: Connection, since: str) -> list[tuple[str, list[Strand] | Use]]:
+def billed(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
     """Return what has ended after `since`, each with its subject: as strands, as a use where it has no price."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")

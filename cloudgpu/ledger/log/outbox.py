@@ -45,7 +45,7 @@ class Outbox:
         found = ((path, _rows(path.read_bytes())) for path in sorted(self.path.parent.glob(f"*{_REFUSED}")))
         return [(path, [(row.draft, row.refused) for row in rows if row.draft is not None]) for path, rows in found]
 
-    def set_aside(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
+    def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
         """Keep these lines, and why each was refused, in a file beside this one, each once; return it. Raises OSError.
 
         Under its own name nothing is offered again; under that of an outbox it would be.

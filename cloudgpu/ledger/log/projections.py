@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from cloudgpu.core.billing.rate_timeline import ended_strands
+from cloudgpu.core.billing.rate_timeline import ended_intervals
 from cloudgpu.core.budgets.exposure import exposure_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, State, folded, follow, packed, unpacked
 from cloudgpu.core.model.machine import Machine, stays
-from cloudgpu.core.model.usage import use_of_record
+from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.lines import COLUMNS, End, every_line, lines_of
 from cloudgpu.ledger.log.verify import canonical, line_hash
@@ -192,7 +192,7 @@ def _use_texts(use: dict[str, Any]) -> _UseTexts:
 
     What has no price has no strands: what stands in for that is found when budgets look.
     """
-    until, strands = ended_strands(use_of_record(use))
+    until, strands = ended_intervals(usage_of_record(use))
     text = None if strands is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in strands])
     return until, None if text is None else f"[{text}]", canonical(use)  # as JSON, in a quarter of an encoder's time
 

@@ -83,7 +83,7 @@ class LedgerLeft(LedgerAway):
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """Let every sqlite3.Error and OSError of this block out as LedgerUnavailable about the ledger at `path`."""
     try:
         yield
@@ -172,19 +172,19 @@ def nested(place: str) -> CloudgpuError:
     return CloudgpuError("A decision tried to append by itself; it returns its lines.", field="ledger", value=place)
 
 
-def away(place: object, what: str, words: str, way: str) -> LedgerAway:
+def away(place: object, what: str, text: str, way: str) -> LedgerAway:
     """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
-    fault = LedgerAway(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
+    fault = LedgerAway(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)
     fault.full = what == FULL[0] or "disk is full" in what
     fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
     return fault
 
 
-def refused(place: object, what: str, words: str, way: str) -> LineRefused:
+def refused(place: object, what: str, text: str, way: str) -> LineRefused:
     """Return the error, as `unavailable` does, of a line that the ledger does not take."""
-    return LineRefused(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
+    return LineRefused(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)
 
 
-def unavailable(place: object, what: str, words: str, way: str) -> LedgerUnavailable:
+def unavailable(place: object, what: str, text: str, way: str) -> LedgerUnavailable:
     """Return the error in one sentence: the ledger, what it cannot, the words of the database, the way out."""
-    return LedgerUnavailable(f"The ledger {place} {what} ({words}).", field="ledger", value=str(place), next=way)
+    return LedgerUnavailable(f"The ledger {place} {what} ({text}).", field="ledger", value=str(place), next=way)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.sql import Connection
-    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 
 class Store(Protocol):
@@ -34,7 +34,7 @@ class Store(Protocol):
         """Whether the connection was there and is no more, though the database may well be."""
         ...
 
-    def told(self) -> AbstractContextManager[None]:
+    def translated(self) -> AbstractContextManager[None]:
         """Let every error of the database and the system out of this block as LedgerUnavailable about this ledger."""
         ...
 
@@ -123,11 +123,11 @@ class Store(Protocol):
         """Whether the database knows users, so that a team can share a ledger in it."""
         ...
 
-    def sharing(self, wish: Wish | None = None) -> Sharing | None:
+    def sharing(self, request: TeamRequest | None = None) -> Sharing | None:
         """Return how the ledger is shared, after `reader`, and what a wish lacks; None where no team can share it."""
         ...
 
-    def give(self, wish: Wish) -> Sharing:
+    def give(self, request: TeamRequest) -> Sharing:
         """Give a team's roles what they need, as far as this user may; return how it stands then.
 
         Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.

@@ -17,7 +17,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TeamRequest:
     """What somebody wants a team to be; None for a role: the one that it has, or a name made from the database's."""
 
     members: str | None = None

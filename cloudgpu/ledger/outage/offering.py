@@ -45,7 +45,7 @@ def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> 
         if not waiting:
             return Offered()
         written, refused = _written(ledger, waiting)
-        return Offered(written, refused, outbox.set_aside(whose, refused) if refused else None)
+        return Offered(written, refused, outbox.keep_refused(whose, refused) if refused else None)
 
 
 def _written(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Refused]]:

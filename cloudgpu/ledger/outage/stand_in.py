@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.core.billing.charges import billed_until
 from cloudgpu.core.events.log import Event, Said
-from cloudgpu.core.events.projection import Folded, as_told, folded
+from cloudgpu.core.events.projection import Folded, folded, projected
 from cloudgpu.core.model.machine import Machine, stays
-from cloudgpu.core.model.usage import use_of_record
+from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import LedgerMoved, LedgerUnavailable
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from cloudgpu.core.billing.rate_timeline import Strand
+    from cloudgpu.core.billing.rate_timeline import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Draft
-    from cloudgpu.core.model.usage import Use
+    from cloudgpu.core.model.usage import Usage
     from cloudgpu.ledger.log.base import Copy, Ledger, Verification, View
     from cloudgpu.ledger.log.marks import Mark
     from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
-    from cloudgpu.ledger.log.teams import Sharing, Wish
+    from cloudgpu.ledger.log.teams import Sharing, TeamRequest
 
 T = TypeVar("T")
 
 
-class AsideLedger:
+class StandInLedger:
     """`cloudgpu.ledger.log.base.Ledger` while the one `behind` it is away by `fault`. May be used by several threads.
 
     Where `behind` can still be read, all that it knows counts, and its locks hold; else `rows` do. A line goes into the
@@ -115,7 +115,7 @@ class AsideLedger:
                 (known | {one: Machine.of(found.state["row"]) for one, found in own if found is not None}).values()
             )
 
-    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Use]]:
+    def uses(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield what has ended and was billed after `since`."""
         if not self.is_readable:
             return
@@ -125,14 +125,14 @@ class AsideLedger:
             (subject, use) for subject, use in self._behind.uses(since, unpriced=unpriced) if subject not in own
         )
         for subject, found in own.items():
-            closed = (use_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
+            closed = (usage_of_record(use) for use in found.closed if not (unpriced and use["segments"]))
             yield from ((subject, use) for use in closed if billed_until(use) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
         return list(self.bills())
 
-    def billed(self, since: str = "") -> list[tuple[str, list[Strand] | Use]]:
+    def billed(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
         """Return what has ended and was billed after `since`."""
         return list(self.uses(since))
 
@@ -301,7 +301,7 @@ class AsideLedger:
         """Return how a team shares the ledger; None where that cannot be read."""
         return self._behind.sharing() if self.is_readable else None
 
-    def share(self, wish: Wish) -> Sharing:  # noqa: ARG002
+    def share(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise what keeps the ledger away."""
         raise self.fault
 
@@ -325,7 +325,7 @@ class AsideLedger:
             line = self._line(draft)
             self._lines.setdefault(draft.subject, []).append(line)
             if draft.subject in self._rows:
-                self._rows[draft.subject] = as_told(self._rows[draft.subject], draft)
+                self._rows[draft.subject] = projected(self._rows[draft.subject], draft)
             taken.append(line)
         return tuple(taken)
 

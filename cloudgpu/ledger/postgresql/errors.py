@@ -53,7 +53,7 @@ _BY_CODE = {
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
+def translated(address: Address) -> Iterator[None]:
     """Let every psycopg.Error and OSError of this block out as LedgerUnavailable about the ledger at `address`.
 
     What the database refuses this user is LedgerDenied, or RoleNeeded where only payers may do it.
@@ -105,27 +105,27 @@ def _unreached(words: str) -> tuple[str, str]:
     return _SHUT if any(word in words for word in _NO_ENTRY) else _GONE
 
 
-def scrubbed(words: str, address: Address) -> str:
+def scrubbed(text: str, address: Address) -> str:
     """Return words on one line, without the secrets of the address."""
     for secret in address.secrets:
         for spelling in (secret, quote(secret, safe="")):
-            words = words.replace(spelling, "***")
-    return " ".join(words.split()).rstrip(".")
+            text = text.replace(spelling, "***")
+    return " ".join(text.split()).rstrip(".")
 
 
-def unknown(address: Address, words: str) -> LedgerUnavailable:
+def unknown(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines of which it is not known whether they stand."""
     return faults.away(
         address.place,
         "was lost while it wrote, and whether the lines stand is not known",
-        words,
+        text,
         "Run the same again when it can be reached: a line that stands is not written a second time.",
     )
 
 
-def unwritten(address: Address, words: str) -> LedgerUnavailable:
+def unwritten(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines that are known not to stand."""
-    return faults.away(address.place, "was lost while it wrote, and nothing was written", words, "Run the same again.")
+    return faults.away(address.place, "was lost while it wrote, and nothing was written", text, "Run the same again.")
 
 
 def foreign(address: Address, schema: str) -> InvalidRequest:

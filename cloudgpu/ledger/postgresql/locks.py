@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.postgresql.address import Address
 from cloudgpu.ledger.postgresql.connection import connected
-from cloudgpu.ledger.postgresql.errors import told
+from cloudgpu.ledger.postgresql.errors import translated
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -34,10 +34,10 @@ def hold(address: Address, name: str, wait: bool | float) -> Iterator[Connection
 
     Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
     """
-    with told(address):
+    with translated(address):
         raw, schema = connected(address)
     try:
-        with told(address):
+        with translated(address):
             got = _taken(raw, key_of(schema, name), wait)
         if not got:
             raise _busy(raw, address, key_of(schema, name), name, wait)
@@ -99,7 +99,7 @@ def _let_go(raw: Connection[Any]) -> None:
 
 
 def _busy(raw: Connection[Any], address: Address, key: int, name: str, wait: bool | float) -> ProviderUnavailable:  # noqa: FBT001
-    with told(address):
+    with translated(address):
         (holder,) = raw.execute(_HOLDER, {"key": key}).fetchone() or ("",)
     return ProviderUnavailable(
         f"Another cloudgpu command{f' ({holder})' if holder else ''} is at work on {name!r}; waited {float(wait):g} "

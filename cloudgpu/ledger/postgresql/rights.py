@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from cloudgpu.ledger.log.teams import Missing, Team, Wish
+from cloudgpu.ledger.log.teams import Missing, Team, TeamRequest
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
@@ -54,12 +54,12 @@ FROM pg_namespace, aclexplode(coalesce(nspacl, acldefault('n', nspowner)))
 WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> nspowner"""
 
 
-def team_named(connection: Connection, wish: Wish, present: Team | None) -> Team:
+def team_named(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
     """Return the team that is wished for: by these names, else as it is, else by names made from the database's."""
     if present is None:
         database, schema = connection.execute(_PLACE).fetchone()[:2]
         present = Team(role_name("members", database, schema), role_name("payers", database, schema))
-    return Team(wish.members or present.members, wish.payers or present.payers)
+    return Team(request.members or present.members, request.payers or present.payers)
 
 
 def role_name(what: str, database: str, schema: str) -> str:
@@ -73,12 +73,12 @@ def role_name(what: str, database: str, schema: str) -> str:
     return f"{plain}_{mark}"
 
 
-def missing(connection: Connection, team: Team, wish: Wish) -> Iterator[Missing]:
+def missing(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
     """Yield what the team lacks, in the order in which it is given; `wish` names people who are to be in it, too."""
     yield from _roles(connection, team)
     yield from _entry(connection, team)
     yield from of_tables(connection, team)
-    for names, role in ((wish.new_members, team.members), (wish.new_payers, team.payers)):
+    for names, role in ((request.new_members, team.members), (request.new_payers, team.payers)):
         yield from _people(connection, names, role)
 
 

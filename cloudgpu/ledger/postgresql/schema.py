@@ -172,7 +172,7 @@ def migrate(connection: Connection) -> None:
     restore_guards(connection)
 
 
-def set_aside(connection: Connection, name: str) -> str:
+def archive_tables(connection: Connection, name: str) -> str:
     """Move the ledger's tables into the new schema `name`, inside the caller's transaction; return its name."""
     name = name[:63]  # what PostgreSQL keeps of a name
     connection.execute(f'CREATE SCHEMA "{name}"')

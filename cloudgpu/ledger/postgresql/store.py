@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.lines import End
     from cloudgpu.ledger.log.sql import Connection
-    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
 _LEARNED_WITHIN_S = 10.0  # what became of a commit that was not answered: whoever ends a machine waits for it
@@ -64,9 +64,9 @@ class PostgresStore:
         """Whether the connection was there and is broken now."""
         return self._raw is not None and self._raw.closed
 
-    def told(self) -> AbstractContextManager[None]:
+    def translated(self) -> AbstractContextManager[None]:
         """Let every psycopg.Error and OSError out of this block as LedgerUnavailable."""
-        return sentences.told(self._address)
+        return sentences.translated(self._address)
 
     def reader(self) -> Connection | None:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
@@ -181,7 +181,7 @@ class PostgresStore:
         try:
             check(present)
             shared_by = team.team_of(present) if present else None
-            aside = schema.set_aside(self._open(), f"{self._schema}_before_{stamp}") if present else None
+            aside = schema.archive_tables(self._open(), f"{self._schema}_before_{stamp}") if present else None
             schema.migrate(self._open())
             pour(source, self._open())
             if (
@@ -231,15 +231,15 @@ class PostgresStore:
         """Return the names of the users who have the payer's role."""
         return team.payers(self._open()) if self._version else ()
 
-    def sharing(self, wish: Wish | None = None) -> Sharing:
+    def sharing(self, request: TeamRequest | None = None) -> Sharing:
         """Return how the ledger is shared, and what a wish lacks."""
         if not self._version:
             return team.nobodys(self._open(), self.place)
-        return team.sharing(self._open(), self.place, self.missing_guards(), wish)
+        return team.sharing(self._open(), self.place, self.missing_guards(), request)
 
-    def give(self, wish: Wish) -> Sharing:
+    def give(self, request: TeamRequest) -> Sharing:
         """Give a team's roles what they need, as far as this user may; return how it stands then."""
-        return team.give(self._open(), self.place, wish)
+        return team.give(self._open(), self.place, request)
 
     def put_team(self, wanted: Team) -> bool:
         """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""

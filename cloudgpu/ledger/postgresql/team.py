@@ -10,7 +10,7 @@ import psycopg
 
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import InvalidRequest, RoleNeeded
-from cloudgpu.ledger.log.teams import Missing, Sharing, Team, Wish
+from cloudgpu.ledger.log.teams import Missing, Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import rights
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ def put(connection: Connection, team: Team) -> None:
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
 
 
-def sharing(connection: Connection, place: str, guards: Iterable[str], wish: Wish | None = None) -> Sharing:
+def sharing(connection: Connection, place: str, guards: Iterable[str], request: TeamRequest | None = None) -> Sharing:
     """Return how the ledger is shared; with a wish, how it would be: `missing` is what that lacks yet."""
     person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
     present = team_of(connection)
-    team = present if wish is None else rights.team_named(connection, wish, present)
+    team = present if request is None else rights.team_named(connection, request, present)
     lacks: list[Missing] = []
     if team is not None:
-        lacks = [*rights.missing(connection, team, wish or Wish()), *_off(guards, owner)]
-        if not owns and wish is None:
+        lacks = [*rights.missing(connection, team, request or TeamRequest()), *_off(guards, owner)]
+        if not owns and request is None:
             own = rights.person_lacks(connection, person, team.members)
             lacks = [own, *lacks] if own else lacks
     role = who(connection)[0]
@@ -122,7 +122,7 @@ def nobodys(connection: Connection, place: str) -> Sharing:
     )  # fmt: skip
 
 
-def give(connection: Connection, place: str, wish: Wish) -> Sharing:
+def give(connection: Connection, place: str, request: TeamRequest) -> Sharing:
     """Give the two roles what they need, as far as this user may; return how it stands then.
 
     Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
@@ -136,15 +136,15 @@ def give(connection: Connection, place: str, wish: Wish) -> Sharing:
             value=person,
             next=f"Let {owner} run the same.",
         )
-    names = [name for name in (*wish.new_members, *wish.new_payers) if not rights.exists(connection, name)]
-    for one in sharing(connection, place, (), wish).missing:
+    names = [name for name in (*request.new_members, *request.new_payers) if not rights.exists(connection, name)]
+    for one in sharing(connection, place, (), request).missing:
         try:
             connection.execute(one.statement)
         except psycopg.errors.ReservedName as fault:
             raise _no_name(str(fault)) from None
         except _NOT_THERE:
             continue
-    found = sharing(connection, place, (), wish)
+    found = sharing(connection, place, (), request)
     new = [rights.quoted(connection, name) for name in dict.fromkeys(names) if rights.exists(connection, name)]
     others = tuple(one for one in found.missing if not _is_own(connection, one))
     return replace(found, remarks=(*found.remarks, *map(_NEW.format, new)), missing=others or found.missing)

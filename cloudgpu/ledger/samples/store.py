@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.activity.utilization import Span, joined, spans
+from cloudgpu.core.activity.utilization import Span, intervals, joined
 from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_own
 from cloudgpu.ledger.samples.packing import Workdays, unpacked
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
@@ -39,7 +39,7 @@ _LINES, _PACKED = ".jsonl", ".columns.xz"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class SampleStore:
     """One machine's samples below `root`. Times are epoch seconds of this computer's clock."""
 
     root: Path
@@ -80,7 +80,7 @@ class Shelf:
         found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
         return [found[at] for at in sorted(found)]
 
-    def worked(self, since: float, until: float) -> list[Span]:
+    def utilization(self, since: float, until: float) -> list[Span]:
         """Return what the samples that ended on the days of [since, until] showed, the day before and after too.
 
         Days whose samples are gone are told by their summary, and it makes no difference which of both is read. What
@@ -101,9 +101,9 @@ class Shelf:
         found = {one["t"]: one for one in self._read(day, whole=whole) if has_length(one)}
         shown = [found[at] for at in sorted(found)]
         try:
-            return spans(shown)
+            return intervals(shown)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
-            return spans(one for one in shown if can_be_read(one))
+            return intervals(one for one in shown if can_be_read(one))
 
     def _sum_up(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
@@ -213,7 +213,9 @@ def sweep(root: Path, at: datetime) -> int:
     oldest, gone = _day((at - KEPT).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
         if directory.is_dir():
-            gone += Shelf(root, directory.name).drop_before(oldest)  # its name is plain, or a hash, which is plain too
+            gone += SampleStore(root, directory.name).drop_before(
+                oldest
+            )  # its name is plain, or a hash, which is plain too
             with suppress(OSError):
                 directory.rmdir()  # only where nothing is left
     return gone

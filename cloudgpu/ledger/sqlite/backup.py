@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.ledger.log import lines
 from cloudgpu.ledger.log.base import Copy
 from cloudgpu.ledger.log.files import make_empty_file
-from cloudgpu.ledger.log.storage_errors import other_format, told
+from cloudgpu.ledger.log.storage_errors import other_format, translated
 from cloudgpu.ledger.log.verify import walk
 from cloudgpu.ledger.sqlite import migrations
 
@@ -172,7 +172,7 @@ def _made(part: Path, path: Path) -> None:
 
 
 def _synced(path: Path) -> None:
-    with told(path):
+    with translated(path):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

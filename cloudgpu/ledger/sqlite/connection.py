@@ -19,7 +19,7 @@ from cloudgpu.ledger.sqlite import migrations
 if TYPE_CHECKING:
     from cloudgpu.core.team.rights import Role
     from cloudgpu.ledger.log.lines import End
-    from cloudgpu.ledger.log.teams import Sharing, Team, Wish
+    from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 
 _WITHOUT_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
@@ -109,11 +109,11 @@ class SqliteFile:
         """Return nobody: a file has no team."""
         return ()
 
-    def sharing(self, wish: Wish | None = None) -> Sharing | None:  # noqa: ARG002
+    def sharing(self, request: TeamRequest | None = None) -> Sharing | None:  # noqa: ARG002
         """Return that no team can share a file."""
         return None
 
-    def give(self, wish: Wish) -> Sharing:  # noqa: ARG002
+    def give(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise InvalidRequest: a file has no users."""
         from cloudgpu.ledger.log.teams import not_shareable
 
@@ -123,9 +123,9 @@ class SqliteFile:
         """Do nothing: nobody is given anything before."""
         return False
 
-    def told(self) -> AbstractContextManager[None]:
+    def translated(self) -> AbstractContextManager[None]:
         """Let every sqlite3.Error and OSError out of this block as LedgerUnavailable."""
-        return faults.told(self.path)
+        return faults.translated(self.path)
 
     def reader(self) -> sqlite3.Connection | None:
         """Return a connection to a ledger of the present schema, or None where there is none yet. Makes no file."""

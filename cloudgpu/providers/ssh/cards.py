@@ -137,12 +137,12 @@ def chosen(wanted: dict[str, Any] | None, ours: Callable[[], set[int]]) -> list[
     fitting = [card for card in found if wanted["name"] in (None, card["name"])]
     free = [card for card in fitting if not is_taken(card)]
     if len(free) < wanted["count"]:
-        raise Fault("taken", taken_words(wanted["count"], len(free), fitting))
+        raise Fault("taken", in_use_text(wanted["count"], len(free), fitting))
     free = sorted(free, key=lambda card: (card["used"] or 0, card["percent"] or 0))[: wanted["count"]]
     return [card["uuid"] for card in sorted(free, key=lambda card: int(card["number"]))]
 
 
-def taken_words(wanted: int, free: int, fitting: list[dict[str, Any]]) -> str:
+def in_use_text(wanted: int, free: int, fitting: list[dict[str, Any]]) -> str:
     """Return that too few of these GPUs are free, and who uses the others."""
     users = "; ".join(use_of(card) for card in fitting if is_taken(card))
     return "{} of {} GPUs {} free, and {} {} wanted{}".format(
@@ -158,4 +158,4 @@ def check_free(devices: list[str] | None, ours: Callable[[], set[int]]) -> None:
     its = [card for card in found if card["uuid"] in (devices or ())]
     free = [card for card in its if not is_taken(card)]
     if len(free) < len(devices or ()):
-        raise Fault("taken", taken_words(len(devices or ()), len(free), its))
+        raise Fault("taken", in_use_text(len(devices or ()), len(free), its))

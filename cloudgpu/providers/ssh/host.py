@@ -176,7 +176,7 @@ def exported(record: Record) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment(record).items())
 
 
-def alive(name: str) -> bool:
+def is_alive(name: str) -> bool:
     """Tell whether what was started as `name` lives."""
     try:
         handle = os.open(str(ROOT / (name + ".alive")), os.O_RDWR)
@@ -252,7 +252,7 @@ def marked() -> set[int]:
 def agent() -> set[int]:
     """Return the agent's number: while it holds its lock, the number that stands there is its own."""
     with contextlib.suppress(OSError, ValueError):
-        return {int((ROOT / "agent.alive").read_text())} if alive("agent") else set()
+        return {int((ROOT / "agent.alive").read_text())} if is_alive("agent") else set()
     return set()
 
 
@@ -405,10 +405,10 @@ def settle_running(record: Record) -> None:
     if not record.get("authorized"):
         record = authorize(record)
     if record["spawned"] != record["boots"]:
-        if not alive("agent"):
+        if not is_alive("agent"):
             start_all(record)
         keep(machine(), spawned=record["boots"])
-    elif not alive("agent"):
+    elif not is_alive("agent"):
         if record["boot"] == boot() and record["revivals"] < REVIVALS:
             keep(record, revivals=record["revivals"] + 1)
             spawn("agent", [str(ROOT / "agent"), "run"])
@@ -421,7 +421,7 @@ def start_all(record: Record) -> None:
     """Start the agent, and what the template does at each start."""
     keep(record, boot=boot(), revivals=0)
     has_script = (ROOT / "on_start.sh").exists()
-    if (has_script or (ROOT / "jupyter.pip").exists()) and not alive("on_start"):
+    if (has_script or (ROOT / "jupyter.pip").exists()) and not is_alive("on_start"):
         if has_script:
             (ROOT / "on_start.status").write_text("running\n", encoding="utf-8")
         spawn("on_start", ["/bin/sh", "-c", START, str(ROOT)])
@@ -523,7 +523,7 @@ def look(_body: dict[str, Any]) -> dict[str, Any]:
     record = machine()
     if not record or is_elsewhere(record):
         return {"machine": None, "elsewhere": record.get("id")}
-    said = {"alive": alive("agent"), "tags": load(ROOT / "tags.json")}
+    said = {"alive": is_alive("agent"), "tags": load(ROOT / "tags.json")}
     for name in ("last-active", "expires", "on_start.status"):
         with contextlib.suppress(OSError):
             said[name] = (ROOT / name).read_text(encoding="utf-8").strip()

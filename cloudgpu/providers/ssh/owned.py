@@ -172,24 +172,24 @@ def link_ipython(owners: Path, profile: Path) -> None:
 # -- Jupyter's command
 
 
-def jupyter_command(words: list[str], python: str) -> list[str]:
+def jupyter_command(argv: list[str], python: str) -> list[str]:
     """Return a template's Jupyter command as it runs here: by this Python, whatever PATH says."""
-    program, rest = split(words)
+    program, rest = split(argv)
     if program != "jupyter":
-        return words
+        return argv
     module = MODULES.get((rest or [""])[0])
     return [python, "-m", module, *rest[1:]] if module else [python, "-m", "jupyter", *rest]
 
 
-def jupyter_module(words: list[str]) -> str:
+def jupyter_module(argv: list[str]) -> str:
     """Return which module a Jupyter command runs; empty for another command."""
-    program, rest = split(words)
+    program, rest = split(argv)
     return MODULES.get((rest or [""])[0], "jupyter") if program == "jupyter" else ""
 
 
-def split(words: list[str]) -> tuple[str, list[str]]:
-    """Return the program of a command and its words, `jupyter-lab` as `jupyter lab`."""
-    program, rest = (words or [""])[0], words[1:]
+def split(argv: list[str]) -> tuple[str, list[str]]:
+    """Return the program of a command and its arguments, `jupyter-lab` as `jupyter lab`."""
+    program, rest = (argv or [""])[0], argv[1:]
     if program.startswith("jupyter-"):
         return "jupyter", [program[len("jupyter-") :], *rest]
     return program, rest

@@ -16,7 +16,7 @@ from cloudgpu.core.billing.line_items import Item
 from cloudgpu.core.billing.rules import rule_for
 from cloudgpu.core.model.instances import TAG_ID, TAG_NAME, TAG_OWNER, TAG_POLICY, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.views.cost import decimal, second
@@ -84,7 +84,7 @@ def sku_of(item: Item) -> str:
     return "/".join(filter(None, (use.provider, item.row.region, str(use.resource), use.kind or use.what, market)))
 
 
-def own_id(use: Use) -> str:
+def own_id(use: Usage) -> str:
     """Return the provider's own name of a resource: on a cloud, ours has the place before it."""
     return use.id.rpartition("/")[2] if use.provider in _NAMES else use.id
 
@@ -140,7 +140,7 @@ def _how_much(item: Item) -> dict[str, str]:
     return quantities | {"ListUnitPrice": price, "ContractedUnitPrice": price}
 
 
-def _units(use: Use) -> tuple[str, str]:
+def _units(use: Usage) -> tuple[str, str]:
     """Return the units of the price and of what was used, in the words of attributes/unit_format.md."""
     if use.per is Per.GB:
         return ("GB", "GB") if rule_for(use).gb_bytes == _GB else ("GiB", "GiB")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-from cloudgpu.views.report.svg import dates, day_text, figures, levels, percent, picture, tag, words
+from cloudgpu.views.report.svg import dates, day_text, escaped, figures, levels, percent, picture, tag
 
 WIDE = 1000  # units of what is stretched to the page's width
 HIGH = 220  # pixels between the lowest and the highest line
@@ -103,7 +103,7 @@ def _stacked(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale
             gap = 0.8 if reached[place] and high > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
             steps.append(f"M{left:.1f} {HIGH - reached[place] - gap:.1f}h{wide:.1f}v-{high - gap:.1f}h-{wide:.1f}z")
             reached[place] += high
-        paths.append(tag("path", tag("title", words(layer.name)), class_=f"layer p{number}", d="".join(steps)))
+        paths.append(tag("path", tag("title", escaped(layer.name)), class_=f"layer p{number}", d="".join(steps)))
     return paths
 
 
@@ -183,7 +183,7 @@ def _marked(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
     return (
         tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HIGH),
         tag("circle", class_="meets", cx=across, cy=f"{down:.1f}", r=5),
-        tag("text", words(text), class_="said", x=across, dx=6 if left else -6, y=TOP - 7,
+        tag("text", escaped(text), class_="said", x=across, dx=6 if left else -6, y=TOP - 7,
             text_anchor="start" if left else "end"),
     )  # fmt: skip
 
@@ -200,8 +200,8 @@ def hours(machines: Sequence[Hours], title: str, description: str) -> str:
 def _hours_row(one: Hours, top: int, longest: float) -> list[str]:
     name = one.name if len(one.name) <= LONGEST else one.name[: LONGEST - 1] + "…"
     parts = [
-        tag("text", words(name), x=0, y=top + 14),
-        tag("text", words(one.beside), class_="value", x="100%", y=top + 14, text_anchor="end"),
+        tag("text", escaped(name), x=0, y=top + 14),
+        tag("text", escaped(one.beside), class_="value", x="100%", y=top + 14, text_anchor="end"),
     ]
     reached = 0.0
     for activity, seconds in zip(ACTIVITIES, one.seconds, strict=True):
@@ -209,7 +209,7 @@ def _hours_row(one: Hours, top: int, longest: float) -> list[str]:
             place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
             parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR, **place))
             reached += seconds
-    return [tag("g", tag("title", words(one.said)), *parts)]
+    return [tag("g", tag("title", escaped(one.said)), *parts)]
 
 
 def _stretched(*parts: str) -> str:
@@ -235,14 +235,14 @@ def _framed(
     for line, text in zip(lines, texts, strict=True):
         down = TOP + HIGH - line / lines[-1] * HIGH
         rows.append(tag("line", class_="grid" if line else "base", x1=0, x2="100%", y1=f"{down:.1f}", y2=f"{down:.1f}"))
-        rows.append(tag("text", words(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
+        rows.append(tag("text", escaped(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
     below = []
     for share, text in ticks:
         across = percent(share)
         below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HIGH, y2=TOP + HIGH + 5))
         if middle or share + len(text) * LETTER / NARROWEST <= 1:  # else the words would not fit
             anchor = "middle" if middle else None
-            below.append(tag("text", words(text), class_="axis", x=across, y=TOP + HIGH + 19, text_anchor=anchor))
+            below.append(tag("text", escaped(text), class_="axis", x=across, y=TOP + HIGH + 19, text_anchor=anchor))
     return picture(
         name, title, description, *rows, *drawn, *below,
         height=TOP + HIGH + FOOT, left=max(map(len, texts)) * LETTER + 10, right=MARK,

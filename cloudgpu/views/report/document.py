@@ -138,14 +138,14 @@ def owners_value(rows: Iterable[Machine], tallies: Mapping[str, Tally]) -> list[
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def machines_value(found: Iterable[MachineSummary], things: Iterable[Tally]) -> MachinesOfReport:
+def machines_value(found: Iterable[MachineSummary], resources: Iterable[Tally]) -> MachinesOfReport:
     """Return the machines, the dearest first and `MOST_MACHINES` at most, with sums of the others and of kept things.
 
     With these sums they add up to the total.
     """
     machines = sorted(found, key=lambda one: (-one.tally.amount, one.row.id))
     first, rest = machines[:MOST_MACHINES], machines[MOST_MACHINES:]
-    kept = [_sums(one) for one in things]
+    kept = [_sums(one) for one in resources]
     exact = [*(_sums(one.tally) for one in first), added(_sums(one.tally) for one in rest), added(kept)]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(

@@ -156,10 +156,10 @@ def _left(document: ReportDocument, shown: Amounts) -> Iterator[str]:
     if not found:
         return
     known = [Decimal(one["usd_per_month"]) for one in found if one["usd_per_month"] is not None]
-    things = "One thing goes" if len(found) == 1 else f"{len(found)} things go"
+    resources = "One thing goes" if len(found) == 1 else f"{len(found)} things go"
     amount = f" {_said(shown, f'{sum(known):f}')} a month" if known else ""
     without = f" ({len(found) - len(known)} without a known price)" if len(known) < len(found) else ""
-    yield f"{things} on costing{amount} without a machine that runs{without}."
+    yield f"{resources} on costing{amount} without a machine that runs{without}."
 
 
 def _said(shown: Amounts, usd: str) -> str:

@@ -28,7 +28,7 @@ def tag(name: str, *children: str, **attributes: object) -> str:
     return f"<{name}{shown}>{''.join(children)}</{name}>" if children else f"<{name}{shown}/>"
 
 
-def words(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text as the inside of an element."""
     return escape(text, quote=False)
 
@@ -40,8 +40,8 @@ def picture(name: str, title: str, description: str, *parts: str, height: int, l
     """
     return tag(
         "svg",
-        tag("title", words(title), id=f"{name}-title"),
-        tag("desc", words(description), id=f"{name}-desc"),
+        tag("title", escaped(title), id=f"{name}-title"),
+        tag("desc", escaped(description), id=f"{name}-desc"),
         *parts,
         class_="chart",
         role="img",

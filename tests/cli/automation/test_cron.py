@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.automation.cron_text import trial_text
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -395,7 +395,7 @@ def unwatched(tmp_path, monkeypatch):
     clock = ManualClock(datetime.now(UTC) - timedelta(hours=30))
     session = open_session({"CLOUDGPU_HOME": str(cloudgpu.home), "USER": "ada"}, clock=clock)
     session.pause = clock.advance
-    launch(session, prepare(session, Wish(Requirements(gpu="v100"))), wait=False)
+    launch(session, prepare(session, UpRequest(Requirements(gpu="v100"))), wait=False)
     session.ledger.close()
     return cloudgpu
 

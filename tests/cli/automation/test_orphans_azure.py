@@ -40,7 +40,7 @@ def test_what_stays_when_somebody_deletes_the_machine_by_hand_is_told_with_its_p
     assert found["disk"]["launch"] == "otter" or "otter" in str(found["disk"])
     cleaned = line("orphans --clean --yes --older-than 1h")
     assert cleaned.code == 0, cleaned.out + cleaned.err
-    assert (line.azure.billable(), line.azure.things()) == ([], [])
+    assert (line.azure.billable(), line.azure.resources()) == ([], [])
     assert left(line) == {}
 
 
@@ -55,14 +55,14 @@ def test_what_a_refused_launch_could_not_take_away_is_found_and_removed(line):
     cleaned = line("orphans --clean --yes --older-than 1h")
     assert cleaned.code == 0, cleaned.out + cleaned.err
     line("down --all --yes")
-    assert (line.azure.billable(), line.azure.things()) == ([], [])
+    assert (line.azure.billable(), line.azure.resources()) == ([], [])
 
 
 def test_a_group_of_another_ledger_is_shown_and_stays(line):
     tags = {"cloudgpu-id": "cg-x", "cloudgpu-ledger": "another", "cloudgpu-name": "theirs"}
     group = f"cloudgpu-{7:020x}"
     made(line.azure, group, tags=tags)
-    home = line.azure.model.get(line.azure.thing(group).id.partition("/providers/")[0])
+    home = line.azure.model.get(line.azure.resource(group).id.partition("/providers/")[0])
     home.body["tags"] = tags
     sdk = Sdk(line.azure)
     sdk.compute.virtual_machines.begin_delete(group, group).result()

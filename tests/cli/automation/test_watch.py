@@ -19,7 +19,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -68,7 +68,7 @@ class Home:
         clock = ManualClock(datetime.now(UTC) - ago)
         session = self.opened(clock)
         session.pause = clock.advance
-        launch(session, prepare(session, Wish(Requirements(gpu="v100"), name=name)), wait=False)
+        launch(session, prepare(session, UpRequest(Requirements(gpu="v100"), name=name)), wait=False)
         session.ledger.close()
 
     def watch(self, *words):

@@ -49,25 +49,25 @@ def test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all(b
     assert (made.state, made.spot, made.tags["cloudgpu-id"]) == ("running", True, machine["id"])
     assert bare("ls --refresh -o json").json["machines"][0]["state"] == "running"
     assert bare("down --yes").code == 0
-    assert (bare.azure.things(), bare.azure.billable()) == ([], [])
+    assert (bare.azure.resources(), bare.azure.billable()) == ([], [])
 
 
 def test_a_machine_is_made_as_the_plan_says_and_closed_to_all_but_the_caller(line):
     said = line(UP, "--spot --disk 200 --max-price 0.4 -o json")
     assert said.code == 0, said.out + said.err
     azure, group = line.azure, group_of(line)
-    facts = azure.thing(group).facts
+    facts = azure.resource(group).facts
     assert (facts["priority"], facts["evictionPolicy"]) == ("Spot", "Deallocate")
     assert facts["billingProfile"] == {"maxPrice": 0.4}
     assert facts["osProfile"]["linuxConfiguration"]["disablePasswordAuthentication"] is True
     disk = facts["storageProfile"]["osDisk"]
     assert (disk["diskSizeGB"], disk["deleteOption"]) == (200, "Delete")
     assert disk["name"].startswith(group), "its name tells whose it is: it has no tags"
-    assert "identity" not in azure.thing(group).body
+    assert "identity" not in azure.resource(group).body
     asked = [CALLER, "203.0.113.8", "8.8.8.8"]
     assert [azure.allows(group, address, 22) for address in asked] == [True, False, False]
     assert not azure.allows(group, CALLER, 8888)
-    for thing in azure.model.things.values():
+    for thing in azure.model.resources.values():
         assert thing.kind == DISKS or thing.kind.count("/") > 1 or thing.tags["cloudgpu-id"], thing.id
 
 
@@ -77,7 +77,7 @@ def test_the_host_key_goes_to_the_machine_and_is_never_shown_again(line):
     given = base64.b64decode(call.body["properties"]["osProfile"]["customData"])
     assert b"PRIVATE KEY" in given
     assert any("ssh_keys" in part.text for part in line.azure.user_data(group_of(line)))
-    assert "customData" not in str(line.azure.thing(group_of(line)).body)
+    assert "customData" not in str(line.azure.resource(group_of(line)).body)
 
 
 def test_the_same_command_again_returns_the_same_machine(line):
@@ -115,7 +115,7 @@ def test_a_stop_deallocates_and_a_start_brings_it_back_to_the_same_address(line)
     (again,) = line.azure.instances()
     assert (again.state, again.addresses) == ("running", made.addresses)
     assert line("down --yes").code == 0
-    assert line.azure.things() == []
+    assert line.azure.resources() == []
 
 
 def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed_and_a_stop_ends_that(line):
@@ -193,7 +193,7 @@ def test_a_volume_outlives_its_machine_and_binds_the_next(line):
     second = line(f"up --gpu t4 --yes --no-wait {FROM} --name fox --volume data -o json")
     assert second.code == 0, second.out + second.err
     assert second.json["machine"]["region"] == first.json["machine"]["region"]
-    disks = line.azure.thing(group_of(line)).facts["storageProfile"]["dataDisks"]
+    disks = line.azure.resource(group_of(line)).facts["storageProfile"]["dataDisks"]
     assert [one["diskSizeGB"] for one in disks] == [50]
 
 
@@ -225,7 +225,7 @@ def test_the_plan_fits_a_terminal_and_names_what_is_absent(line):
         "30 seconds' notice",
     ):
         assert words in text
-    assert not line.azure.things(MACHINES)
+    assert not line.azure.resources(MACHINES)
 
 
 def test_the_plan_prices_the_disk_and_the_address_beside_the_machine(line):

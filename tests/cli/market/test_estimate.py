@@ -10,7 +10,7 @@ from cloudgpu.catalog.place import use
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
-from cloudgpu.control.advice.estimate_request import estimate_wish
+from cloudgpu.control.advice.estimate_request import parse_estimate
 from tests.cli.program import Program
 from tests.cli.test_hot_path import seen
 
@@ -32,7 +32,7 @@ def run(many, tmp_path):
 
 def shown(config="", **asked):
     settings = settings_from_text(config, login="ada")
-    wish = estimate_wish(settings, NOW, **asked)
+    wish = parse_estimate(settings, NOW, **asked)
     return estimate_text(estimate(settings, NOW, wish, None), wish.currency)
 
 

@@ -162,7 +162,7 @@ EVERYTHING = [
 def test_no_line_is_wider_than_80_columns(wishes, order):
     found = value(order=order, **wishes)
     assert found["offers"]
-    text = offers_text(found, asked=None, region=wishes["region"])
+    text = offers_text(found, requested=None, region=wishes["region"])
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
 

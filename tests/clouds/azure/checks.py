@@ -97,7 +97,7 @@ def _check_interface(model: Model, asked: dict[str, Any], region: str) -> None:
     subnets = [one["properties"].get("subnet", {}).get("id", "") for one in facts["ipConfigurations"]]
     named = [*subnets, (facts.get("networkSecurityGroup") or {}).get("id", "")]
     for id_ in filter(None, named):
-        found = model.things.get(id_.lower())
+        found = model.resources.get(id_.lower())
         if found is None:
             raise Refusal("InvalidResourceReference", f"Resource {id_} referenced by resource was not found.")
         home = model.get(found.id.rpartition("/subnets/")[0]) if "/subnets/" in id_.lower() else found

@@ -20,7 +20,7 @@ def put_disk(model: Model, ask: Ask) -> Reply:
     _check_region(ask.body["location"])
     facts = ask.body["properties"]
     gb = facts.get("diskSizeGB") or _size_of_source(model, facts["creationData"])
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     if there is not None and there.facts["diskSizeGB"] > gb:
         raise Refusal("OperationNotAllowed", "Shrinking a disk is not supported.")
     owned = {"managedBy": there.body["managedBy"]} if there and there.body.get("managedBy") else {}
@@ -73,7 +73,7 @@ def _check_region(name: str) -> None:
 
 
 def _begun(model: Model, ask: Ask, body: dict[str, Any]) -> Reply:
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     thing = model.put(ask.id, body)
     if there is None and model.clock.dwell_s.get("disk"):
         thing.facts["provisioningState"] = "Creating"
@@ -163,13 +163,13 @@ def _check_source(model: Model, profile: dict[str, Any]) -> None:
     "GalleryImageVersions.Delete",
 )
 def delete(model: Model, ask: Ask) -> Reply:
-    thing = model.things.get(ask.id.lower())
+    thing = model.resources.get(ask.id.lower())
     if thing is None:
         return Reply(204)
     if owner := used_by(model, thing):
         sentence = f"Disk {thing.name} is attached to VM {owner}."
         raise Refusal("OperationNotAllowed", sentence)
-    below = [one for key, one in model.things.items() if key.startswith(f"{ask.id.lower()}/")]
+    below = [one for key, one in model.resources.items() if key.startswith(f"{ask.id.lower()}/")]
     if below:
         raise Refusal(
             "CannotDeleteResource", f"Cannot delete resource while nested resources exist: {below[0].id}", 409

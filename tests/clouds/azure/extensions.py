@@ -21,7 +21,7 @@ def put_extension(model: Model, ask: Ask) -> Reply:
     missing = [one for one in ("publisher", "type", "typeHandlerVersion") if one not in facts]
     if missing:
         raise Refusal("InvalidParameter", f"Required parameter '{missing[0]}' is missing (null).")
-    there = ask.id.lower() in model.things
+    there = ask.id.lower() in model.resources
     body = settled(ask.body, model.now())
     body["properties"].pop("protectedSettings", None)
     thing = model.put(ask.id, body)
@@ -36,12 +36,12 @@ def get_extension(model: Model, ask: Ask) -> Reply:
 @answers("VirtualMachineExtensions.List")
 def list_extensions(model: Model, ask: Ask) -> Reply:
     model.get(ask.id.rpartition("/")[0])
-    rows = [one.body for key, one in model.things.items() if key.startswith(f"{ask.id.lower()}/")]
+    rows = [one.body for key, one in model.resources.items() if key.startswith(f"{ask.id.lower()}/")]
     return Reply(200, {"value": copy.deepcopy(rows)})
 
 
 @answers("VirtualMachineExtensions.Delete")
 def delete_extension(model: Model, ask: Ask) -> Reply:
-    if ask.id.lower() not in model.things:
+    if ask.id.lower() not in model.resources:
         return Reply(204)
     return begin(model, ask, "extension", lambda: model.drop(ask.id))

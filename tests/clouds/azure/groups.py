@@ -29,7 +29,7 @@ NAMESPACES = (
 @answers("ResourceGroups.CreateOrUpdate")
 def create_group(model: Model, ask: Ask) -> Reply:
     """Make one, or replace its tags; its region stays (REST reference: a PUT with another one is refused)."""
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     region, tags = ask.body["location"].lower().replace(" ", ""), ask.body.get("tags") or {}
     check_tags(tags)
     _check_region(region)
@@ -58,7 +58,7 @@ def get_group(model: Model, ask: Ask) -> Reply:
 
 
 def _group(model: Model, id_: str) -> Thing:
-    found = model.things.get(id_.lower())
+    found = model.resources.get(id_.lower())
     if found is None:
         raise Refusal("ResourceGroupNotFound", f"Resource group '{id_.rpartition('/')[2]}' could not be found.")
     return found
@@ -66,7 +66,7 @@ def _group(model: Model, id_: str) -> Thing:
 
 @answers("ResourceGroups.CheckExistence")
 def group_exists(model: Model, ask: Ask) -> Reply:
-    return Reply(204 if ask.id.lower() in model.things else 404)
+    return Reply(204 if ask.id.lower() in model.resources else 404)
 
 
 @answers("ResourceGroups.List")
@@ -97,7 +97,7 @@ def delete_group(model: Model, ask: Ask) -> Reply:
 
 def _refuse_when_used_from_outside(model: Model, group: Thing) -> None:
     """A disk that a machine of another group uses keeps its group (documentation of managed disks): unverified."""
-    for one in list(model.things.values()):
+    for one in list(model.resources.values()):
         owner = one.body.get("managedBy")
         if one.group == group.name.lower() and owner and owner.lower().split("/")[4] != group.name.lower():
             raise Refusal("ResourceGroupDeletionBlocked", f"'{one.name}' is used by '{owner}'.", 409)
@@ -106,7 +106,7 @@ def _refuse_when_used_from_outside(model: Model, group: Thing) -> None:
 def _machine_goes(model: Model, machine: Thing) -> None:
     from tests.clouds.azure.machines import vanish
 
-    if machine.id.lower() in model.things:
+    if machine.id.lower() in model.resources:
         vanish(model, machine)
 
 
@@ -114,7 +114,7 @@ def _goes(model: Model, group: Thing) -> None:
     for machine in model.of_kind(MACHINES, group.name):
         model.clock.cancel(f"operation:{machine.id.lower()}")
         _machine_goes(model, machine)
-    for key in [key for key, one in model.things.items() if one.group == group.name.lower()]:
+    for key in [key for key, one in model.resources.items() if one.group == group.name.lower()]:
         model.drop(key)
     model.drop(group.id)
 
@@ -126,7 +126,7 @@ def list_resources(model: Model, ask: Ask) -> Reply:
     if group is not None:
         _group(model, group_id(group))
     text = ask.query.get("$filter")
-    rows = [_generic(one) for one in model.things.values() if _is_listed(one, group) and (not text or fits(one, text))]
+    rows = [_generic(one) for one in model.resources.values() if _is_listed(one, group) and (not text or fits(one, text))]
     return pages(model, ask, rows)
 
 

@@ -87,11 +87,11 @@ def _get(model: Model, ask: Ask) -> Reply:
 
 def _list_inside(model: Model, ask: Ask) -> Reply:
     """List what lies below one collection: of a resource group, of another thing."""
-    if model.things.get("/".join(ask.id.lower().split("/")[:5])) is None:
+    if model.resources.get("/".join(ask.id.lower().split("/")[:5])) is None:
         model.get(ask.id)
     depth = ask.id.count("/") + 1
     rows = [
-        one for key, one in model.things.items() if key.startswith(f"{ask.id.lower()}/") and key.count("/") == depth
+        one for key, one in model.resources.items() if key.startswith(f"{ask.id.lower()}/") and key.count("/") == depth
     ]
     return pages(model, ask, (one.body for one in rows))
 

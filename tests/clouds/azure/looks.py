@@ -46,12 +46,12 @@ class Looks:
 
     def machine_token(self, machine: str) -> str:
         """Return the token of a machine's own identity, as its metadata service would give it."""
-        return f"{tokens.TOKEN}{self.thing(machine).body['identity']['principalId']}"
+        return f"{tokens.TOKEN}{self.resource(machine).body['identity']['principalId']}"
 
     def may(self, machine: str, permission: str, target: str) -> bool:
         """Say whether a machine's own identity may do something to a machine."""
-        principal = self.thing(machine).body.get("identity", {}).get("principalId", "nobody")
-        return roles.may(self.model, principal, permission, self.thing(target).id)
+        principal = self.resource(machine).body.get("identity", {}).get("principalId", "nobody")
+        return roles.may(self.model, principal, permission, self.resource(target).id)
 
     def thing(self, machine: str) -> Thing:
         """Return the model's own record of a machine. Raises KeyError when there is none."""
@@ -71,7 +71,7 @@ class Looks:
     def instance(self, machine: str) -> Seen:
         with self.lock:
             self.clock.settle()
-            return self._seen(self.thing(machine))
+            return self._seen(self.resource(machine))
 
     def _seen(self, thing: Thing) -> Seen:
         group = self.model.group_of(thing.id)
@@ -90,38 +90,38 @@ class Looks:
 
     def _interfaces(self, thing: Thing) -> list[Thing]:
         rows = thing.facts["networkProfile"]["networkInterfaces"]
-        known = [self.model.things.get(row["id"].lower()) for row in rows]
+        known = [self.model.resources.get(row["id"].lower()) for row in rows]
         return [one for one in known if one is not None]
 
     def billable(self) -> list[tuple[str, str]]:
         """Return what costs money now, by kind and name: an independent look, for tests that nothing is left."""
         with self.lock:
             self.clock.settle()
-            return sorted((word, one.name) for one in self.model.things.values() if (word := _costs(one)))
+            return sorted((word, one.name) for one in self.model.resources.values() if (word := _costs(one)))
 
     def things(self, kind: str = "") -> list[str]:
         """Return the ids of all there is, or of a kind (`Microsoft.Network/networkInterfaces`)."""
         with self.lock:
             self.clock.settle()
-            return [one.id for one in self.model.things.values() if not kind or one.kind == kind]
+            return [one.id for one in self.model.resources.values() if not kind or one.kind == kind]
 
     def allows(self, machine: str, address: str, port: int) -> bool:
         """Say whether somebody at an address gets to a port of a machine."""
         with self.lock:
-            found = self._interfaces(self.thing(machine))
+            found = self._interfaces(self.resource(machine))
             return any(networks.allows(self.model, one, address, port) for one in found)
 
     def interrupt(self, machine: str) -> None:
         """Evict a spot machine as its policy says; the notice is over."""
         with self.lock:
             self.clock.settle()
-            power.evict(self.model, self.thing(machine))
+            power.evict(self.model, self.resource(machine))
 
     def shut_down(self, machine: str) -> None:
         """Shut a machine down from inside: it stays allocated."""
         with self.lock:
             self.clock.settle()
-            power.shut_down(self.model, self.thing(machine))
+            power.shut_down(self.model, self.resource(machine))
 
     def finish(self, what: str) -> None:
         """End the operation on a machine or a group, which are called alike: on the machine first."""
@@ -135,7 +135,7 @@ class Looks:
 
     def user_data(self, machine: str) -> list[userdata.Part]:
         """Return the parts of what a machine was given at its launch."""
-        return userdata.parts(self.thing(machine).hidden["custom_data"])
+        return userdata.parts(self.resource(machine).hidden["custom_data"])
 
     def quota(self, region: str, name: str, limit: int) -> None:
         """Set a limit: `cores`, `lowPriorityCores`, a family."""
@@ -176,7 +176,7 @@ class Looks:
     def _follow(self, thing: Thing) -> None:
         assert self._machines is not None
         seen = self._seen(thing)
-        gone = thing.id.lower() not in self.model.things
+        gone = thing.id.lower() not in self.model.resources
         given = userdata.cloud_config(userdata.parts(thing.hidden["custom_data"]))
         state = "terminated" if gone else seen.state
         self._machines.watch(Machine(seen.id, state, given, list(seen.addresses)))

@@ -35,7 +35,7 @@ def put_machine(model: Model, ask: Ask) -> Reply:
     """Make a machine, or answer the one that is there when the body is the same."""
     model.living_group(ask.id)
     check_tags(ask.body.get("tags"))
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     if there is not None and not _failed(there):
         return _again(model, ask, there)
     check(model, ask)
@@ -175,7 +175,7 @@ def update_machine(model: Model, ask: Ask) -> Reply:
 
 @answers("VirtualMachines.Delete")
 def delete_machine(model: Model, ask: Ask) -> Reply:
-    machine = model.things.get(ask.id.lower())
+    machine = model.resources.get(ask.id.lower())
     if machine is None:
         return Reply(204)
     machine.facts["provisioningState"] = "Deleting"
@@ -199,7 +199,7 @@ def vanish(model: Model, machine: Thing) -> None:
 
 def _disks_of(model: Model, machine: Thing) -> list[Thing]:
     mine = machine.id.lower()
-    return [one for one in list(model.things.values()) if str(one.body.get("managedBy", "")).lower() == mine]
+    return [one for one in list(model.resources.values()) if str(one.body.get("managedBy", "")).lower() == mine]
 
 
 def _drop_disk(model: Model, machine: Thing) -> None:
@@ -210,7 +210,7 @@ def _drop_disk(model: Model, machine: Thing) -> None:
 
 def _drop_network(model: Model, machine: Thing) -> None:
     rows = machine.facts["networkProfile"]["networkInterfaces"]
-    known = [(row, model.things[row["id"].lower()]) for row in rows if row["id"].lower() in model.things]
+    known = [(row, model.resources[row["id"].lower()]) for row in rows if row["id"].lower() in model.resources]
     for row, interface in known:
         interface.facts.pop("virtualMachine", None)
         if (row.get("properties") or {}).get("deleteOption") == "Delete":

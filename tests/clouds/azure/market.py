@@ -109,7 +109,7 @@ def booted(model: Model, reference: dict[str, Any], region: str) -> Booted:
 
 
 def _own(model: Model, id_: str, region: str) -> Booted:
-    thing = model.things.get(id_.lower()) or _gallery_version(model, id_)
+    thing = model.resources.get(id_.lower()) or _gallery_version(model, id_)
     if thing is None:
         raise Refusal("ImageNotFound", f"The Image '{id_}' cannot be found in '{region}' region.")
     regions = {one["name"].replace(" ", "").lower() for one in _targets(thing)} or {thing.region}
@@ -130,5 +130,5 @@ def _targets(thing: Any) -> list[dict[str, Any]]:
 
 def _gallery_version(model: Model, id_: str) -> Any:
     """Return the newest version of a gallery's image."""
-    below = [one for key, one in model.things.items() if key.startswith(f"{id_.lower()}/versions/")]
+    below = [one for key, one in model.resources.items() if key.startswith(f"{id_.lower()}/versions/")]
     return max(below, key=lambda one: [int(part) for part in one.name.split(".")], default=None)

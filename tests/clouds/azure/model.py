@@ -122,7 +122,7 @@ class Model:
 
     def get(self, id_: str) -> Thing:
         """Return a thing. Raises Refusal in the words of whoever misses it."""
-        found = self.things.get(id_.lower())
+        found = self.resources.get(id_.lower())
         if found is not None:
             return found
         parts = id_.split("/")
@@ -133,7 +133,7 @@ class Model:
         raise Refusal("ResourceNotFound", f"The Resource '{short[0]}/{short[1]}' {where}")
 
     def group_of(self, id_: str) -> Thing | None:
-        return self.things.get("/".join(id_.lower().split("/")[:5]))
+        return self.resources.get("/".join(id_.lower().split("/")[:5]))
 
     def living_group(self, id_: str) -> Thing:
         """Return the group into which something is put. Raises Refusal when there is none, or it is going."""
@@ -151,13 +151,13 @@ class Model:
         kind = kind_of(id_)
         shown = {"id": id_, "name": id_.rpartition("/")[2], "type": kind, **copy.deepcopy(body)}
         thing = Thing(id_, shown, hidden)
-        self.things[id_.lower()] = thing
+        self.resources[id_.lower()] = thing
         return thing
 
     def drop(self, id_: str) -> None:
         """Let a thing be gone, with all that is inside it, and with the timers and roles whose scope it was."""
-        for key in [key for key in self.things if key == id_.lower() or key.startswith(f"{id_.lower()}/")]:
-            del self.things[key]
+        for key in [key for key in self.resources if key == id_.lower() or key.startswith(f"{id_.lower()}/")]:
+            del self.resources[key]
         # that assignments go with their scope is unverified; an identity's own outlive it as "unknown principal"
         gone = [key for key in self.assignments if key.startswith(f"{id_.lower()}/") and not self.roles_stay]
         for key in gone:
@@ -165,7 +165,7 @@ class Model:
 
     def of_kind(self, kind: str, group: str | None = None) -> Iterator[Thing]:
         """Yield the things of a kind, in the order in which they were made."""
-        for one in list(self.things.values()):
+        for one in list(self.resources.values()):
             if one.kind.lower() == kind.lower() and (group is None or one.group == group.lower()):
                 yield one
 

@@ -29,7 +29,7 @@ DEFAULTS = (
 def _made(model: Model, ask: Ask, body: dict[str, Any]) -> Reply:
     """Keep what a PUT says and answer it; with a dwell `network` its end is looked for at an operation's address."""
     check_tags(body.get("tags"))
-    status = 200 if ask.id.lower() in model.things else 201
+    status = 200 if ask.id.lower() in model.resources else 201
     thing = model.put(ask.id, body)
     if not model.clock.dwell_s.get("network"):
         return Reply(status, copy.deepcopy(thing.body))
@@ -47,7 +47,7 @@ def put_security_group(model: Model, ask: Ask) -> Reply:
     """Make or replace one with its rules; rules that are not named any more go."""
     model.living_group(ask.id)
     rules = (ask.body.get("properties") or {}).get("securityRules") or []
-    for key in [key for key in model.things if key.startswith(f"{ask.id.lower()}/securityrules/")]:
+    for key in [key for key in model.resources if key.startswith(f"{ask.id.lower()}/securityrules/")]:
         model.drop(key)
     for rule in rules:
         _put_rule(model, f"{ask.id}/securityRules/{rule['name']}", rule)
@@ -60,7 +60,7 @@ def put_security_group(model: Model, ask: Ask) -> Reply:
 @answers("SecurityRules.CreateOrUpdate")
 def put_rule(model: Model, ask: Ask) -> Reply:
     owner = model.get(ask.id.rpartition("/securityRules/")[0])
-    status = 200 if ask.id.lower() in model.things else 201
+    status = 200 if ask.id.lower() in model.resources else 201
     _put_rule(model, ask.id, ask.body)
     refresh(model, owner.id)
     return Reply(status, copy.deepcopy(model.get(ask.id).body))
@@ -86,7 +86,7 @@ def _put_rule(model: Model, id_: str, rule: dict[str, Any]) -> None:
 @answers("SecurityRules.Delete")
 def delete_rule(model: Model, ask: Ask) -> Reply:
     owner = ask.id.rpartition("/securityRules/")[0]
-    if ask.id.lower() not in model.things:
+    if ask.id.lower() not in model.resources:
         return Reply(204)
     model.drop(ask.id)
     refresh(model, owner)
@@ -94,7 +94,7 @@ def delete_rule(model: Model, ask: Ask) -> Reply:
 
 
 def _rules(model: Model, id_: str) -> Iterator[Thing]:
-    for key, one in list(model.things.items()):
+    for key, one in list(model.resources.items()):
         if key.startswith(f"{id_.lower()}/securityrules/"):
             yield one
 
@@ -113,7 +113,7 @@ def refresh(model: Model, id_: str) -> None:
 def refresh_those_of(model: Model, interfaces: Iterable[Thing]) -> None:
     """Write into the security groups of interfaces who uses them now."""
     named = {(one.facts.get("networkSecurityGroup") or {}).get("id", "").lower() for one in interfaces}
-    for id_ in named & set(model.things):
+    for id_ in named & set(model.resources):
         refresh(model, id_)
 
 
@@ -160,7 +160,7 @@ def put_subnet(model: Model, ask: Ask) -> Reply:
 @answers("PublicIPAddresses.CreateOrUpdate")
 def put_address(model: Model, ask: Ask) -> Reply:
     model.living_group(ask.id)
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     number = there.facts["ipAddress"] if there else model.address()
     return _made(model, ask, settled(ask.body, model.now(), ipAddress=number, resourceGuid=model.uuid("ip")))
 
@@ -168,7 +168,7 @@ def put_address(model: Model, ask: Ask) -> Reply:
 @answers("NetworkInterfaces.CreateOrUpdate")
 def put_interface(model: Model, ask: Ask) -> Reply:
     model.living_group(ask.id)
-    there = model.things.get(ask.id.lower())
+    there = model.resources.get(ask.id.lower())
     body = settled(ask.body, model.now())
     if there is not None and there.facts.get("virtualMachine"):
         body["properties"]["virtualMachine"] = there.facts["virtualMachine"]
@@ -180,7 +180,7 @@ def put_interface(model: Model, ask: Ask) -> Reply:
 @answers("NetworkSecurityGroups.Delete")
 def delete_security_group(model: Model, ask: Ask) -> Reply:
     users = [one for one in model.of_kind(INTERFACES) if _names(one.facts.get("networkSecurityGroup"), ask)]
-    subnets = [one for key, one in model.things.items() if "/subnets/" in key]
+    subnets = [one for key, one in model.resources.items() if "/subnets/" in key]
     users += [one for one in subnets if _names(one.facts.get("networkSecurityGroup"), ask)]
     return _deleted(model, ask, users, "InUseNetworkSecurityGroupCannotBeDeleted")
 
@@ -200,13 +200,13 @@ def delete_address(model: Model, ask: Ask) -> Reply:
 
 @answers("NetworkInterfaces.Delete")
 def delete_interface(model: Model, ask: Ask) -> Reply:
-    thing = model.things.get(ask.id.lower())
+    thing = model.resources.get(ask.id.lower())
     owner = thing and thing.facts.get("virtualMachine")
     return _deleted(model, ask, [model.get(owner["id"])] if owner else [], "NicInUse")
 
 
 def _deleted(model: Model, ask: Ask, users: list[Thing], code: str) -> Reply:
-    if ask.id.lower() not in model.things:
+    if ask.id.lower() not in model.resources:
         return Reply(204)
     if users:
         raise Refusal(code, f"'{ask.id}' cannot be deleted because it is in use by '{users[0].id}'.")
@@ -238,7 +238,7 @@ def _addresses(interface: Thing) -> list[str]:
 
 def addresses(model: Model, interfaces: Iterable[Thing]) -> list[str]:
     """Return the public addresses of interfaces."""
-    found = [model.things.get(one) for interface in interfaces for one in _addresses(interface)]
+    found = [model.resources.get(one) for interface in interfaces for one in _addresses(interface)]
     return [one.facts["ipAddress"] for one in found if one is not None and one.kind == ADDRESSES]
 
 

@@ -110,5 +110,5 @@ def _headers(model: Model, ask: Ask, made: Operation, followed: str) -> dict[str
 
 
 def _region(model: Model, ask: Ask) -> str:
-    thing = model.things.get(ask.id.lower())
+    thing = model.resources.get(ask.id.lower())
     return thing.region if thing is not None else str((ask.body or {}).get("location") or "eastus")

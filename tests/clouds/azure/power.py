@@ -123,7 +123,7 @@ def simulate_eviction(model: Model, ask: Ask) -> Reply:
 
 def evict(model: Model, machine: Thing) -> None:
     """Take a spot machine back as its policy says; the notice is over."""
-    if machine.id.lower() not in model.things or machine.hidden["power"] not in {"running", "starting"}:
+    if machine.id.lower() not in model.resources or machine.hidden["power"] not in {"running", "starting"}:
         return
     overtake(model, machine.id)
     model.log(machine.id, "Microsoft.Compute/virtualMachines/evictSpotVM/action")

@@ -208,7 +208,7 @@ def assign(model: Model, ask: Ask) -> Reply:
     scope = ask.id.rpartition("/providers/Microsoft.Authorization/")[0]
     facts["scope"] = scope
     _definition(model, facts["roleDefinitionId"])
-    if scope.count("/") > 2 and scope.lower() not in model.things:
+    if scope.count("/") > 2 and scope.lower() not in model.resources:
         model.get(scope)
     there = model.assignments.get(ask.id.lower())
     if there is None:

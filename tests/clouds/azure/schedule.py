@@ -47,7 +47,7 @@ def _location(ask: Ask) -> str:
 
 
 def _submitted(model: Model, ask: Ask, resource: str, at: datetime) -> dict[str, Any]:
-    machine = model.things.get(resource.lower())
+    machine = model.resources.get(resource.lower())
     if machine is None or machine.region != _location(ask):
         return {"resourceId": resource, "errorCode": "ResourceNotFound", "errorDetails": "There is no such machine."}
     number = model.uuid("timer")
@@ -71,7 +71,7 @@ def _fire(model: Model, number: str) -> None:
     from tests.clouds.azure.power import end_deallocated
 
     timer = model.timers[number]
-    machine = model.things.get(timer["resourceId"].lower())
+    machine = model.resources.get(timer["resourceId"].lower())
     timer["completedAt"] = stamp(model.now())
     if machine is None or machine.facts["provisioningState"] in {"Deleting", "Failed"}:
         timer["state"] = "Failed"

@@ -169,7 +169,7 @@ class AzureServer(Looks, RestServer):
         asked = re.fullmatch(r"location eq '([^']+)'", call.query.get("$filter", ""))
         region = body.get("location") or call.where.get("location") or call.where.get("locationparameter")
         region = region or (asked[1] if asked else None)
-        home = self.model.things.get(group_id(group).lower()) if group else None
+        home = self.model.resources.get(group_id(group).lower()) if group else None
         said = {"region": region or (home.region if home else ""), "group": group}
         if call.action == "VirtualMachines.CreateOrUpdate":
             facts = body.get("properties") or {}
@@ -177,7 +177,7 @@ class AzureServer(Looks, RestServer):
             market_ = "spot" if facts.get("priority") == "Spot" else "on-demand"
             return {**said, "zone": (body.get("zones") or [""])[0], "size": size, "market": market_}
         if call.action == "VirtualMachines.Start" and group:
-            one = self.model.things.get(machine_id(group, call.where["vmName"]).lower())
+            one = self.model.resources.get(machine_id(group, call.where["vmName"]).lower())
             if one is not None:
                 market_ = "spot" if one.facts.get("priority") == "Spot" else "on-demand"
                 size = one.facts["hardwareProfile"]["vmSize"]

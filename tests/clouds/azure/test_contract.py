@@ -96,7 +96,7 @@ def test_a_request_of_ours_with_an_unknown_field_is_refused_and_recorded(azure_a
     with pytest.raises(HttpResponseError, match="bogus is unknown"):
         client.compute.virtual_machines.begin_create_or_update("g", "m", {"location": "eastus", "bogus": 1})
     assert re.search("request VirtualMachines.CreateOrUpdate: .*bogus", azure_arm.wrong.pop())
-    assert not azure_arm.things("Microsoft.Compute/virtualMachines")
+    assert not azure_arm.resources("Microsoft.Compute/virtualMachines")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_one_put_makes_disk_interface_and_address_and_their_groups_end_takes_all
     assert box.identity.principal_id
     assert power(sdk) == "PowerState/running"
     sdk.resources.resource_groups.begin_delete("box").result()
-    assert azure_arm.things() == []
+    assert azure_arm.resources() == []
 
 
 def test_a_shutdown_from_inside_is_billed_until_somebody_deallocates(azure_arm, sdk, box):
@@ -345,7 +345,7 @@ def test_the_launcher_may_what_it_is_given(azure_arm, sdk, box):
 
 def test_a_snapshot_becomes_an_image_and_a_machine(azure_arm, sdk, box):
     compute = sdk.compute
-    source = {"createOption": "Copy", "sourceResourceId": azure_arm.things("Microsoft.Compute/disks")[0]}
+    source = {"createOption": "Copy", "sourceResourceId": azure_arm.resources("Microsoft.Compute/disks")[0]}
     body = {"location": "eastus", "properties": {"creationData": source}}
     snapshot = compute.snapshots.begin_create_or_update("box", "shot", body).result()
     system = {"osType": "Linux", "osState": "Generalized", "snapshot": {"id": snapshot.id}}

@@ -47,7 +47,7 @@ def newest(model: Model, project: str, family: str) -> Key | None:
     """Return the newest image of a family that is not deprecated."""
     every = [(one["creationTimestamp"], key) for key, one in model.of("images", project).items()]
     return max(
-        (pair for pair in every if model.things[pair[1]].get("family") == family), default=(None, None), key=_first
+        (pair for pair in every if model.resources[pair[1]].get("family") == family), default=(None, None), key=_first
     )[1]
 
 
@@ -175,7 +175,7 @@ def get_from_family(asked: Asked) -> Thing:
     found = newest(asked.model, asked.where["project"], asked.where["family"])
     if found is None:
         raise not_found(Key("images", asked.where["project"], "global", f"family/{asked.where['family']}"))
-    return asked.model.things[found]
+    return asked.model.resources[found]
 
 
 def furnish(model: Model, project: str, family: str, size_gb: int) -> None:

@@ -54,7 +54,7 @@ def start(asked: Asked) -> Thing:
 
 
 def _started(asked: Asked, key, machine) -> None:
-    if asked.model.things.get(key) is not machine or machine["status"] != "PROVISIONING":
+    if asked.model.resources.get(key) is not machine or machine["status"] != "PROVISIONING":
         return
     try:
         _let(asked.model, key, machine, asked.request.fault)
@@ -77,7 +77,7 @@ def delete(asked: Asked) -> Thing:
 
 
 def _unless_gone(asked: Asked, key, machine, does) -> None:
-    if asked.model.things.get(key) is machine:
+    if asked.model.resources.get(key) is machine:
         does(asked.model, key, machine)
 
 

@@ -69,7 +69,7 @@ KEPT += ("reservationAffinity", "serviceAccounts", "shieldedInstanceConfig", "co
 
 def _made(model: Model, key: Key, machine: Thing, new: list[Key], fault: Fault | None) -> None:
     """End a launch: the machine runs, or all of it is gone."""
-    if model.things.get(key) is not machine:
+    if model.resources.get(key) is not machine:
         return  # it was deleted on the way
     try:
         _let(model, key, machine, fault)
@@ -217,7 +217,7 @@ def _check_disk(model: Model, key: Key, disk_type: str) -> None:
 
 def _release(model: Model, key: Key, one: Mapping[str, Any]) -> None:
     """Note that a machine uses a disk no more."""
-    disk = model.things.get(linked(one["source"], "disks")) if "source" in one else None
+    disk = model.resources.get(linked(one["source"], "disks")) if "source" in one else None
     if disk is not None and key.link in disk.get("users", []):
         disk["users"].remove(key.link)
         disk["lastDetachTimestamp"] = model.now()

@@ -84,27 +84,27 @@ class Model:
 
     def of(self, collection: str, project: str = PROJECT) -> dict[Key, Thing]:
         """Return the resources of a collection."""
-        return {key: one for key, one in self.things.items() if key.collection == collection and key.project == project}
+        return {key: one for key, one in self.resources.items() if key.collection == collection and key.project == project}
 
     def get(self, key: Key) -> Thing:
         """Return a resource. Raises Refusal where there is none."""
-        if key not in self.things:
+        if key not in self.resources:
             raise not_found(key)
-        return self.things[key]
+        return self.resources[key]
 
     def add(self, key: Key, made: Mapping[str, Any]) -> Thing:
         """Keep a new resource; raises Refusal where its name is taken, or is none."""
         if not NAME.fullmatch(key.name):
             said = f"'{key.name}'. Must be a match of regex '(?:{NAME.pattern})'"
             raise Refusal("invalid", f"Invalid value for field 'resource.name': {said}")
-        if key in self.things:
+        if key in self.resources:
             raise Refusal("alreadyExists", f"The resource '{key.path}' already exists")
         own = {"kind": f"compute#{key.collection.removesuffix('s')}", "id": self.number(), "name": key.name}
         own |= {"selfLink": key.link, "creationTimestamp": self.now()}
         if key.scope.startswith(("zones/", "regions/")):
             own[key.scope.partition("s/")[0]] = f"{ROOT}/projects/{key.project}/{key.scope}"
-        self.things[key] = {**made, **own}
-        return self.things[key]
+        self.resources[key] = {**made, **own}
+        return self.resources[key]
 
 
 def scope_of(where: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ def furnish(model: Model) -> None:
         key = Key("subnetworks", PROJECT, f"regions/{region}", "default")
         block = ipaddress.ip_network((int(ipaddress.ip_address("10.128.0.0")) + number * 4096 * 16, 20))
         model.add(key, {"network": DEFAULT.link, "ipCidrRange": str(block), "gatewayAddress": str(block[1])})
-        model.things[DEFAULT]["subnetworks"].append(key.link)
+        model.resources[DEFAULT]["subnetworks"].append(key.link)
     for name, ranges, allowed in (
         ("default-allow-icmp", "0.0.0.0/0", [{"IPProtocol": "icmp"}]),
         ("default-allow-internal", "10.128.0.0/9", [{"IPProtocol": "tcp", "ports": ["0-65535"]}]),

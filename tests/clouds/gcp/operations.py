@@ -96,7 +96,7 @@ def _made(model: Model, target: Key, kind: str) -> Thing:
         "name": name,
         "operationType": kind,
         "targetLink": target.link,
-        "targetId": model.things.get(target, {}).get("id", number),
+        "targetId": model.resources.get(target, {}).get("id", number),
         "status": "PENDING",
         "user": USER,
         "progress": 0,

@@ -22,7 +22,7 @@ BEGUN = "2014-05-30T18:35:16.514-07:00"
 
 def furnish(model: Model) -> None:
     """Put in machine types and accelerators: no call changes those, so every model has the same."""
-    model.things.update(_for_sale())
+    model.resources.update(_for_sale())
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def _for_sale() -> dict[Key, Thing]:
         for zone in zones_of(gpu):
             shown = {"maximumCardsPerInstance": most, "description": gpu.replace("-", " ").upper()}
             shelf.add(Key("acceleratorTypes", PROJECT, f"zones/{zone}", gpu), shown)
-    return shelf.things
+    return shelf.resources
 
 
 @answers("compute.zones.list")

@@ -94,7 +94,7 @@ def _labeller(collection: str) -> Handler:
 
 def delete(model: Model, key: Key) -> None:
     """Forget a resource; one that is gone already is none."""
-    model.things.pop(key, None)
+    model.resources.pop(key, None)
 
 
 def _operation_getter(asked: Asked) -> Thing:

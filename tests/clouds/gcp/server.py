@@ -74,7 +74,7 @@ class GcpServer(RestServer):
 
     def instance(self, id: str) -> Thing:  # noqa: A002
         """Return the record of a machine, the model's own keys included. Raises KeyError for none."""
-        return self.model.things[_key(id)]
+        return self.model.resources[_key(id)]
 
     def instances(self, *, live: bool = False) -> list[str]:
         """Return the ids of machines; `live` are those that are billed as machines."""
@@ -99,7 +99,7 @@ class GcpServer(RestServer):
         """Return the state of a machine in Google's word; empty when there is none."""
         with self.lock:
             self.clock.settle()
-            return str(self.model.things.get(_key(id), {}).get("status", ""))
+            return str(self.model.resources.get(_key(id), {}).get("status", ""))
 
     def interrupt(self, id: str) -> None:  # noqa: A002
         """Take a Spot machine back: its notice is over."""
@@ -196,7 +196,7 @@ class GcpServer(RestServer):
         said: dict[str, Any] = {"region": region_of(zone)} if zone else {}
         if call.action == "compute.instances.insert" and isinstance(call.body, dict):
             return {**said, **_begun(call.body), "instance": call.body.get("name")}
-        machine = self.model.things.get(_key(f"{zone}/{call.where.get('instance', '')}"))
+        machine = self.model.resources.get(_key(f"{zone}/{call.where.get('instance', '')}"))
         if call.action == "compute.instances.start" and machine is not None:
             return {**said, **_begun(machine)}
         return said

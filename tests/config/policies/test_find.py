@@ -18,7 +18,7 @@ from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, po
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
-    Kept,
+    Retention,
     MachineBudget,
     Policy,
     Unknown,
@@ -104,8 +104,8 @@ READ = Policy(
     Unknown.END,
     MachineBudget(Money.usd("12.50"), Act.STOP),
     Unlabelled(("owner",), timedelta(hours=2), Act.STOP),
-    Kept(timedelta(days=14), Act.IMAGE),
-    Kept(timedelta(days=60), Act.REMOVE),
+    Retention(timedelta(days=14), Act.IMAGE),
+    Retention(timedelta(days=60), Act.REMOVE),
 )
 
 

@@ -14,7 +14,7 @@ from cloudgpu.control.reaper.observe import gather
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.facts import MachineAddress
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from tests.access.sshserver import USER, Server
 from tests.core.machines import machine as a_machine
 
@@ -95,7 +95,7 @@ def test_what_was_said_is_kept(machine):
     machine.says(quiet(30, NOW + 600))
     machine.now += 600
     machine.probe()
-    kept = Shelf(machine.session.home.samples, "cg-test").read(0, NOW + 600)
+    kept = SampleStore(machine.session.home.samples, "cg-test").read(0, NOW + 600)
     assert [one["t"] for one in kept] == [NOW - 89 * MINUTE + MINUTE * n for n in range(99)]
 
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgpu.control.activity.agents import heard_of
-from cloudgpu.control.activity.utilization import OwnMachine, own_machines, worked
+from cloudgpu.control.activity.agents import ask_activity
+from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.core.activity.utilization import GPU, IDLE, UNKNOWN, USED, Hour
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.ledger.samples.store import Shelf, sweep
+from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.core.machines import machine
 
 MINUTE = timedelta(minutes=1)
@@ -24,7 +24,7 @@ SHOWN = {
 def live(lab, *pieces):
     """Live through (minutes, what each sample shows; None: nobody asks)."""
     (row,) = lab.rows()
-    shelf = Shelf(lab.session.home.samples, row.id)
+    shelf = SampleStore(lab.session.home.samples, row.id)
     for length, kind in pieces:
         begin = lab.clock()
         lab.later(minutes=length)
@@ -41,7 +41,7 @@ def start_again(lab):
 
 def found(lab, since=None, until=None):
     rows, uses = lab.session.ledger.read(lambda view: (view.machines(), list(view.uses())))
-    return worked(lab.session, rows, uses, since, until)
+    return utilization_of(lab.session, rows, uses, since, until)
 
 
 def sums(hours):
@@ -162,7 +162,7 @@ def test_where_a_machine_is_asked_for_its_word_a_look_says_nothing_of_it(make_la
     lab.up(setup=Setup(network=Network(ssh_from=("203.0.113.7/32",))))
     lab.later(minutes=10)
     speak(lab)
-    heard_of(lab.session, lab.rows())
+    ask_activity(lab.session, lab.rows())
     assert lab.rows()[0].last_active
     lab.later(minutes=110)
     look_at_all(lab.session)

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from cloudgpu.cli.money.compare_text import compare_text
 from cloudgpu.control.advice.compare import Read, compared
-from cloudgpu.control.advice.compare_request import compare_wish
+from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.desktop_line import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import clouds_of
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import Asked as CostAsked
+from cloudgpu.core.billing.cost_groups import CostQuery as CostAsked
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use
 from tests.examples import some
@@ -85,7 +85,7 @@ def together(*machines):
 
 
 def asked(session, found, **options):
-    wish = compare_wish(session, **options)
+    wish = parse_compare(session, **options)
     document = compared(session, wish, found)
     text = compare_text(document, wish.currency, wish.zone)
     assert all(len(line) <= 80 for line in text.splitlines()), text
@@ -361,7 +361,7 @@ def test_from_launch_to_comparison_with_the_samples_of_the_machines_agent(lab):
         {"t": begin.timestamp() + 60 * n, "s": 60, "cpu": 0.02, "net": 400, "disk": 0} | what
         for n, what in enumerate(shown, 1)
     ]
-    Shelf(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
+    SampleStore(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
     end(lab.session, one, why="a test")
     found = asked(lab.session, None, desktop="rtx3090")
     cloud = found["cloud"]
@@ -378,7 +378,7 @@ def test_where_no_gpu_is_read_all_use_counts_as_work(lab):
     begin = lab.clock().timestamp()
     lab.later(hours=2)
     samples = [{"t": begin + 60 * n, "s": 60, "cpu": 0.9, "net": 0, "disk": 0} for n in range(1, 121)]
-    Shelf(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
+    SampleStore(lab.session.home.samples, one.id).keep(samples, lab.clock().timestamp() + 60, lab.clock())
     found = asked(lab.session, None)
     assert Decimal(found["owned"]["high"]["hours"]) > Decimal("1.6")
     assert "No GPU was read on fox: all use of it counts as work." in found["assumptions"]
@@ -403,7 +403,7 @@ def still(tmp_path_factory):
 def test_any_ledger_is_compared_and_its_sums_are_those_of_cost(still, ledger, since, until, tz, gpu, data):
     rows, ended = ledger
     rows = [one._replace(accelerators=gpu and (gpu,), instance_type="small") for one in rows]
-    wish = compare_wish(still, since=since, until=until, tz=tz)
+    wish = parse_compare(still, since=since, until=until, tz=tz)
     kinds = st.lists(st.sampled_from(["gpu", "used", "idle", "unknown"]), max_size=30)
     worked = {one.id: hours(*data.draw(kinds)) for one in rows if data.draw(st.booleans())}
     found = compared(still, wish, Read(rows, ended, {id_: each for id_, each in worked.items() if each}))

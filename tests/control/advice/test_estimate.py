@@ -19,7 +19,7 @@ from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
 from cloudgpu.control.advice.estimate_inputs import Past
-from cloudgpu.control.advice.estimate_request import estimate_wish
+from cloudgpu.control.advice.estimate_request import parse_estimate
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PriceRow, RowKey
 from cloudgpu.core.model.offers import Basis, Market
@@ -42,7 +42,7 @@ def prices(tmp_path):
 
 def estimated(config="", **asked):
     settings = settings_from_text(config, login="ada")
-    return estimate(settings, NOW, estimate_wish(settings, NOW, **asked), None)
+    return estimate(settings, NOW, parse_estimate(settings, NOW, **asked), None)
 
 
 def rows(**asked):
@@ -400,7 +400,7 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
 
 def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_said():
     settings = settings_from_text("", login="ada")
-    wish = estimate_wish(settings, NOW, like="fox", type="a2-ultragpu-1g")
+    wish = parse_estimate(settings, NOW, like="fox", type="a2-ultragpu-1g")
     h100, day = catalog.named_gpu("H100"), Fraction(24)
     past = Past("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
     document = estimate(settings, NOW, wish, past)

@@ -15,7 +15,7 @@ from cloudgpu import catalog
 from cloudgpu.config.desktops.desktops import load_desktop
 from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.control.advice.recommend import answer
-from cloudgpu.control.advice.recommend_request import wish_of
+from cloudgpu.control.advice.recommend_request import parse_recommend
 from cloudgpu.core.advice.desktop_build import Paid, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money
@@ -36,7 +36,7 @@ def gpu(tmp_path_factory):
 
 def found(work=None, **asked):
     """What is recommended, as a value, beside the shipped desktop of the published example."""
-    return answer(RULES, wish_of(RULES, work, **asked), load_desktop("rtx3090"))
+    return answer(RULES, parse_recommend(RULES, work, **asked), load_desktop("rtx3090"))
 
 
 @settings(max_examples=some(25))
@@ -315,7 +315,7 @@ def test_prices_that_are_old_or_derived_say_so(gpu):
      (7_000_000_000, 7 * 10**9), ("7,000,000,000", 7 * 10**9)],
 )  # fmt: skip
 def test_a_number_of_parameters_is_read_as_it_is_written(typed, number):
-    assert wish_of(RULES, None, parameters=typed).model.parameters == number
+    assert parse_recommend(RULES, None, parameters=typed).model.parameters == number
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_number_of_parameters_is_read_as_it_is_written(typed, number):
     ],
 )
 def test_what_is_not_said_of_a_model_follows(asked, method, precision):
-    model = wish_of(RULES, "fine tuning", parameters="7b", **asked).model
+    model = parse_recommend(RULES, "fine tuning", parameters="7b", **asked).model
     assert (model.method, model.precision) == (method, precision)
 
 
@@ -340,7 +340,7 @@ def test_what_is_not_said_of_a_model_follows(asked, method, precision):
 )
 def test_kinds_go_by_their_short_names_too(word, kind):
     asked = {"parameters": "7b"} if kind == "fine-tuning" else {}
-    assert wish_of(RULES, word, **asked).kind.name == kind
+    assert parse_recommend(RULES, word, **asked).kind.name == kind
 
 
 BAD = [

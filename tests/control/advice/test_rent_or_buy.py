@@ -12,7 +12,7 @@ import pytest
 import cloudgpu
 from cloudgpu import InvalidRequest
 from cloudgpu.cli.money.calculated_text import calculated_text, desktops_text
-from cloudgpu.control.advice.compare_request import AskedOfCompare
+from cloudgpu.control.advice.compare_request import CompareOptions
 from cloudgpu.core.values.currency import Currency
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -419,7 +419,7 @@ def test_all_words_are_those_of_the_verb():
 
     from cloudgpu.cli.money.compare import command
 
-    assert set(signature(command).parameters) == set(AskedOfCompare.__annotations__) | {"output", "desktops"}
+    assert set(signature(command).parameters) == set(CompareOptions.__annotations__) | {"output", "desktops"}
 
 
 def test_a_time_that_passes_changes_no_figure(own_home):

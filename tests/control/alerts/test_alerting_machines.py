@@ -11,7 +11,7 @@ from cloudgpu.catalog.refreshed import write as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, topic_here
 from cloudgpu.control.alerts.health import ping
-from cloudgpu.control.budgets.commands import Asked, checked, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, checked, set_value
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
 from cloudgpu.core.events.log import Draft
@@ -163,7 +163,7 @@ def test_a_pass_over_the_budgets_calls_it_at_its_end(make_lab, web):
 
 def test_what_is_told_of_one_budget_is_no_pass(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/uuid")
-    set_value(lab.session, Asked("lab", "300", "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", "300", "month"), anew=False)
     assert checked(lab.session, "lab")["deadman"] is None
     assert paths(web) == []
 

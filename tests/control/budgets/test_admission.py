@@ -8,15 +8,15 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget, standings, the_budgets
-from cloudgpu.control.inputs.launch_request import wish_of
+from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.budget_preview import check_budgets, planned
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.launch.restore import come_back, plan_comeback, started
-from cloudgpu.control.lifecycle.lease import extend, plan_extension, relet
+from cloudgpu.control.lifecycle.lease import extend, plan_extension, set_lease
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.launch.plan import Lease
@@ -30,13 +30,13 @@ HOUR = timedelta(hours=1)
 
 def budget(lab, amount, name="lab", **words):
     words.setdefault("period", "total")
-    set_budget(lab.session, budget_asked(lab.session, Asked(name, str(amount), **words)), anew=True)
+    set_budget(lab.session, budget_of_options(lab.session, BudgetOptions(name, str(amount), **words)), anew=True)
 
 
 def up(lab, *, session=None, **asked):
     session = session or lab.session
     asked = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **asked}
-    return launch(session, prepare(session, wish_of(**asked)), wait=False).row
+    return launch(session, prepare(session, parse_request(**asked)), wait=False).row
 
 
 def lines(lab, kind):
@@ -163,7 +163,7 @@ def test_every_further_offer_asks_again(lab):
 
 def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
     budget(lab, price * 2)
-    prepared = prepare(lab.session, wish_of(gpu="v100", lease="4h", renew_until="4h"))
+    prepared = prepare(lab.session, parse_request(gpu="v100", lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, prepared)["plan"]["budgets"]
     assert (one["name"], one["fits"], one["refuses"]) == ("lab", False, True)
     assert Decimal(one["remaining_usd"]) < 0
@@ -177,7 +177,7 @@ def test_the_plan_says_how_it_fits_and_a_dry_run_is_refused_alike(lab, price):
 
 def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_instead(lab, price):
     budget(lab, price * 200)
-    wish = wish_of(gpu="v100", lease="4h", renew_until="40h", disk=100)
+    wish = parse_request(gpu="v100", lease="4h", renew_until="40h", disk=100)
     shown = planned(lab.session, prepare(lab.session, wish))["plan"]
     assert Decimal(shown["cost_to_renew_until_usd"]) == price * 40
     assert shown["unpriced"] == ["system disk of 100 GB"]
@@ -188,11 +188,11 @@ def test_a_plan_names_what_has_no_price_and_its_budget_says_what_it_counts_inste
 
 def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     budget(lab, price * 5)
-    prepared = prepare(lab.session, wish_of(gpu="v100", spot=True, lease="4h", renew_until="4h"))
+    prepared = prepare(lab.session, parse_request(gpu="v100", spot=True, lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, prepared)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) >= price * 4
     spot = prepared.plan.offer.price.per_hour.dollars
-    capped = prepare(lab.session, wish_of(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h"))
+    capped = prepare(lab.session, parse_request(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h"))
     (one,) = planned(lab.session, capped)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) < price * 4
 
@@ -345,7 +345,7 @@ def test_a_machine_without_a_lease_that_did_not_take_one_has_none(lab):
     lab.cloud.fail_next("tag", InvalidRequest("no such tag"))
     row = lab.session.ledger.machine(row.id)
     with pytest.raises(InvalidRequest):
-        relet(lab.session, row, Lease(lab.clock() + HOUR, lab.clock() + HOUR), "extend")
+        set_lease(lab.session, row, Lease(lab.clock() + HOUR, lab.clock() + HOUR), "extend")
     known = lab.session.ledger.machine(row.id)
     assert (known.expires, known.renew_until) == (None, None)
 

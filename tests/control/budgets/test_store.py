@@ -14,9 +14,9 @@ import pytest
 
 from cloudgpu.cli.money.budget_text import check_text, set_text
 from cloudgpu.control.budgets import admission
-from cloudgpu.control.budgets.commands import Asked, budget_asked, checked, is_refused, listed, removed, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options, checked, is_refused, listed, removed, set_value
 from cloudgpu.control.budgets.store import budgets, standings, the_budgets
-from cloudgpu.control.inputs.launch_request import wish_of
+from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
@@ -35,7 +35,7 @@ HOUR = timedelta(hours=1)
 
 
 def asked(name="lab", amount="300", period="month", **words):
-    return Asked(name, amount, period, **words)
+    return BudgetOptions(name, amount, period, **words)
 
 
 def put(lab, *args, **words):
@@ -45,7 +45,7 @@ def put(lab, *args, **words):
 
 def up(lab, **words):
     words = {"gpu": "v100", "lease": "4h", "renew_until": "4h", **words}
-    return launch(lab.session, prepare(lab.session, wish_of(**words)), wait=False).row
+    return launch(lab.session, prepare(lab.session, parse_request(**words)), wait=False).row
 
 
 def write(lab, name, text):
@@ -361,4 +361,4 @@ def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(la
     up(lab)
     (one,) = standings(lab.session, the_budgets(lab.session, None))
     assert "times 1.5" in one.assumed[0]
-    assert budget_asked(lab.session, asked("other")).refuses
+    assert budget_of_options(lab.session, asked("other")).refuses

@@ -10,12 +10,12 @@ import pytest
 
 import cloudgpu
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.report import report_wish, reported
+from cloudgpu.control.cost.report import parse_report, reported
 from cloudgpu.control.cost.report_files import rendered, write_report
-from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import end, stop
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 
 MINUTE = timedelta(minutes=1)
 IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}
@@ -24,7 +24,7 @@ IDLE, BUSY, GPU = {}, {"busy": ["kernel 1"]}, {"gpu": 97.0}
 def keep(lab, name, *pieces):
     """Live through (minutes, what each sample shows), keeping the samples of one machine; None keeps none."""
     (row,) = [one for one in lab.session.ledger.machines() if one.name == name]
-    shelf = Shelf(lab.session.home.samples, row.id)
+    shelf = SampleStore(lab.session.home.samples, row.id)
     for minutes, shown in pieces:
         begin = lab.clock()
         lab.later(minutes=minutes)
@@ -37,7 +37,7 @@ def keep(lab, name, *pieces):
 
 
 def report(lab, **asked):
-    return reported(lab.session, report_wish(lab.session, **asked))
+    return reported(lab.session, parse_report(lab.session, **asked))
 
 
 def dollars(text):
@@ -46,7 +46,7 @@ def dollars(text):
 
 def check_sums(lab, document, **asked):
     """All sums of one report are the same, and that of `cost`."""
-    wish = cost_wish(lab.session.settings, lab.session.clock(), by="project", **asked)
+    wish = parse_cost(lab.session.settings, lab.session.clock(), by="project", **asked)
     total = costs(lab.session, wish)["total"]
     assert document["total"] == total
     assert sum(dollars(one["usd"]) for one in document["days"]) == dollars(total["usd"])

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.control.alerts.channels import label_of
-from cloudgpu.control.cost.report import report_wish, reported
+from cloudgpu.control.cost.report import parse_report, reported
 from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, sent_report
-from cloudgpu.control.inputs.periods import month_asked
+from cloudgpu.control.inputs.periods import parse_month
 from cloudgpu.control.scheduler.jobs import LATER, the_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
@@ -82,7 +82,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
     assert send_monthly(lab.session)
     (got,) = mail.got
     (page,) = got.iter_attachments()
-    october = reported(lab.session, report_wish(lab.session, month="2026-10"))
+    october = reported(lab.session, parse_report(lab.session, month="2026-10"))
     assert page.get_payload(decode=True) == to_html(october).encode()
     assert (page.get_filename(), page.get_content_type()) == ("cloudgpu-report-2026-10.html", "text/html")
     text = " ".join(got.get_body(("plain",)).get_content().split())
@@ -92,7 +92,7 @@ def test_a_mail_has_the_summary_and_the_page_byte_for_byte(lab_to, mail):
 
 def test_who_takes_no_files_gets_all_of_it_as_text(lab_to, web):
     lab = at(lab_to(f"gotify://{web.place}/t0ken"), utc(11, 1, 6))
-    october = reported(lab.session, report_wish(lab.session, month="2026-10"))
+    october = reported(lab.session, parse_report(lab.session, month="2026-10"))
     assert send_monthly(lab.session)
     assert web.texts[0][1].split() == to_markdown(october).replace("\\$", "$").split()[4:]  # <!-- cloudgpu report -->
     assert web.texts[0][1].startswith("# ")
@@ -256,7 +256,7 @@ def test_while_another_watch_sends_it_nothing_is_sent_twice(lab_to, web):
 
 
 def asked(lab, **words):
-    return sent_report(lab.session, reported(lab.session, report_wish(lab.session, **words)))
+    return sent_report(lab.session, reported(lab.session, parse_report(lab.session, **words)))
 
 
 def test_a_report_that_is_asked_for_goes_to_everybody_and_says_who_has_it(lab_to, web, mail):
@@ -328,7 +328,7 @@ def test_no_secret_is_in_what_is_said_or_kept(lab_to, web, mail, caplog, capfd):
 def test_a_month_and_a_period_are_not_both_meant(lab_to, more):
     lab = at(lab_to(), utc(11, 1, 6))
     with pytest.raises(InvalidRequest, match="whole period") as fault:
-        report_wish(lab.session, month="last", **more)
+        parse_report(lab.session, month="last", **more)
     assert fault.value.field == f"--{min(more)}"
 
 
@@ -341,12 +341,12 @@ def test_a_month_and_a_period_are_not_both_meant(lab_to, more):
     ],
 )
 def test_a_month_is_named_or_the_last_one(text, first, last):
-    found = month_asked(text, utc(11, 22, 8), "UTC")
+    found = parse_month(text, utc(11, 22, 8), "UTC")
     assert (f"{found.begin:%Y-%m-%d}", f"{found.end:%Y-%m-%d}") == (first, last)
 
 
 def test_the_month_is_that_of_the_zone():
-    found = month_asked("last", utc(10, 31, 15), "Asia/Seoul")  # midnight there
+    found = parse_month("last", utc(10, 31, 15), "Asia/Seoul")  # midnight there
     assert (found.begin, found.end) == (utc(9, 30, 15), utc(10, 31, 15))
 
 
@@ -355,6 +355,6 @@ def test_the_month_is_that_of_the_zone():
 )
 def test_what_is_no_month_or_still_to_come_is_refused(text):
     with pytest.raises(InvalidRequest) as fault:
-        month_asked(text, utc(11, 22, 8), "UTC")
+        parse_month(text, utc(11, 22, 8), "UTC")
     assert (fault.value.field, fault.value.value) == ("--month", text)
     assert "last" in fault.value.next

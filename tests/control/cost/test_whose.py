@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.cli.machines.ls import _text
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.report import reported
-from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
@@ -80,7 +80,7 @@ def spent(lab):
 
 
 def cost_of(session, **asked):
-    return costs(session, cost_wish(session.settings, session.clock(), **asked))
+    return costs(session, parse_cost(session.settings, session.clock(), **asked))
 
 
 @pytest.mark.parametrize("more", [{}, {"since": "3h"}, {"by": "day"}], ids=str)

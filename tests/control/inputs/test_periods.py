@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.config.settings import settings_from_text
-from cloudgpu.control.inputs.periods import cost_wish
+from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.cost_groups import By
 from cloudgpu.errors import InvalidRequest
 
@@ -18,7 +18,7 @@ RATES = '[currencies]\nKRW = { per_usd = "1385.2", as_of = 2026-11-20, source = 
 
 
 def wish(**asked):
-    return cost_wish(settings_from_text(RATES, login="ada"), NOW, **asked)
+    return parse_cost(settings_from_text(RATES, login="ada"), NOW, **asked)
 
 
 def utc(text):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import Asked, wish_of
-from cloudgpu.control.inputs.setup import MOST_GB, size_wish, volume_wish
+from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
+from cloudgpu.control.inputs.setup import MOST_GB, parse_size, parse_volume
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.errors import InvalidRequest
@@ -17,11 +17,11 @@ def refused(call):
 
 
 def test_nothing_named_is_the_usual_setup():
-    assert wish_of().setup == Setup()
+    assert parse_request().setup == Setup()
 
 
 def test_every_word_about_the_setup_arrives():
-    wish = wish_of(
+    wish = parse_request(
         spot=True,
         or_on_demand=True,
         persistent=True,
@@ -40,48 +40,48 @@ def test_every_word_about_the_setup_arrives():
 
 @pytest.mark.parametrize(("text", "gb"), [("1", 1), ("64", 64), ("64gb", 64), ("70GiB", 70), (80, 80)])
 def test_a_size_is_whole_gb(text, gb):
-    assert size_wish(text, "--disk") == gb
+    assert parse_size(text, "--disk") == gb
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1.5", "big", "", str(MOST_GB + 1), "70,000", "1e3", "\u0665", True])
 def test_what_is_no_size_is_refused(text):
-    assert refused(lambda: size_wish(text, "--disk"))[0] == "--disk"
+    assert refused(lambda: parse_size(text, "--disk"))[0] == "--disk"
 
 
 def test_a_volume_is_there_already_or_is_made_with_its_size():
-    assert volume_wish("data") == Volume("data")
-    assert volume_wish("data_2:1") == Volume("data_2", 1)
+    assert parse_volume("data") == Volume("data")
+    assert parse_volume("data_2:1") == Volume("data_2", 1)
 
 
 @pytest.mark.parametrize(
     "text", ["", ":5", "data:", "data:0", "Data:5", "-x:5", "a b:5", "data:5:6", "x" * 64, "d\u00e4ta:5"]
 )
 def test_what_is_no_volume_is_refused(text):
-    assert refused(lambda: volume_wish(text))[0] == "--volume"
+    assert refused(lambda: parse_volume(text))[0] == "--volume"
 
 
 def test_the_whole_internet_is_let_in_only_when_that_was_said():
-    assert wish_of(ssh_from_anywhere=True).setup.network.ssh_from == ("0.0.0.0/0",)
-    assert wish_of(ssh_from="0.0.0.0/0", ssh_from_anywhere=True).setup.network.ssh_from == ("0.0.0.0/0",)
-    assert refused(lambda: wish_of(ssh_from="0.0.0.0/0"))[0] == "--ssh-from"
-    assert refused(lambda: wish_of(ssh_from="203.0.113.7", ssh_from_anywhere=True))[0] == "--ssh-from-anywhere"
+    assert parse_request(ssh_from_any=True).setup.network.ssh_from == ("0.0.0.0/0",)
+    assert parse_request(ssh_from="0.0.0.0/0", ssh_from_any=True).setup.network.ssh_from == ("0.0.0.0/0",)
+    assert refused(lambda: parse_request(ssh_from="0.0.0.0/0"))[0] == "--ssh-from"
+    assert refused(lambda: parse_request(ssh_from="203.0.113.7", ssh_from_any=True))[0] == "--ssh-from-anywhere"
 
 
-@pytest.mark.parametrize("word", [{"ssh_from": "203.0.113.7"}, {"ssh_from_anywhere": True}])
+@pytest.mark.parametrize("word", [{"ssh_from": "203.0.113.7"}, {"ssh_from_any": True}])
 def test_who_may_connect_is_said_by_the_owner_of_a_security_group(word):
-    field, said = refused(lambda: wish_of(security_group="sg-0a", **word))
+    field, said = refused(lambda: parse_request(security_group="sg-0a", **word))
     assert field == "--" + next(iter(word)).replace("_", "-")
     assert "--security-group" in said
 
 
-WORDS: list[tuple[str, Asked]] = [
+WORDS: list[tuple[str, UpOptions]] = [
     ("--image", {"image": "trained"}),
     ("--disk", {"disk": 100}),
     ("--volume", {"volume": "data:5"}),
     ("--subnet", {"subnet": "subnet-0a"}),
     ("--security-group", {"security_group": "sg-0a"}),
     ("--ssh-from", {"ssh_from": "203.0.113.7"}),
-    ("--ssh-from", {"ssh_from_anywhere": True}),
+    ("--ssh-from", {"ssh_from_any": True}),
     ("--no-public-ip", {"no_public_ip": True}),
     ("--jump", {"jump": "bastion"}),
     ("--persistent", {"persistent": True, "spot": True}),
@@ -90,17 +90,17 @@ WORDS: list[tuple[str, Asked]] = [
 
 @pytest.mark.parametrize(("option", "asked"), WORDS, ids=lambda value: value if isinstance(value, str) else "")
 def test_an_option_that_means_nothing_at_a_provider_is_refused_and_never_ignored(option, asked, lab):
-    field, said = refused(lambda: prepare(lab.session, wish_of(provider="local", **asked)))
+    field, said = refused(lambda: prepare(lab.session, parse_request(provider="local", **asked)))
     assert field == option
     assert "The local provider has no" in said
 
 
 @pytest.mark.parametrize("word", ["persistent", "or_on_demand"])
 def test_what_is_about_spot_is_refused_on_demand(word, lab):
-    field, said = refused(lambda: prepare(lab.session, wish_of(account="lab", **{word: True})))
+    field, said = refused(lambda: prepare(lab.session, parse_request(account="lab", **{word: True})))
     assert field == "--" + word.replace("_", "-")
     assert "bought on demand" in said
 
 
 def test_what_a_template_asks_for_stays_left_out_where_it_means_nothing(lab):
-    assert "disk_gb" in prepare(lab.session, wish_of(provider="local", template="jupyter")).plan.left_out
+    assert "disk_gb" in prepare(lab.session, parse_request(provider="local", template="jupyter")).plan.left_out

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.listing import age_of_view, listed
 from cloudgpu.control.inventory.settle import settle, settle_others
 from cloudgpu.control.inventory.sync import look_at_all, refresh
@@ -20,7 +20,7 @@ from cloudgpu.control.lifecycle.lifecycle import end_all_of, stop
 from cloudgpu.control.lifecycle.lost import lose
 from cloudgpu.control.lifecycle.timers import repair
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import remove_named, save, the_one
 from cloudgpu.control.resources.orphans import survey
 from cloudgpu.control.scheduler.jobs import make_pass
@@ -30,7 +30,7 @@ from cloudgpu.control.setup.retire_account import forget, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.resources.orphan import Wish as Sweep
+from cloudgpu.core.resources.orphan import CleanupOptions as Sweep
 from cloudgpu.core.resources.retention import is_parked
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -70,7 +70,7 @@ class Two:
 
     def up(self, session, name="fox", **more):
         want = Requirements(gpu="v100", instance_type=more.pop("instance_type", None))
-        return launch(session, prepare(session, Wish(want, name=name, **more)), wait=False).row
+        return launch(session, prepare(session, UpRequest(want, name=name, **more)), wait=False).row
 
     def later(self, minutes=10):
         self.clock.advance(minutes * 60)
@@ -112,7 +112,7 @@ def test_on_a_server_of_postgresql_too_each_member_tells_of_the_own_machines_alo
     two.later()
     for session, other in ((two.bob, "ada"), (two.ada, "bob")):
         assert [gap.scope for gap in look_at_all(session).unanswered] == [f"fake account {other}"]
-        assert reap(session, ReapWish()).exit_code == 8
+        assert reap(session, ReapOptions()).exit_code == 8
     two.check_untouched()
     assert two.row("owl").billed
     end_all_of(two.ada, two.row(), why="typed")
@@ -123,7 +123,7 @@ def test_a_pass_from_another_account_judges_nothing_there_and_says_so(two):
     two.up(two.ada)
     two.later()
     for dry in (True, False):
-        found = reap(two.bob, ReapWish(dry_run=dry))
+        found = reap(two.bob, ReapOptions(dry_run=dry))
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, ["fake account ada"])
         assert (found.ended, found.unproved) == ((), ())
     assert two.bob.ledger.last("reaper").body["ok"], "all that this computer can reach was judged"
@@ -134,10 +134,10 @@ def test_cron_is_silent_of_a_colleagues_account_until_nobody_has_asked_it_for_a_
     two.up(two.ada)
     for hours, told in ((25, []), (2, ["fake account ada"])):
         two.later(hours * 60)
-        found = reap(two.bob, ReapWish(cron=True)).as_cron_tells_it()
+        found = reap(two.bob, ReapOptions(cron=True)).as_cron_tells_it()
         assert ([gap.scope for gap in found.unanswered], found.exit_code) == (told, 8 if told else 0)
     look_at_all(two.ada)
-    assert reap(two.bob, ReapWish(cron=True)).as_cron_tells_it().exit_code == 0
+    assert reap(two.bob, ReapOptions(cron=True)).as_cron_tells_it().exit_code == 0
 
 
 def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_for_a_day(two):
@@ -256,7 +256,7 @@ def test_an_identity_is_asked_once_a_command(two):
     two.later()
     calls = two.ada.provider("lab").calls["identity"]
     again = two.home("ada")
-    reap(again, ReapWish())
+    reap(again, ReapOptions())
     end_all_of(again, two.row(), why="typed")
     assert again.provider("lab").calls["identity"] == calls + 1
 
@@ -278,7 +278,7 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
 def test_a_reservation_holds_whoever_looks(two):
     nanos = two.up(two.ada, lease=DAY, renew_until=DAY).price.nanos_per_hour
     limit = str(nanos * 36 / 10**9)  # a day and a half of one
-    set_budget(two.ada, budget_asked(two.ada, Asked("lab", limit, "month")), anew=True)
+    set_budget(two.ada, budget_of_options(two.ada, BudgetOptions("lab", limit, "month")), anew=True)
     two.later()
     with pytest.raises(BudgetRefused):
         two.up(two.bob, "owl", lease=DAY, renew_until=DAY)
@@ -296,7 +296,7 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     look_at_all(two.bob)
     assert two.row("keras").terminated_at is None
     survey(two.bob, Sweep())
-    reap(two.bob, ReapWish(sweep=True))
+    reap(two.bob, ReapOptions(sweep=True))
     assert two.row("keras").terminated_at is None
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
         the_one(two.bob, Kind.IMAGE, "keras", None)
@@ -323,7 +323,7 @@ def test_a_parking_that_was_left_half_done_goes_on_whatever_the_account_is_calle
         stop(two.ada, two.row(), why="typed")
     two.later(60)
     for _ in range(3):  # the first learns who the account is, then the image is made, then the disk is removed
-        reap(two.bob, ReapWish())
+        reap(two.bob, ReapOptions())
         two.later()
     assert is_parked(two.row())
 
@@ -394,7 +394,7 @@ def test_a_machine_of_another_account_is_billed_on_to_its_own_end(two):
     two.up(two.ada)
     begun = two.clock()
     two.later(minutes=60)
-    reap(two.bob, ReapWish())
+    reap(two.bob, ReapOptions())
     two.later(minutes=60)
     end_all_of(two.ada, two.row(), why="typed")
     ended = from_iso(two.row().terminated_at)
@@ -465,15 +465,15 @@ def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):
     directory.mkdir(parents=True)
     (directory / "mine.yaml").write_text("amount: 0.01\nperiod: month\naction: notify,stop\n")
     two.later(minutes=120)
-    reap(two.ada, ReapWish())
+    reap(two.ada, ReapOptions())
     keys = [line.body["key"] for line in two.ada.ledger.events("alerts")]
     assert any(key.startswith("budget@") for key in keys)
     assert f"reaper:{row.id}:budget:stop" in keys
     two.later()
-    reap(two.bob, ReapWish())
+    reap(two.bob, ReapOptions())
     assert [line for line in two.ada.ledger.events("alerts") if line.kind == "alert_cleared"] == []
     two.later()
-    reap(two.ada, ReapWish())
+    reap(two.ada, ReapOptions())
     raised = [line.body["key"] for line in two.ada.ledger.events("alerts") if line.kind == "alert_raised"]
     assert len(raised) == len(set(raised))
 
@@ -518,7 +518,7 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
     (two.root / "desk").mkdir()
     desk = two.home("desk", cloud="ada", account="work")
     desk.settings = replace(desk.settings, owner="ada")
-    found = reap(desk, ReapWish())
+    found = reap(desk, ReapOptions())
     assert (found.unanswered, found.exit_code) == ((), 0)
     assert desk.ledger.last("reaper").body["ok"]
     assert "lab" not in [one.account for one in look_at_all(desk).asked]
@@ -527,11 +527,11 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
 
 def test_a_budget_of_the_ledger_and_of_a_file_here_is_a_fault_of_a_pass_that_judges_all_machines(two):
     two.up(two.ada, lease=DAY, renew_until=DAY)
-    set_budget(two.bob, budget_asked(two.bob, Asked("mine", "0.01", "month", action="notify,stop")))
+    set_budget(two.bob, budget_of_options(two.bob, BudgetOptions("mine", "0.01", "month", action="notify,stop")))
     directory = two.root / "ada" / "policies" / "budgets"
     directory.mkdir(parents=True)
     (directory / "mine.yaml").write_text("amount: 900\nperiod: month\n")
     two.later(minutes=120)
-    found = reap(two.ada, ReapWish())
+    found = reap(two.ada, ReapOptions())
     assert (found.exit_code, len(found.ended)) == (8, 1)
     assert found.faults[0].startswith("the budget mine is in the ledger and in ")

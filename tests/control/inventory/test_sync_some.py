@@ -13,7 +13,7 @@ from cloudgpu.access.keys import new_host_key
 from cloudgpu.cli.app import run
 from cloudgpu.control.access.reach import find_way
 from cloudgpu.control.api.client import Cloudgpu
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -61,7 +61,7 @@ def key(tmp_path):
 
 def up(lab, *, spot=False):
     market = Market.SPOT if spot else Market.ON_DEMAND
-    wish = Wish(Requirements(gpu="v100", market=market), name="fox", setup=INSIDE, spot=spot)
+    wish = UpRequest(Requirements(gpu="v100", market=market), name="fox", setup=INSIDE, spot=spot)
     row = launch(lab.session, prepare(lab.session, wish), wait=False).row
     lab.later(hours=2)
     return Cloudgpu({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, lab.said.append, lab.clock), row

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.catalog.market import asked_filters
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.catalog.market import parse_filters
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.launch.budget_preview import planned
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -65,7 +65,7 @@ class Labs(Lab):
 
     def prepare(self, *, gpu="v100", **more):
         want = Requirements(gpu=gpu, region=more.pop("region", None), max_price=more.pop("max_price", None))
-        return prepare(self.session, Wish(want, **more))
+        return prepare(self.session, UpRequest(want, **more))
 
     def there(self):
         """Where machines cost money, whatever the ledger says."""
@@ -392,8 +392,8 @@ def test_a_cloud_of_another_maker_counts_and_a_table_with_a_fault_is_named(labs,
 
 
 def test_the_catalogue_shows_all_clouds_for_any():
-    asked = asked_filters("v100", None, None, "any", None, spot=False, legacy=False)
-    assert asked == asked_filters("v100", None, None, None, None, spot=False, legacy=False)
+    asked = parse_filters("v100", None, None, "any", None, spot=False, legacy=False)
+    assert asked == parse_filters("v100", None, None, None, None, spot=False, legacy=False)
 
 
 def test_what_is_about_one_account_says_which_there_are(labs):

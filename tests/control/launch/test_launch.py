@@ -284,7 +284,7 @@ def test_a_ledger_restored_with_its_head_record_is_noticed_by_its_machines(lab, 
     end(lab.session, lab.rows()[0], why="stops go on")
     with pytest.raises(LedgerUnavailable):
         lab.up(name="next")
-    settle_ledger(lab.session, lab.session.doubt())
+    settle_ledger(lab.session, lab.session.integrity_problem())
     assert lab.up(name="next").row.launch_status == "made"
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all, refresh
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -29,7 +29,7 @@ def latest(lab, row):
 
 
 def spot(lab, **more):
-    wish = Wish(Requirements(gpu="v100", market=Market.SPOT, **more), spot=True)
+    wish = UpRequest(Requirements(gpu="v100", market=Market.SPOT, **more), spot=True)
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
 
 
@@ -71,7 +71,7 @@ def test_spot_prices_are_written_as_of_when_they_began_to_hold(lab):
 
 def test_of_two_prices_that_changed_between_the_plan_and_the_launch_the_later_one_holds(lab):
     """The user took ten minutes to say yes: the plan's price is 0.9, and 1.2 is what the machine ran at."""
-    prepared = prepare(lab.session, Wish(Requirements(gpu="v100", market=Market.SPOT), spot=True))
+    prepared = prepare(lab.session, UpRequest(Requirements(gpu="v100", market=Market.SPOT), spot=True))
     planned = lab.clock()
     lab.later(minutes=10)
     zone = prepared.plan.offer.available.zone
@@ -89,7 +89,7 @@ def test_a_look_asks_for_the_spot_prices_of_an_account_once_and_for_none_without
     lab.up()
     look_at_all(lab.session)
     assert lab.cloud.calls["price_history"] == 0
-    wish = Wish(Requirements(gpu="v100", market=Market.SPOT), spot=True, new=True)
+    wish = UpRequest(Requirements(gpu="v100", market=Market.SPOT), spot=True, new=True)
     for _ in range(3):
         spot_row = launch(lab.session, prepare(lab.session, wish), wait=False).row
     look_at_all(lab.session)
@@ -313,7 +313,7 @@ def test_an_unchanged_look_writes_one_line(lab):
 def with_volume(lab):
     from cloudgpu.core.model.launch import Setup
 
-    wish = Wish(Requirements(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
+    wish = UpRequest(Requirements(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
     return launch(lab.session, prepare(lab.session, wish), wait=False).row
 
 

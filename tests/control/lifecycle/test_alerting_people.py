@@ -11,7 +11,7 @@ from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.interruption import interrupt
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
-from cloudgpu.control.outage.notices import told_once
+from cloudgpu.control.outage.notices import notify_once
 from cloudgpu.control.team.law import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -69,7 +69,7 @@ def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web)
 
 def test_a_ledger_that_is_away_is_told_to_owners_where_the_lab_has_no_receiver(make_lab, web):
     lab = make_lab(f'[alerts.people]\nada = ["json://{web.place}/ada"]\n')
-    told_once(lab.session, LedgerUnavailable("The server is down."))
+    notify_once(lab.session, LedgerUnavailable("The server is down."))
     (text,) = posts(web, "ada")
     assert "No pass can be made: the ledger cannot be used" in text
 

@@ -301,12 +301,12 @@ def test_a_settled_ledger_is_not_doubted_again_for_the_same_machine(lab):
     stray = make_attempt(offer.available, key="future", ledger=lab.session.ledger.id, tags=tags)
     lab.cloud.launch(stray, deadline=lab.clock())
     look_at_all(lab.session)
-    assert lab.session.doubt()
+    assert lab.session.integrity_problem()
     lab.session.ledger.settle("looked")
     for _ in range(2):
         lab.later(hours=1)
         look_at_all(lab.session)
-    assert lab.session.doubt() is None
+    assert lab.session.integrity_problem() is None
 
 
 @pytest.fixture

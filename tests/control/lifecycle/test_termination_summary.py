@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.control.lifecycle.termination_summary import end_words
+from cloudgpu.control.lifecycle.termination_summary import termination_sentences
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.model.facts import MachineNetwork, MachineSetup, NamedVolume
 from cloudgpu.core.model.machine import and_billed, may_go_on
@@ -27,7 +27,7 @@ def said(tmp_path, *rows):
     (tmp_path / "config.toml").write_text(CONFIG)
     session = open_session({"CLOUDGPU_HOME": str(tmp_path)})
     try:
-        return end_words(session, rows)
+        return termination_sentences(session, rows)
     finally:
         session.ledger.close()
 

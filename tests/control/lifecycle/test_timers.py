@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -21,7 +21,7 @@ from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable, StopUnproved
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 
 HOUR = timedelta(hours=1)
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_stopped_is_ended(moves):
 
 
 def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_again(moves):
-    wish = Wish(Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
+    wish = UpRequest(Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
     row = launch(moves.session, prepare(moves.session, wish), wait=False).row
     moves.later(hours=5, minutes=1)
     assert state(moves, row) is State.STOPPED
@@ -317,7 +317,7 @@ def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     moves.later(minutes=30)
     assert "(last heard 30m ago)" in guards(moves).said
     now = moves.clock().timestamp()
-    Shelf(moves.session.home.samples, row.id).keep([sample(now - 120)], now, moves.clock())
+    SampleStore(moves.session.home.samples, row.id).keep([sample(now - 120)], now, moves.clock())
     assert "(last heard 2m ago)" in guards(moves).said
 
 

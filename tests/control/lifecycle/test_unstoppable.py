@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lease import hold_loses_to
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.policies.endings import check_stop
@@ -46,7 +46,7 @@ def lacking(tmp_path, monkeypatch):
 
 def passed(lab, **span):
     lab.later(**span)
-    return reap(lab.session, ReapWish())
+    return reap(lab.session, ReapOptions())
 
 
 def ends(found):
@@ -77,12 +77,12 @@ def test_passes_end_every_machine_by_its_renew_until_and_never_fail(lacking, abl
 
 
 def test_a_budget_that_stops_terminates_where_nothing_gentler_exists(lacking):
-    from cloudgpu.control.budgets.commands import Asked, checked, set_value
+    from cloudgpu.control.budgets.commands import BudgetOptions, checked, set_value
 
     lab = lacking("Pausable", "Imageable")
     lab.up(policy="own", name="fox")
     lab.later(minutes=30)
-    asked = Asked("lab", "0.01", "month", action="stop")
+    asked = BudgetOptions("lab", "0.01", "month", action="stop")
     assert set_value(lab.session, asked, anew=False)["terminates"] == ["fox"]
     (said,) = checked(lab.session, None)["stops"]
     assert (said["do"], said["why"][-48:]) == ("terminate", "; it can be neither stopped nor kept as an image")

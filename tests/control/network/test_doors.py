@@ -25,7 +25,7 @@ from cloudgpu.core.model.checks import Verdict
 from cloudgpu.core.model.facts import MachineAddress
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
-from cloudgpu.core.values.network import cidr_wish
+from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable, Unreachable
 from tests.access.sshserver import USER, Server
 from tests.address_service import AddressService
@@ -394,13 +394,13 @@ def test_a_machine_behind_a_jump_host_is_reached_through_it_and_opened_to_nobody
 
 def test_what_is_typed_for_allow_is_read_as_for_up():
     assert network_of(None) is None
-    assert network_of(None, anywhere=True) == "0.0.0.0/0"
-    assert network_of("10.0.0.0/16") == cidr_wish("10.0.0.0/16", "--from")
+    assert network_of(None, any_source=True) == "0.0.0.0/0"
+    assert network_of("10.0.0.0/16") == parse_cidr("10.0.0.0/16", "--from")
     with pytest.raises(InvalidRequest, match="everybody") as caught:
         network_of("0.0.0.0/0")
     assert "--from-anywhere" in caught.value.next
     with pytest.raises(InvalidRequest, match="contradict"):
-        network_of("10.0.0.0/16", anywhere=True)
+        network_of("10.0.0.0/16", any_source=True)
 
 
 def test_another_machine_at_the_old_address_is_not_taken_for_a_wrong_key(street):

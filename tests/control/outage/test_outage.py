@@ -15,8 +15,8 @@ from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
 from cloudgpu.control.outage.discovery import to_stop
-from cloudgpu.control.outage.notices import told_where_away
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.outage.notices import notify_where_away
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.billing.totals import spent
@@ -312,18 +312,18 @@ def test_owners_hear_once_from_cron_that_the_ledger_refuses_its_password(laptop,
     ada.url = url.replace("ada:", "ada:no-")
     for _ in range(2):
         with pytest.raises(LedgerDenied) as denied:
-            reap(ada.opened(), ReapWish(cron=True))
+            reap(ada.opened(), ReapOptions(cron=True))
         assert denied.value.exit_code == 6
     assert len([one for one in web.got if one[0] == "POST"]) == 1
     session = ada.opened()
-    with pytest.raises(LedgerDenied), told_where_away(session):
+    with pytest.raises(LedgerDenied), notify_where_away(session):
         session.ledger.check_in_use()
     (post,) = [body.decode() for method, _, body in web.got if method == "POST"]
     assert "the ledger cannot be used" in post
     assert "does not let this user in" in post
     assert len(ada.machines()) == 1
     ada.url = url
-    assert reap(ada.opened(), ReapWish(cron=True)).exit_code == 0
+    assert reap(ada.opened(), ReapOptions(cron=True)).exit_code == 0
     assert not (session.home.root / "outage.told").exists()
 
 

@@ -9,7 +9,7 @@ from cloudgpu.cli.automation.backtest import text
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.policies.backtest import backtested
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 
 MINUTE = timedelta(minutes=1)
 
@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 def keep(lab, *pieces):
     """Live through (minutes, what each sample shows), keeping the samples of each."""
     (row,) = lab.rows()
-    shelf = Shelf(lab.session.home.samples, row.id)
+    shelf = SampleStore(lab.session.home.samples, row.id)
     for minutes, shown in pieces:
         begin = lab.clock()
         lab.later(minutes=minutes)

@@ -12,7 +12,7 @@ from cloudgpu.control.alerts.alerts import deliver
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lifecycle import new_lease, start, stop
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
 
 MINUTE = timedelta(minutes=1)
@@ -25,7 +25,7 @@ class Own(Lab):
 
     def draws(self, minutes, watts):
         """Live so long, while the GPU draws so much (None: nobody measured), and look at it at the end."""
-        shelf, begin = Shelf(self.session.home.samples, self.rows()[0].id), self.clock()
+        shelf, begin = SampleStore(self.session.home.samples, self.rows()[0].id), self.clock()
         self.later(minutes=minutes)
         times = [(begin + n * MINUTE).timestamp() for n in range(1, minutes + 1)]
         samples = [{"t": at, "s": 60, "cpu": 0.02, "net": 4, "disk": 0, "gpu": 97.0, "power": watts} for at in times]

@@ -10,7 +10,7 @@ from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
 from cloudgpu.core.billing.charge_notes import CHARGING, gaps_within, traffic_gaps
 from cloudgpu.core.billing.charges import total
 from cloudgpu.core.events.projection import machine_of
-from cloudgpu.core.model.usage import use_of_record
+from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
 from tests.core.events.test_projection import START, at, intent, line, running, stopped
 from tests.core.machines import machine
@@ -126,7 +126,7 @@ def test_the_bill_of_bytes_is_a_range():
     (use,) = [use for use in found.closed if use["resource"] == "traffic"]
     from cloudgpu.core.billing.charges import charge, money
 
-    billed = charge(use_of_record(use), START + timedelta(days=1))
+    billed = charge(usage_of_record(use), START + timedelta(days=1))
     assert money(billed.low).nanos == 0
     assert money(billed.high).nanos == 900_000_000
     assert total([billed]).high == billed.high

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lifecycle import start
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import InvalidRequest
@@ -212,6 +212,6 @@ def test_a_scheduler_store_shared_by_two_processes_runs_every_job_twice(fleet):
     fleet.later(minutes=10)
     fleet.agents.says(fleet.clock())
     other = fleet.opened()
-    first, second = fleet.pass_(), reap(other, ReapWish())
+    first, second = fleet.pass_(), reap(other, ReapOptions())
     assert (len(first.ended), len(second.ended)) == (1, 0)
     assert fleet.kinds().count("stop_requested") == 1

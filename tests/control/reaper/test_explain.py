@@ -14,7 +14,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import instance_observed_by_itself
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.ledger.samples.store import Shelf
+from cloudgpu.ledger.samples.store import SampleStore
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -27,7 +27,7 @@ def samples(lab, minutes, *, last=0, **more):
         for n in range(minutes)
     ]
     (row,) = lab.rows()
-    Shelf(lab.session.home.samples, row.id).keep(found[::-1], end.timestamp() + 60, end + MINUTE)
+    SampleStore(lab.session.home.samples, row.id).keep(found[::-1], end.timestamp() + 60, end + MINUTE)
 
 
 def why(lab, **more):

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu import parallel
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle import lifecycle
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.errors import ProviderUnavailable, Silent, StopUnproved
 from cloudgpu.testing.fake.store import Fault
 
@@ -87,7 +87,7 @@ def test_a_due_stop_is_sent_while_another_account_hangs(two, hanging, method):
     let_all_be_over(two)
     far_of(two).fail_next(method, hanging, times=9)
     seen = witness(two.cloud, "stop_many", hanging, left=True)
-    found = reap(two.session, ReapWish(sweep=method == "resources"))
+    found = reap(two.session, ReapOptions(sweep=method == "resources"))
     assert seen == [True]
     assert (found.exit_code, [one.name for one in found.ended]) == (8, ["fox"])
     assert "far" in [gap.scope for gap in found.unanswered]
@@ -127,7 +127,7 @@ def test_an_end_elsewhere_does_not_wait_for_the_look_at_an_account_that_hangs(tw
     far_of(two).hide("south")
     far_of(two).fail_next("get_many", hanging)
     seen = witness(two.cloud, "stop_many", hanging)
-    found = reap(two.session, ReapWish())
+    found = reap(two.session, ReapOptions())
     assert seen == [True]
     assert ("fox" in [one.name for one in found.ended], found.exit_code) == (True, 8)
 
@@ -137,7 +137,7 @@ def test_a_machine_is_asked_for_by_itself_where_its_account_cannot_list(two):
     two.up(name="fox", account="lab")
     let_all_be_over(two)
     two.cloud.fail_next("list", SILENT, times=2)
-    found = reap(two.session, ReapWish())
+    found = reap(two.session, ReapOptions())
     assert ([one.name for one in found.ended], found.exit_code) == (["fox"], 8)
 
 
@@ -177,10 +177,10 @@ def test_stops_that_nobody_answers_are_left_to_the_next_pass(make_lab):
     let_all_be_over(lab)
     lab.cloud.fail_next("stop_many", SILENT, times=99)
     begun = lab.clock.now
-    found = reap(lab.session, ReapWish())
+    found = reap(lab.session, ReapOptions())
     assert lab.clock.now - begun < timedelta(minutes=1)
     assert (found.exit_code, [one.name for one in found.unproved]) == (9, ["fox"])
     lab.cloud.fail_next("stop_many", lambda: None)
     with lab.cloud._store.open() as cloud:
         cloud.faults.clear()
-    assert [one.name for one in reap(lab.session, ReapWish()).ended] == ["fox"]
+    assert [one.name for one in reap(lab.session, ReapOptions()).ended] == ["fox"]

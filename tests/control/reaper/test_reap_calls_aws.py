@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.access import known_hosts
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, image
@@ -76,7 +76,7 @@ class Account:
     def pass_(self, **wish):
         """Make a pass; return what it did, and how often each action was called in each region."""
         begun = len(self.aws.calls)
-        found = reap(self.session, ReapWish(**wish))
+        found = reap(self.session, ReapOptions(**wish))
         return found, Counter((call.action, call.region) for call in self.aws.calls[begun:])
 
     def region(self, id_):

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
 from tests.cli.azure_line import CONFIG, REGIONS
 from tests.clouds.azure.fixtures import azure_arm, azure_process
@@ -48,12 +48,12 @@ class Account:
     def tag(self, ids, **tags):
         for id_ in ids:
             named = {f"cloudgpu-{key.replace('_', '-')}": text for key, text in tags.items()}
-            self.azure.thing(self.machines[id_]).body["tags"].update(named)
+            self.azure.resource(self.machines[id_]).body["tags"].update(named)
 
     def pass_(self, **wish):
         """Make a pass; return what it did, and how often each call was made."""
         begun = len(self.azure.calls)
-        found = reap(self.session, ReapWish(**wish))
+        found = reap(self.session, ReapOptions(**wish))
         made_ = Counter(call.action for call in self.azure.calls[begun:] if not call.action.startswith("Token."))
         return found, made_
 
@@ -109,7 +109,7 @@ def with_one_that_is_gone(account):
         if action == "VirtualMachines.Deallocate" and phase == "before":
             account.azure.on_call = None
             with account.azure.lock:
-                for key in [key for key, thing in account.azure.model.things.items() if thing.group == group]:
+                for key in [key for key, thing in account.azure.model.resources.items() if thing.group == group]:
                     account.azure.model.drop(key)
 
     account.azure.on_call = gone

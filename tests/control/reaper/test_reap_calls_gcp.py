@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.values.times import epoch
 from tests.cli.gcp_line import CONFIG
 from tests.clouds.gcp.fixtures import gcp, gcp_process
@@ -70,7 +70,7 @@ class Account:
     def pass_(self, **wish):
         """Make a pass; return what it did, and how often each action was called."""
         begun = len(self.gcp.calls)
-        found = reap(self.session, ReapWish(**wish))
+        found = reap(self.session, ReapOptions(**wish))
         return found, Counter(call.action.removeprefix("compute.") for call in self.gcp.calls[begun:])
 
     def states(self, ids):

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.errors import LedgerUnavailable
 from tests.control.conftest import Fleet
 from tests.control.reaper.test_hanging import SILENT, let_all_be_over
@@ -46,10 +46,10 @@ def shared(postgres, tmp_path, monkeypatch, agents):
 def test_while_one_computer_makes_a_pass_another_makes_none(shared):
     other = shared.elsewhere()
     seen = []
-    shared.cloud.fail_next("stop_many", lambda: seen.append(reap(other, ReapWish())))
+    shared.cloud.fail_next("stop_many", lambda: seen.append(reap(other, ReapOptions())))
     assert [one.name for one in shared.pass_().ended] == ["fox"]
     assert [bool(one.busy) for one in seen] == [True]
-    assert reap(other, ReapWish()).ended == ()
+    assert reap(other, ReapOptions()).ended == ()
     assert shared.kinds().count("stop_requested") == 1
 
 
@@ -57,7 +57,7 @@ def test_a_pass_from_another_account_leaves_the_warnings_and_the_end_of_a_machin
     """Both make passes, each for the own account: the stranger's word must not lift the warning before the end."""
     other = shared.elsewhere(account="other.json")
     before = shared.kinds()
-    found = reap(other, ReapWish())
+    found = reap(other, ReapOptions())
     assert found.decisions == ()
     assert [one.scope for one in found.unanswered] == ["fake account cloud"]
     assert shared.kinds() == before

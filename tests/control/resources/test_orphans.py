@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.resources.orphan import Do, Wish
+from cloudgpu.core.resources.orphan import Do, CleanupOptions
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 
@@ -27,7 +27,7 @@ DAY, WEEK = timedelta(days=1), timedelta(days=7)
 
 
 def found(lab, **wish):
-    return survey(lab.session, Wish(**wish)).orphans
+    return survey(lab.session, CleanupOptions(**wish)).orphans
 
 
 def kinds(orphans, do=None):
@@ -44,7 +44,7 @@ def interrupted(lab, **more):
 
 
 def cleans(lab, snapshot=False, **wish):
-    there = survey(lab.session, Wish(**wish))
+    there = survey(lab.session, CleanupOptions(**wish))
     return cleaned(there, clean(lab.session, there.orphans, snapshot=snapshot))
 
 
@@ -70,7 +70,7 @@ def test_the_disk_of_a_machine_that_was_taken_is_left_over_with_its_launch_and_s
 def test_what_has_no_known_price_is_said_to_have_none_and_is_in_no_sum(lab):
     interrupted(lab)
     lab.later(hours=2)
-    document = surveyed(survey(lab.session, Wish()))
+    document = surveyed(survey(lab.session, CleanupOptions()))
     (disk,) = [one for one in document["orphans"] if one["kind"] == "disk"]
     (key,) = [one for one in document["orphans"] if one["kind"] == "key_pair"]
     assert (disk["usd_per_month"], key["usd_per_month"]) == (None, "0")
@@ -143,7 +143,7 @@ def test_what_another_process_is_at_stays(lab):
 def test_what_another_process_took_up_after_the_look_stays(lab):
     row = interrupted(lab)
     lab.later(hours=2)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     with lab.opened().hold(lock_name(row.key), wait=False):
         outcomes = {one.orphan.what: one for one in clean(lab.session, there.orphans)}
     assert not outcomes["disk"].gone
@@ -169,7 +169,7 @@ def test_what_bears_no_launch_is_said_to_be_of_one_that_is_not_known(lab):
     lab.later(hours=2)
     (disk,) = found(lab)
     assert (disk.origin.id, disk.do) == ("", Do.REMOVE)
-    assert surveyed(survey(lab.session, Wish()))["orphans"][0]["launch"] is None
+    assert surveyed(survey(lab.session, CleanupOptions()))["orphans"][0]["launch"] is None
 
 
 def test_what_is_minutes_old_stays(lab):
@@ -192,7 +192,7 @@ def test_a_region_that_is_silent_is_named_and_the_others_are_cleaned(lab):
         lab.cloud.leave(Kind.ADDRESS, region, ours(lab))
     lab.later(hours=1)
     lab.cloud.hide("south")
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     assert [gap.scope for gap in there.unanswered] == ["south"]
     document, fault = cleaned(there, clean(lab.session, there.orphans))
     assert (fault, [one["region"] for one in document["removed"]]) == (None, ["north"])
@@ -242,7 +242,7 @@ def test_a_machine_that_was_started_after_the_look_is_not_ended(lab):
     row = lab.up(name="heron").row
     row = stop(lab.session, row, why="lunch")
     lab.later(days=2)
-    there = survey(lab.session, Wish(stopped_older_than=DAY))
+    there = survey(lab.session, CleanupOptions(stopped_older_than=DAY))
     now = lab.clock().replace(microsecond=0)
     start(lab.session, row, Lease(now + timedelta(hours=1), now + timedelta(hours=2)))
     (outcome,) = clean(lab.session, there.orphans)
@@ -298,7 +298,7 @@ def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, 
         raise KeyboardInterrupt
 
     lab.cloud.fail_next(dies_at, killed)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans, snapshot=True)
     left = "Some of what is left over is removed, some is not. Run the same command again to go on."
@@ -319,7 +319,7 @@ def test_a_clean_that_was_killed_between_two_removals_is_finished_by_the_next(la
             raise KeyboardInterrupt
 
     lab.cloud.fail_next("remove", killed_at_the_second, times=2)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans)
     cleans(lab)
@@ -362,7 +362,7 @@ def test_what_is_in_use_again_stays_and_says_so(lab):
     row = lab.up(name="otter").row
     free = lab.cloud.leave(Kind.ADDRESS, row.region, ours(lab))
     lab.later(hours=1)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     assert kinds(there.orphans, Do.REMOVE) == ["address"]
     attach(lab, free, row.provider_id)
     (outcome,) = clean(lab.session, there.orphans)
@@ -379,7 +379,7 @@ def attach(lab, thing, machine):
 def test_what_others_have_removed_meanwhile_is_gone(lab):
     interrupted(lab)
     lab.later(hours=2)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     (disk,) = told(lab, Kind.DISK)
     lab.cloud.remove(disk)
     outcomes = clean(lab.session, there.orphans)
@@ -394,7 +394,7 @@ def test_a_launch_in_another_process_keeps_its_key_pair_while_others_clean(lab):
     seen = []
 
     def clean_meanwhile():
-        there = survey(other, Wish())
+        there = survey(other, CleanupOptions())
         seen.extend(clean(other, there.orphans))
 
     lab.cloud.fail_next("launch", clean_meanwhile)
@@ -407,7 +407,7 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
     """The other way round: the clean has looked, no launch was written down, and the key pair goes just now."""
     end(lab.session, lab.up(name="one").row, why="done")
     lab.later(hours=2)
-    there, waited, second = survey(lab.session, Wish()), threading.Event(), lab.opened()
+    there, waited, second = survey(lab.session, CleanupOptions()), threading.Event(), lab.opened()
     second.pause = lambda _seconds: waited.set()
     launched = []
 
@@ -425,7 +425,7 @@ def test_a_launch_waits_while_what_it_would_use_is_removed(lab):
 
 
 def up(session):
-    from cloudgpu.control.inputs.launch_request import Wish as Words
+    from cloudgpu.control.inputs.launch_request import UpRequest as Words
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
@@ -436,7 +436,7 @@ def up(session):
 def test_two_cleanings_are_not_in_each_others_way(lab):
     interrupted(lab)
     lab.later(hours=2)
-    there = survey(lab.session, Wish())
+    there = survey(lab.session, CleanupOptions())
     with lab.opened().hold("orphans", wait=False), pytest.raises(ProviderUnavailable):
         clean(lab.session, there.orphans)
     assert len(told(lab, Kind.DISK)) == 1
@@ -444,7 +444,7 @@ def test_two_cleanings_are_not_in_each_others_way(lab):
 
 def test_an_unknown_region_is_refused_with_the_near_one(lab):
     with pytest.raises(InvalidRequest, match="did you mean 'north'"):
-        survey(lab.session, Wish(), region="nort")
+        survey(lab.session, CleanupOptions(), region="nort")
 
 
 def test_a_look_asks_no_more_than_before(lab):
@@ -458,7 +458,7 @@ def test_a_look_asks_no_more_than_before(lab):
 def test_a_survey_asks_each_account_once(lab):
     interrupted(lab)
     before = dict(lab.cloud.calls)
-    survey(lab.session, Wish())
+    survey(lab.session, CleanupOptions())
     made = {name: number - before.get(name, 0) for name, number in lab.cloud.calls.items()}
     assert (made["list"], made["resources"], made["orphans"]) == (1, 1, 1)
     assert leftovers_of(lab.session, "lab").unanswered == ()

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.catalog.place import use
-from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.scheduler.jobs import LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
@@ -62,7 +62,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     lab.later(hours=2)
     urged = []
     assert judge_budgets(lab.session, lambda: urged.append(1)) == ""
-    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify,stop"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), anew=False)
     said = judge_budgets(lab.session, lambda: urged.append(1))
     assert said == "the budget tiny is passed: a pass follows at once"
     assert urged == [1]
@@ -72,7 +72,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
 def test_a_budget_that_only_tells_calls_no_pass(lab):
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), anew=False)
     assert judge_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
 
 
@@ -80,7 +80,7 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
     lab = make_lab('[alerts]\nto = ["json://127.0.0.1:9/"]\n')
     lab.up()
     lab.later(hours=2)
-    set_value(lab.session, Asked("tiny", "0.01", "month", action="notify"), anew=False)
+    set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), anew=False)
     assert send_alerts(lab.session) == ""
     judge_budgets(lab.session, lambda: None)
     for _ in range(2):

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.scheduler.metrics import Family, _text, exposition
 from cloudgpu.control.session.last_run import carried
 from cloudgpu.core.events.log import Draft
@@ -51,7 +51,7 @@ def test_idle_time_is_there_only_where_a_sign_of_life_is_known(lab):
 
 
 def test_a_budget_says_what_is_spent_and_its_limit(lab):
-    set_value(lab.session, Asked("lab", "1000", "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", "1000", "month"), anew=False)
     lab.up(name="one")
     lab.later(hours=2)
     found = read(lab)

@@ -8,11 +8,11 @@ import pytest
 
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.cli.machines.planned import plan
-from cloudgpu.control.budgets.commands import Asked, set_value
-from cloudgpu.control.launch.budget_preview import asked_of_plan
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+from cloudgpu.control.launch.budget_preview import budget_question
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.model.facts import MachineGuards
 from cloudgpu.errors import BudgetRefused
@@ -81,15 +81,15 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
 
 
 def month(lab, usd):
-    set_value(lab.session, Asked("lab", usd, "month"), anew=False)
+    set_value(lab.session, BudgetOptions("lab", usd, "month"), anew=False)
 
 
 def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
     lab = make_lab(UNGUARDED)
     month(lab, "100000")
-    (alone,) = asked_of_plan(lab.session, lab.prepare()).admission().verdicts
-    reap(lab.session, ReapWish())  # passes are made: one of them ends it at its renew-until
-    (watched,) = asked_of_plan(lab.session, lab.prepare()).admission().verdicts
+    (alone,) = budget_question(lab.session, lab.prepare()).admission().verdicts
+    reap(lab.session, ReapOptions())  # passes are made: one of them ends it at its renew-until
+    (watched,) = budget_question(lab.session, lab.prepare()).admission().verdicts
     three_days = lab.prepare().plan.to_renew_until.amount.nanos  # without its disk, of which no price is known
     assert three_days <= watched.tightest.wanted.nanos < 1.1 * three_days
     assert alone.tightest.wanted.nanos > 2 * three_days
@@ -110,7 +110,7 @@ def test_the_same_budget_refuses_it_without_guards(make_lab):
     with pytest.raises(BudgetRefused, match="Only a pass of cloudgpu reap or watch ends such a machine") as refused:
         launch(lab.session, lab.prepare(), wait=False)
     assert "cloudgpu cron install" in refused.value.next
-    reap(lab.session, ReapWish())
+    reap(lab.session, ReapOptions())
     launch(lab.session, lab.prepare(), wait=False)
 
 
@@ -136,7 +136,7 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     lab = make_lab(f'{UNGUARDED}host = "127.0.0.1"\nport = 9\n')
     row = lab.up(name="fox").row
     lab.later(hours=7, minutes=55)
-    found = reap(lab.session, ReapWish())
+    found = reap(lab.session, ReapOptions())
     (decision,) = found.decisions
     assert (decision.do, found.exit_code) == ("renew", 0)
     assert decision.why.endswith("no agent runs on it, so nobody can tell whether it is used")

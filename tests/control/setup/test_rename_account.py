@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.budgets.commands import Asked, budget_asked
+from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.lifecycle.lifecycle import end
@@ -58,7 +58,7 @@ def test_an_account_of_the_file_gets_its_new_name_there_and_its_machines_are_fou
     two.file.write_text(two.file.read_text().replace('account = "lab"', 'account = "old"'))
     two.session = two.opened()
     row = two.machine()
-    set_budget(two.session, budget_asked(two.session, Asked("mine", "5", "month", scope="account=old")))
+    set_budget(two.session, budget_of_options(two.session, BudgetOptions("mine", "5", "month", scope="account=old")))
     before = two.file.read_text()
     said = two.rename()
     assert two.file.read_text() == before.replace("accounts.old", "accounts.new").replace('"old"', '"new"')

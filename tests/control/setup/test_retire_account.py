@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lifecycle import end, stop
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.accounts import cloud_accounts, used_accounts
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.control.setup.retire_account import document, forget, plan
@@ -62,7 +62,7 @@ class Two(Lab):
 
     def pass_(self):
         self.later(minutes=1)
-        return reap(self.session, ReapWish())
+        return reap(self.session, ReapOptions())
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from cloudgpu.control.outage import opening
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import session as sessions
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.sqlite.connection import SqliteFile
@@ -83,7 +83,7 @@ class Colleague(Lab):
         return [(one.kind, one.actor, one.body["whose"], one.body["right"]) for one in lines if "right" in one.body]
 
     def pass_(self, **wish):
-        return reap(self.session, ReapWish(**wish))
+        return reap(self.session, ReapOptions(**wish))
 
 
 def know_who_asks(monkeypatch):

@@ -14,7 +14,7 @@ from cloudgpu.control.access.allowlist import allow
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.api.down import ended, to_end
 from cloudgpu.control.api.show import shown as shown_machine
-from cloudgpu.control.budgets.commands import Asked, removed, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, removed, set_value
 from cloudgpu.control.inventory.local_files import put_in_order
 from cloudgpu.control.launch.restore import plan_comeback, started
 from cloudgpu.control.lifecycle.interruption import interrupt
@@ -36,7 +36,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.resources.orphan import Cost, Do, Origin, Orphan
 from cloudgpu.errors import CloudgpuError, InvalidRequest, RoleNeeded
-from cloudgpu.views.history import told
+from cloudgpu.views.history import history_lines
 from tests.control.team.colleagues import Colleague, know_who_asks, team
 
 __all__ = ["team"]
@@ -62,7 +62,7 @@ ASKED = {
 
 
 def budget(name="lab", **more):
-    return Asked(name, "100", "month", **more)
+    return BudgetOptions(name, "100", "month", **more)
 
 
 def test_a_member_is_refused_what_is_a_colleagues_before_anything_happens(team):
@@ -98,7 +98,7 @@ def test_by_which_right_a_machine_was_stopped_is_said_before_and_stands_in_the_l
     stop(pia.session, pia.row("adas"), why="asked")
     assert ada.asked("adas") == [("stop_requested", "pia", "ada@lab.org", "payer")]
     lines = shown_machine(ada.session, "adas", history=True)["history"]
-    assert "asked to stop: asked (it is ada@lab.org's; by the payer's role)" in told(lines)
+    assert "asked to stop: asked (it is ada@lab.org's; by the payer's role)" in history_lines(lines)
 
 
 def test_published_limits_let_every_member_stop_a_machine_and_nothing_else(team):
@@ -134,7 +134,7 @@ def test_allow_without_a_name_leaves_the_machines_of_others(team):
 @pytest.mark.parametrize("ask", [
     lambda session: set_value(session, budget(), anew=False),
     lambda session: set_value(session, budget(), anew=True),
-    lambda session: set_value(session, Asked("lab", "no amount", "never"), anew=False),  # its words do not matter
+    lambda session: set_value(session, BudgetOptions("lab", "no amount", "never"), anew=False),  # its words do not matter
     lambda session: removed(session, "lab"),
 ])  # fmt: skip
 def test_only_payers_set_and_remove_budgets(team, ask):
@@ -148,7 +148,7 @@ def test_only_payers_set_and_remove_budgets(team, ask):
 
 def test_only_payers_override_a_budget_whatever_it_says(team):
     ada, pia = team["ada"], team["pia"]
-    set_value(pia.session, Asked("small", "0.01", "month"), anew=False)
+    set_value(pia.session, BudgetOptions("small", "0.01", "month"), anew=False)
     for ask in (
         lambda: ada.prepare(name="more", override="it is urgent"),
         lambda: started(ada.session, ada.row("adas"), SPAN, override="it is urgent"),
@@ -269,7 +269,7 @@ def test_what_is_in_a_members_home_judges_no_machine_of_a_colleague(team):
 
 def test_a_pass_acts_for_the_lab_whoever_runs_it(team):
     bo = team["bo"]
-    set_value(team["pia"].session, Asked("tiny", "0.01", "total", action="stop"), anew=False)
+    set_value(team["pia"].session, BudgetOptions("tiny", "0.01", "total", action="stop"), anew=False)
     bo.later(hours=1)
     found = bo.pass_()
     assert {one.name for one in found.ended} == {"adas", "bos", "pias"}

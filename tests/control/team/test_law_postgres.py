@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.control.api.down import ended, to_end
-from cloudgpu.control.budgets.commands import Asked, set_value
+from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import limits_of
@@ -20,7 +20,7 @@ from cloudgpu.control.team.published import publish
 from cloudgpu.core.budgets.budget import budget_from
 from cloudgpu.core.events.lab_lines import budget_set, owner_claimed, policy_published
 from cloudgpu.errors import CloudgpuError, RoleNeeded
-from cloudgpu.ledger.log.teams import Wish
+from cloudgpu.ledger.log.teams import TeamRequest
 from tests.control import conftest
 from tests.control.team.colleagues import Colleague
 from tests.postgres import PASSWORD, Server
@@ -56,7 +56,7 @@ def team(postgres: Server, tmp_path, monkeypatch):
             raw.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(user)))
     monkeypatch.setattr(Client, "url", url)
     owner = Client(tmp_path, monkeypatch, "root")
-    roles = Wish(f"{mark}members", f"{mark}payers", (names["ada"], names["bo"]), (names["pia"],))
+    roles = TeamRequest(f"{mark}members", f"{mark}payers", (names["ada"], names["bo"]), (names["pia"],))
     assert owner.session.ledger.share(roles).missing == ()
     found = {}
     for person in PEOPLE:
@@ -76,7 +76,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
     ada, bo, pia = team.values()
     for ask in (
         lambda: stop(bo.session, bo.row("adas"), why="asked"),
-        lambda: set_value(bo.session, Asked("lab", "100", "month"), anew=False),
+        lambda: set_value(bo.session, BudgetOptions("lab", "100", "month"), anew=False),
         lambda: publish(bo.session, str(bo.write("limits", "lease: 1h\n")), ()),
         lambda: assign_owner(bo.session, "ada@lab.org", bo.user),
         lambda: bo.prepare(name="more", owner="ada@lab.org"),
@@ -86,7 +86,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
         assert caught.value.exit_code == 6
         assert pia.user in caught.value.next
     (bo.home / "policies" / "limits.yaml").unlink()
-    set_value(pia.session, Asked("lab", "100", "month"), anew=False)
+    set_value(pia.session, BudgetOptions("lab", "100", "month"), anew=False)
     publish(pia.session, str(pia.write("limits", "lease: 6h\nstop: members\n")), ())
     (place,) = limits_of(ada.session).places
     assert place.startswith(f"the ledger, published by {pia.user} at ")
@@ -101,7 +101,7 @@ def test_members_and_a_payer_at_work_on_one_database(team, monkeypatch):
 def test_the_database_refuses_a_member_who_goes_around_cloudgpus_rules(team):
     """A member's own program, with the ledger's own code: what only payers write is refused, and no claim is forged."""
     ada, bo, pia = team.values()
-    set_value(pia.session, Asked("lab", "100", "month"), anew=False)
+    set_value(pia.session, BudgetOptions("lab", "100", "month"), anew=False)
     (line,) = [one for one in bo.session.ledger.events("budgets") if one.kind == "budget_set"]
     now, after = bo.clock(), bo.session.ledger.head()[0]
     budget = budget_from({**line.body, "nanos": 10**15}, zone_of)

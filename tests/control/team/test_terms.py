@@ -12,11 +12,11 @@ from cloudgpu.control.lifecycle.lifecycle import new_lease
 from cloudgpu.control.policies.commands import explained
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.team.published import publish, withdraw
-from cloudgpu.core.alerts.alerts import told as alerts
+from cloudgpu.core.alerts.alerts import alert_state as alerts
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.history import told
+from cloudgpu.views.history import history_lines
 from tests.control.team.colleagues import team
 
 __all__ = ["team"]
@@ -81,7 +81,7 @@ def test_an_edit_counts_for_every_pass_once_the_home_where_it_lies_has_read_it(t
         one.pass_()
     assert kinds(ada).count("terms_set") == 1
     lines = shown(bo.session, "work", history=True)["history"]
-    assert "a pass has read its policy's file, or limits, anew" in told(lines)
+    assert "a pass has read its policy's file, or limits, anew" in history_lines(lines)
     (ada.home / "policies" / "limits.yaml").unlink()
     ada.pass_()
     assert (idle(ada), idle(bo)) == (20 * MIN, 20 * MIN)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MOST_SAMPLES, RING, heard
+from cloudgpu.core.activity.agent_status import LONGEST_TEXT, MOST_SAMPLES, RING, parse_agent_status
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds, judge
 
 NOW = 1_800_000_000.0
@@ -22,7 +22,7 @@ def answer(*samples, **more):
 
 
 def test_what_an_agent_says_is_taken_as_it_says_it():
-    found = heard(answer(bucket(gpu=None, fault="nvidia-smi: hangs"), scratch=[["/mnt/nvme", 4096]], verdict="keep"))
+    found = parse_agent_status(answer(bucket(gpu=None, fault="nvidia-smi: hangs"), scratch=[["/mnt/nvme", 4096]], verdict="keep"))
     assert found.fault == ""
     assert found.samples == (
         {"t": NOW - 60, "s": 60, "gpu": None, "cpu": 0.02, "net": 900, "disk": 0, "in": 40.5}
@@ -39,24 +39,24 @@ def test_what_an_agent_says_is_taken_as_it_says_it():
 
 
 def test_a_machine_without_a_gpu_has_no_such_key_and_one_that_cannot_be_read_is_null():
-    without, unread = heard(answer(bucket())).samples[0], heard(answer(bucket(gpu=None))).samples[0]
+    without, unread = parse_agent_status(answer(bucket())).samples[0], parse_agent_status(answer(bucket(gpu=None))).samples[0]
     assert "gpu" not in without
     assert unread["gpu"] is None
 
 
 @pytest.mark.parametrize("watts", [0, 312.5, 100_000, None])
 def test_power_is_taken_as_watts_and_one_that_was_not_told_is_null(watts):
-    assert heard(answer(bucket(power=watts))).samples[0]["power"] == watts
-    assert "power" not in heard(answer(bucket())).samples[0]
+    assert parse_agent_status(answer(bucket(power=watts))).samples[0]["power"] == watts
+    assert "power" not in parse_agent_status(answer(bucket())).samples[0]
 
 
 def test_samples_come_in_order_each_once_and_none_is_older_than_a_ring():
     said = [bucket(t=NOW), bucket(t=NOW - 120), bucket(t=NOW), bucket(t=NOW - RING)]
-    assert [one["t"] for one in heard(answer(*said)).samples] == [NOW - 120, NOW]
+    assert [one["t"] for one in parse_agent_status(answer(*said)).samples] == [NOW - 120, NOW]
 
 
 def test_an_agent_of_an_earlier_version_is_said_to_be_one():
-    found = heard(json.dumps({"activity": "IDLE", "why": "nothing runs"}).encode())
+    found = parse_agent_status(json.dumps({"activity": "IDLE", "why": "nothing runs"}).encode())
     assert found.fault == "its agent is of an earlier version and keeps no samples"
     assert found.answer == {"activity": "IDLE", "why": "nothing runs"}
 
@@ -100,14 +100,14 @@ def test_an_agent_of_an_earlier_version_is_said_to_be_one():
     ],
 )
 def test_an_answer_that_cannot_be_used_is_unknown_and_says_why(said, why):
-    found = heard(said)
+    found = parse_agent_status(said)
     assert why in found.fault
     assert not found.fault.endswith(".")
     assert (found.samples, found.now, found.up_since, found.scratch) == ((), None, None, ())
 
 
 def test_what_is_shown_of_it_moves_no_cursor_and_stays_short():
-    found = heard(answer(bucket(busy=["a\x1b[2J\nb" + "x" * 9000]), why="\x1b]0;t\x07hello", verdict={"a": "b" * 9000}))
+    found = parse_agent_status(answer(bucket(busy=["a\x1b[2J\nb" + "x" * 9000]), why="\x1b]0;t\x07hello", verdict={"a": "b" * 9000}))
     (name,) = found.samples[0]["busy"]
     assert name.isprintable()
     assert len(name) <= LONGEST_TEXT
@@ -117,7 +117,7 @@ def test_what_is_shown_of_it_moves_no_cursor_and_stays_short():
 
 def test_what_is_handed_on_unread_is_neither_deep_nor_wide():
     deep = {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}}
-    found = heard(answer(policy=deep, warned=list(range(9999)), ends_at=10**40)).answer
+    found = parse_agent_status(answer(policy=deep, warned=list(range(9999)), ends_at=10**40)).answer
     assert "g" not in json.dumps(found)
     assert len(found["warned"]) == 100
     assert found["ends_at"] is None
@@ -143,7 +143,7 @@ keys = st.sampled_from(["t", "s", "gpu", "mem", "cpu", "net", "disk", "in", "out
     )
 )
 def test_nothing_that_an_agent_says_raises_and_what_is_taken_is_of_the_right_kind(said):
-    found = heard(json.dumps(said).encode())
+    found = parse_agent_status(json.dumps(said).encode())
     assert bool(found.fault) == (found.now is None)
     for one in found.samples:
         assert found.now - RING < one["t"] <= found.now + 5
@@ -167,11 +167,11 @@ buckets = st.fixed_dictionaries(
 
 @given(st.lists(buckets, max_size=8))
 def test_whatever_is_taken_can_be_judged(samples):
-    found = heard(answer(*samples))
+    found = parse_agent_status(answer(*samples))
     assert found.fault == ""
     assert judge(found.samples, Thresholds(), found.now, found.up_since).activity in (ACTIVE, IDLE, UNKNOWN)
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise(text):
-    assert heard(text).fault
+    assert parse_agent_status(text).fault

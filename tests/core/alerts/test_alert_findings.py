@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.core.alerts.findings import leap, machine_findings, price_finding, price_leaps, unproved_since
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.machines import hourly, machine
@@ -117,8 +117,8 @@ def test_a_stopped_machine_whose_end_is_asked_is_not_at_its_end():
 
 
 def priced(*nanos, end=None, basis="quoted"):
-    segments = tuple(Segment(ago(hours=9 - hour), one, "a list", None, basis) for hour, one in enumerate(nanos))
-    run = Use(
+    segments = tuple(PriceInterval(ago(hours=9 - hour), one, "a list", None, basis) for hour, one in enumerate(nanos))
+    run = Usage(
         Resource.INSTANCE, "i-1", "it", "aws", "spot", "p3.2xlarge", quantity=1, per=Per.HOUR, begin=ago(hours=9),
         end=end, segments=segments,
     )  # fmt: skip

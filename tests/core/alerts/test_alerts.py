@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.alerts.alerts import Finding, Told, due, raised_line, told
+from cloudgpu.core.alerts.alerts import Finding, AlertState, due, raised_line, alert_state
 from cloudgpu.core.events.lab_lines import alert_cleared, alert_sent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.values.times import iso
@@ -30,14 +30,14 @@ class Book:
     def pass_(self, *keys, judged=None, to=("a",)):
         """A pass that finds these; returns what it raised and cleared."""
         self.now += timedelta(minutes=5)
-        known = told(self.lines)
+        known = alert_state(self.lines)
         raised, cleared = due([finding(key) for key in keys], known, judged)
         self.write([raised_line(one, known, to, self.now) for one in raised])
         self.write([alert_cleared(*one.id, self.now) for one in cleared])
         return [one.key for one in raised], [one.finding.key for one in cleared]
 
     def send(self, receiver):
-        news = told(self.lines).waiting(receiver)
+        news = alert_state(self.lines).waiting(receiver)
         if news:
             self.write([alert_sent(receiver, [one.id for one in news], self.now)])
         return [one.id for one in news]
@@ -60,7 +60,7 @@ def test_it_is_raised_again_only_after_it_fell_back():
     assert book.pass_() == ([], ["x"])
     assert book.pass_() == ([], [])
     assert book.pass_("x") == (["x"], [])
-    assert told(book.lines).numbers == {"x": 2}
+    assert alert_state(book.lines).numbers == {"x": 2}
 
 
 def test_what_was_not_judged_does_not_fall_back():
@@ -84,10 +84,10 @@ def test_what_fell_back_before_it_was_sent_is_still_told():
     book = Book()
     book.pass_("x")
     book.pass_()
-    (news,) = told(book.lines).waiting("a")
+    (news,) = alert_state(book.lines).waiting("a")
     assert news.cleared_at == book.now
     book.send("a")
-    assert told(book.lines).news == ()
+    assert alert_state(book.lines).news == ()
 
 
 def test_a_receiver_that_came_later_hears_what_lasts_and_not_what_is_over():
@@ -99,7 +99,7 @@ def test_a_receiver_that_came_later_hears_what_lasts_and_not_what_is_over():
 
 def test_of_two_findings_with_one_key_the_first_counts():
     first, second = finding("x"), Finding("x", "test", "another", "")
-    assert due([first, second], Told())[0] == (first,)
+    assert due([first, second], AlertState())[0] == (first,)
 
 
 @given(st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.booleans()), max_size=30))
@@ -124,12 +124,12 @@ def test_the_fold_minds_neither_order_of_arrival_nor_lines_that_stand_twice(pass
             book.send("a")
     mixed = [*book.lines, *book.lines]
     shuffle.shuffle(mixed)
-    assert told(mixed) == told(book.lines)
+    assert alert_state(mixed) == alert_state(book.lines)
 
 
 def test_two_passes_at_once_write_a_crossing_once():
     book = Book()
-    known = told(book.lines)
+    known = alert_state(book.lines)
     for _ in range(2):
         book.write([raised_line(finding("x"), known, ["a"], NOW)])
     assert len(book.lines) == 1

@@ -23,7 +23,7 @@ from cloudgpu.core.billing.charges import (
     total,
 )
 from cloudgpu.core.model.facts import record_of
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use, use_of_record
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 from tests.core.bills import use as made
 
@@ -58,7 +58,7 @@ def after(second: float) -> datetime:
 
 
 @st.composite
-def uses(draw: st.DrawFn, *, ended: bool | None = None) -> Use:
+def uses(draw: st.DrawFn, *, ended: bool | None = None) -> Usage:
     """Return a use of any resource and provider; prices change and may have changed before, ends are in doubt."""
     provider, resource = draw(st.sampled_from([*BY_HAND, ("aws", Resource.TRAFFIC), ("gcp", Resource.TRAFFIC)]))
     spot = draw(st.booleans())
@@ -67,7 +67,7 @@ def uses(draw: st.DrawFn, *, ended: bool | None = None) -> Use:
     )
     first, last = sorted([draw(seconds), draw(seconds)])
     closed = resource is Resource.TRAFFIC or (draw(st.booleans()) if ended is None else ended)
-    return Use(
+    return Usage(
         resource=resource,
         id="x",
         what="it",
@@ -90,17 +90,17 @@ def uses(draw: st.DrawFn, *, ended: bool | None = None) -> Use:
 
 
 @st.composite
-def prices(draw: st.DrawFn) -> tuple[Segment, ...]:
-    found: list[Segment] = []
+def prices(draw: st.DrawFn) -> tuple[PriceInterval, ...]:
+    found: list[PriceInterval] = []
     for second in sorted(draw(st.lists(seconds, max_size=4))):
         since = draw(st.none() | st.integers(0, 3600))
         doubt = None if since is None else iso(after(second - since))
-        found.append(Segment(iso(after(second)), draw(st.integers(0, 10**11)), "x", None, "setting", doubt))
+        found.append(PriceInterval(iso(after(second)), draw(st.integers(0, 10**11)), "x", None, "setting", doubt))
     return tuple(found)
 
 
 @given(uses(), seconds)
-def test_no_bill_is_negative_and_the_amount_is_within_its_range(use: Use, now: int) -> None:
+def test_no_bill_is_negative_and_the_amount_is_within_its_range(use: Usage, now: int) -> None:
     found = charge(use, after(now))
     assert 0 <= found.low <= found.amount <= found.high
     assert found.micros >= 0
@@ -109,7 +109,7 @@ def test_no_bill_is_negative_and_the_amount_is_within_its_range(use: Use, now: i
 
 
 @given(uses(), seconds, st.lists(st.integers(-3600, 10 * 3600), max_size=4).map(sorted))
-def test_cutting_a_period_anywhere_changes_nothing_at_all(use: Use, now: int, cuts: list[int]) -> None:
+def test_cutting_a_period_anywhere_changes_nothing_at_all(use: Usage, now: int, cuts: list[int]) -> None:
     whole = charge(use, after(now))
     edges = [None, *(after(cut) for cut in cuts), None]
     parts = [charge(use, after(now), since=one, until=other) for one, other in pairwise(edges)]
@@ -120,7 +120,7 @@ def test_cutting_a_period_anywhere_changes_nothing_at_all(use: Use, now: int, cu
 
 
 @given(uses(), seconds, st.integers(-3600, 10 * 3600))
-def test_its_strands_are_what_it_costs_at_most(use: Use, now: int, until: int) -> None:
+def test_its_strands_are_what_it_costs_at_most(use: Usage, now: int, until: int) -> None:
     edge = micros_of(after(until))
     strands = rated(use, micros_of(after(now)))
     inside = sum((min(last, edge) - first) * rate for first, last, rate in strands if first < edge)
@@ -128,7 +128,7 @@ def test_its_strands_are_what_it_costs_at_most(use: Use, now: int, until: int) -
 
 
 @given(uses(ended=False), seconds, seconds)
-def test_what_goes_on_never_gets_cheaper(use: Use, now: int, later: int) -> None:
+def test_what_goes_on_never_gets_cheaper(use: Usage, now: int, later: int) -> None:
     early, late = charge(use, after(now)), charge(use, after(now + later))
     assert early.amount <= late.amount
     assert early.high <= late.high
@@ -136,13 +136,13 @@ def test_what_goes_on_never_gets_cheaper(use: Use, now: int, later: int) -> None
 
 
 @given(uses(ended=True), st.integers(1, 10**6))
-def test_what_ended_costs_the_same_forever(use: Use, later: int) -> None:
+def test_what_ended_costs_the_same_forever(use: Usage, later: int) -> None:
     moment = from_iso(use.end or "")
     assert charge(use, moment) == charge(use, moment + timedelta(seconds=later))
 
 
 @given(uses(ended=True))
-def test_nothing_is_billed_behind_the_end_that_is_told(use: Use) -> None:
+def test_nothing_is_billed_behind_the_end_that_is_told(use: Usage) -> None:
     end = from_iso(billed_until(use))
     counted_there = use.resource is Resource.TRAFFIC and use.begin == use.end  # bytes of one moment are of that moment
     assert counted_there or charge(use, end, since=end).high == 0
@@ -150,11 +150,11 @@ def test_nothing_is_billed_behind_the_end_that_is_told(use: Use) -> None:
 
 
 @given(uses())
-def test_a_use_is_plain_json(use: Use) -> None:
-    assert use_of_record(json.loads(json.dumps(record_of(use)))) == use
+def test_a_use_is_plain_json(use: Usage) -> None:
+    assert usage_of_record(json.loads(json.dumps(record_of(use)))) == use
 
 
-def certain(use: Use) -> Use:
+def certain(use: Usage) -> Usage:
     """Return the use without what is in doubt, taken by nobody, of a system with no rule of its own."""
     segments = tuple(one._replace(maybe_from=None) for one in use.segments)
     sure = use._replace(segments=segments, reason=None, sure_from=None, maybe_until=None)
@@ -162,7 +162,7 @@ def certain(use: Use) -> Use:
 
 
 @given(uses(ended=True), st.integers(0, 6 * 3600))
-def test_cutting_a_use_costs_its_minimum_and_granularity_at_most(use: Use, cut: int) -> None:
+def test_cutting_a_use_costs_its_minimum_and_granularity_at_most(use: Usage, cut: int) -> None:
     use = certain(use)
     begin, end = from_iso(use.begin), from_iso(use.end or "")
     at = iso(min(end, begin + timedelta(seconds=cut)))
@@ -180,7 +180,7 @@ def test_cutting_a_use_costs_its_minimum_and_granularity_at_most(use: Use, cut: 
         assert more == 0
 
 
-def by_seconds(use: Use, end: datetime) -> Fraction:
+def by_seconds(use: Usage, end: datetime) -> Fraction:
     """Bill second by second, in nano-dollars: the price that held, over the hours of the month it was in."""
     granule, least, month = BY_HAND[use.provider, use.resource]
     begin = from_iso(use.begin)
@@ -197,7 +197,7 @@ def by_seconds(use: Use, end: datetime) -> Fraction:
 
 
 @given(uses(ended=True), st.integers(0, 40))
-def test_a_slow_reference_agrees(use: Use, minutes: int) -> None:
+def test_a_slow_reference_agrees(use: Usage, minutes: int) -> None:
     use = certain(use)
     if use.resource is Resource.TRAFFIC or not use.segments:
         return
@@ -215,7 +215,7 @@ def test_money_is_rounded_once_half_to_even(amounts: list[int], one: int) -> Non
 
 
 @given(st.lists(uses(), max_size=5), seconds)
-def test_a_sum_is_the_sum_of_its_charges(found: list[Use], now: int) -> None:
+def test_a_sum_is_the_sum_of_its_charges(found: list[Usage], now: int) -> None:
     charges = [charge(use, after(now)) for use in found]
     whole = total(charges)
     assert (whole.low, whole.amount, whole.high) == tuple(
@@ -225,7 +225,7 @@ def test_a_sum_is_the_sum_of_its_charges(found: list[Use], now: int) -> None:
 
 
 @given(uses(ended=True))
-def test_units_times_the_price_is_the_amount(use: Use) -> None:
+def test_units_times_the_price_is_the_amount(use: Usage) -> None:
     use = certain(use)
     if len(use.segments) != 1:
         return

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
-from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
 from cloudgpu.core.billing.daily import Sums, daily, laid_out
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.model.usage import Per, Resource
@@ -45,8 +45,8 @@ def test_what_is_laid_out_is_what_is_charged_in_any_period(one, since, until):
 def test_days_add_up_to_the_total_of_cost_and_each_is_that_day(ledger, zone, since, until):
     rows, ended = ledger
     found = daily(rows, ended, NOW, zone, since=since, until=until)
-    by_project = costs(rows, ended, NOW, Asked(By.PROJECT, zone, since, until))
-    by_day = costs(rows, ended, NOW, Asked(By.DAY, zone, since, until))
+    by_project = costs(rows, ended, NOW, CostQuery(By.PROJECT, zone, since, until))
+    by_day = costs(rows, ended, NOW, CostQuery(By.DAY, zone, since, until))
     total = by_day.total
     assert found.total == (total.low, total.amount, total.high)
     assert set(found.without_price) == set(total.unpriced)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
 from cloudgpu.core.billing.deductions import after_credits, sustained
 from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.billing.sustained_use import sustained_use
@@ -42,7 +42,7 @@ def test_what_credits_take_off_in_two_periods_is_what_they_take_off_in_both(ledg
     for one, other, both in zip(before.uses, after.uses, whole.uses, strict=True):
         assert one.used + other.used == both.used <= both.credit.amount
         assert ZERO <= other.left == both.left
-    total = costs(rows, ended, NOW, Asked(By.PROJECT, UTC)).total
+    total = costs(rows, ended, NOW, CostQuery(By.PROJECT, UTC)).total
     days = 41 * 2 * len(rows)  # each day of an account is rounded once
     assert abs(whole.before.nanos - money(total.amount).nanos) <= days
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded
-from cloudgpu.core.model.usage import use_of_record
+from cloudgpu.core.model.usage import usage_of_record
 from tests.core.events.test_metering import DAY, HOUR, down, launch, range_of, up
 from tests.core.lives import START, asked, at, line, seen
 from tests.examples import some
@@ -104,10 +104,10 @@ def test_the_truth_is_within_the_range_and_no_start_is_under_counted_by_more_tha
     told = folded(lines(life))
     assert told is not None
     (data,) = told.closed
-    found = charge(use_of_record(data), START)
+    found = charge(usage_of_record(data), START)
     began = 0 if life.starting else life.ran
-    truth = charge(use_of_record(data)._replace(**TRUE, begin=at(began), end=at(life.ended)), START)
-    second = charge(use_of_record(data)._replace(**TRUE, begin=at(0), end=at(61)), START).amount // 61
+    truth = charge(usage_of_record(data)._replace(**TRUE, begin=at(began), end=at(life.ended)), START)
+    second = charge(usage_of_record(data)._replace(**TRUE, begin=at(0), end=at(61)), START).amount // 61
     assert found.low <= found.amount <= found.high
     assert found.low - second <= truth.low, "a look's time and a cloud's are cut to the second"
     assert truth.amount <= found.high + second

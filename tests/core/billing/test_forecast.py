@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
-from cloudgpu.core.billing.cost_groups import Asked, By, costs
+from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
 from cloudgpu.core.billing.forecast import Goal, Part, burn, more, running
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso
@@ -26,7 +26,7 @@ def test_what_is_spent_and_what_is_to_come_are_the_bill_of_that_time(ledger, sec
     rows, ended = ledger
     end = NOW + timedelta(seconds=seconds)
     ahead = more(running(rows, NOW), NOW, Goal.MONTH, end)
-    asked = Asked(By.PROJECT, UTC)
+    asked = CostQuery(By.PROJECT, UTC)
     now, then = costs(rows, ended, NOW, asked).total, costs(rows, ended, end, asked).total
     assert now.amount + ahead.amount == then.amount
     assert ahead.low <= ahead.amount <= ahead.high

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, micros_of
-from cloudgpu.core.billing.rate_timeline import amount, billed_strands, moment_of, rule_of, strands, worst_window
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, moment_of, rule_of, rate_intervals, worst_window
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
 from cloudgpu.core.values.times import iso
 
 BEGIN = datetime(2026, 1, 20, tzinfo=UTC)
@@ -28,7 +28,7 @@ def uses(draw):
     waited = draw(st.none() | st.integers(1, 4000))
     doubt = st.none() | st.integers(0, 600)
     segments = [
-        Segment(
+        PriceInterval(
             iso(at),
             draw(st.integers(0, 10**10)),
             "list",
@@ -39,7 +39,7 @@ def uses(draw):
         for at in changes
     ]
     ended = draw(st.booleans()) or resource is Resource.TRAFFIC
-    return Use(
+    return Usage(
         resource=resource,
         id="i",
         what="it",
@@ -61,19 +61,19 @@ def uses(draw):
 @given(uses(), moments)
 def test_the_strands_of_a_use_are_what_it_costs_at_most(use, now):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_strands(use, micros_of(now))
+    found = billed_intervals(use, micros_of(now))
     assert amount(found, 0, 2**62) == charge(use, now).high
 
 
 @given(uses(), moments, moments)
 def test_the_strands_of_a_period_are_what_it_costs_in_it(use, now, until):
     now = max(now, datetime.fromisoformat(use.end or use.begin))
-    found = billed_strands(use, micros_of(now))
+    found = billed_intervals(use, micros_of(now))
     assert amount(found, 0, micros_of(until)) == charge(use, now, until=until).high
 
 
 def test_a_month_has_the_hours_that_it_has():
-    found = strands(
+    found = rate_intervals(
         micros_of(BEGIN), micros_of(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
     )
     assert [moment_of(begin).month for begin, _, _ in found] == [1, 2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.core.billing.rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
-from cloudgpu.core.model.usage import Per, Resource, Use
+from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.providers.aws.compute.translate import _BILLED
 
 HERE = Path(__file__).parents[1]
@@ -128,4 +128,4 @@ def test_what_the_provider_of_aws_calls_billed_is_what_the_table_says():
 
 def _rule(provider: str, market: str, resource: Resource, licence: str = "") -> Rule:
     begin = "2026-11-20T11:00:00.000000Z"
-    return rule_for(Use(resource, "", "", provider, market, "", 1, Per.HOUR, begin, None, (), licence=licence))
+    return rule_for(Usage(resource, "", "", provider, market, "", 1, Per.HOUR, begin, None, (), licence=licence))

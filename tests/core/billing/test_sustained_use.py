@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import EXACT, charge
 from cloudgpu.core.billing.sustained_use import Discount, sustained_use
 from cloudgpu.core.billing.totals import Billed
 from cloudgpu.core.model.facts import MachineGpus
-from cloudgpu.core.model.usage import Use
+from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.times import iso
 from tests.core.bills import usd, use
 from tests.core.machines import machine
@@ -25,15 +25,15 @@ ROW = machine(account="lab", region="us-central1", accelerators=())
 K80, T4 = (MachineGpus(f"NVIDIA {name}", 1, None, 1, None) for name in ("K80", "T4"))
 
 
-def bill(*uses: Use, row: dict | None = None) -> list[Billed]:
+def bill(*uses: Usage, row: dict | None = None) -> list[Billed]:
     return [Billed(ROW._replace(**row or {}), charge(one, DECEMBER, since=NOVEMBER, until=DECEMBER)) for one in uses]
 
 
-def run(begin: str, end: str, price: str = "1.00", kind: str = "n1-standard-1", **facts) -> Use:
+def run(begin: str, end: str, price: str = "1.00", kind: str = "n1-standard-1", **facts) -> Usage:
     return use("gcp", f"2026-{begin} 00:00", f"2026-{end} 00:00", price, kind=kind, **facts)
 
 
-def off(*uses: Use, row: dict | None = None) -> Decimal:
+def off(*uses: Usage, row: dict | None = None) -> Decimal:
     return sum((usd(one.amount) for one in sustained_use(bill(*uses, row=row), NOVEMBER)), Decimal(0))
 
 

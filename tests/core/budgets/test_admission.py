@@ -19,7 +19,7 @@ from cloudgpu.core.budgets.enforcement import affordable, longest
 from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.records import UsageRecord
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use, use_of_record
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage, usage_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.periods import periods
 from cloudgpu.core.values.times import iso
@@ -46,12 +46,12 @@ def disk(nanos=DOLLAR // 10, size=100, **more):
 
 
 def use(begin, end=None, *, price=DOLLAR, **more):
-    segments = () if price is None else (Segment(iso(begin), price, "", None, ""),)
+    segments = () if price is None else (PriceInterval(iso(begin), price, "", None, ""),)
     usual = {
         "resource": Resource.INSTANCE, "id": "i", "what": "p3", "provider": "aws", "market": "on_demand", "kind": "p3",
         "quantity": 1, "per": Per.HOUR, "begin": iso(begin), "end": end and iso(end), "segments": segments,
     }  # fmt: skip
-    return Use(**usual | more)
+    return Usage(**usual | more)
 
 
 def budget(dollars=100, span="month", scope=None, **more):
@@ -351,4 +351,4 @@ def test_admitting_one_after_the_other_fills_the_budget_exactly():
 
 def test_a_use_is_as_the_ledger_has_it():
     assert record_of(use(NOW)).keys() == UsageRecord.__annotations__.keys()
-    assert use_of_record(record_of(use(NOW))) == use(NOW)
+    assert usage_of_record(record_of(use(NOW))) == use(NOW)

@@ -15,10 +15,10 @@ from cloudgpu.core.budgets.admission import accounts
 from cloudgpu.core.budgets.budget import Action, Budget, PaidIn, Scope, Span, budgets_of
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.enforcement import Do, stops
-from cloudgpu.core.budgets.status import findings, standing
+from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.usage import Per, Resource, Segment, Use
+from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -46,8 +46,8 @@ def machine(name="m", **more):
 
 
 def run(begin, end=None):
-    segment = Segment(iso(begin), DOLLAR, "", None, "")
-    return Use(
+    segment = PriceInterval(iso(begin), DOLLAR, "", None, "")
+    return Usage(
         Resource.INSTANCE, "i", "p3", "aws", "on_demand", "p3", quantity=1, per=Per.HOUR, begin=iso(begin),
         end=end and iso(end), segments=(segment,),
     )  # fmt: skip
@@ -60,7 +60,7 @@ def lab(dollars=10, span="month", *, days=0, **more):
 def stands(budget, *rows, now=NOW):
     counted = accounts([budget], rows, lambda _since: (), PRICES, now, frozenset())
     today = accounts([budget], rows, lambda _since: (), replace(PRICES, today=True), now, frozenset())
-    return standing(counted[0], today[0], now)
+    return status_of(counted[0], today[0], now)
 
 
 def test_the_last_word_about_a_name_counts():

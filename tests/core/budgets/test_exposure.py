@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, micros_of, rated
-from cloudgpu.core.billing.rate_timeline import amount, billed_strands, ended_strands, rule_of, strands
+from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rule_of, rate_intervals
 from cloudgpu.core.budgets.admission import Account, accounts, asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices
 from cloudgpu.core.budgets.exposure import Exposure, exposure_of
 from cloudgpu.core.budgets.flows import laid_out, unit_of, weight
-from cloudgpu.core.budgets.status import standing
+from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import folded, machine_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
 from cloudgpu.core.model.machine import Machine, volumes_there
-from cloudgpu.core.model.usage import Use, use_of_record
+from cloudgpu.core.model.usage import Usage, usage_of_record
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from tests.core.billing.test_rate_timeline import BEGIN
@@ -140,20 +140,20 @@ budgets = st.builds(
 )  # fmt: skip
 
 
-def known(lab: list[list[Event]]) -> tuple[list[Machine], list[tuple[str, Use]]]:
-    rows, uses = list[Machine](), list[tuple[str, Use]]()
+def known(lab: list[list[Event]]) -> tuple[list[Machine], list[tuple[str, Usage]]]:
+    rows, uses = list[Machine](), list[tuple[str, Usage]]()
     for lines in lab:
         found = folded(lines)
         assert found is not None
         rows.append(Machine.of(found.state["row"])._replace(name=f"name {len(rows)}"))
-        uses += [(rows[-1].id, use_of_record(use)) for use in found.closed]
+        uses += [(rows[-1].id, usage_of_record(use)) for use in found.closed]
     return rows, uses
 
 
-def stored(rows: list[Machine], uses: list[tuple[str, Use]]) -> tuple[list[Any], list[tuple[str, Any]]]:
+def stored(rows: list[Machine], uses: list[tuple[str, Usage]]) -> tuple[list[Any], list[tuple[str, Any]]]:
     """Return rows and uses as budgets get them from a ledger."""
     short = [json.loads(json.dumps(exposure_of(row))) for row in rows]
-    laid = [(subject, json.loads(json.dumps(billed_strands(use, 0))) if use.segments else use)
+    laid = [(subject, json.loads(json.dumps(billed_intervals(use, 0))) if use.segments else use)
             for subject, use in uses]  # fmt: skip
     return [row if one is None else Exposure(*one) for row, one in zip(rows, short, strict=True)], laid
 
@@ -198,7 +198,7 @@ def test_how_a_budget_stands_is_the_same_by_what_is_stored(lab, some_budgets, se
             accounts(some_budgets, rows, lambda _since: uses, one, now, volumes)
             for one in (prices, replace(prices, today=today))
         ]
-        each = [standing(one, other, now) for one, other in zip(*found, strict=True)]
+        each = [status_of(one, other, now) for one, other in zip(*found, strict=True)]
         return [replace(one, unpriced=tuple(sorted(one.unpriced)), assumed=tuple(sorted(one.assumed))) for one in each]
 
     assert stands(short, laid) == stands(rows, uses)
@@ -225,8 +225,8 @@ def test_an_exposure_is_billed_as_the_uses_of_its_row(lines, second, whole):
 def test_what_an_ended_use_is_stored_as_is_what_it_cost(lines):
     found = folded(lines)
     assert found is not None
-    for use in map(use_of_record, found.closed):
-        until, strands = ended_strands(use)
+    for use in map(usage_of_record, found.closed):
+        until, strands = ended_intervals(use)
         assert until == billed_until(use)
         assert strands == (rated(use, 0) if use.segments else None)
 
@@ -237,9 +237,9 @@ def test_any_use_is_stored_as_it_is_billed(use, continues, second, cut):
     if continues is not None and use.resource in ("disk", "snapshot"):
         use = use._replace(continues=iso(from_iso(use.begin) - timedelta(seconds=continues)))
     now = micros_of(BEGIN + timedelta(seconds=second))
-    stored_use = use_of_record(json.loads(json.dumps(record_of(use))))
+    stored_use = usage_of_record(json.loads(json.dumps(record_of(use))))
     if use.end is not None:
-        assert ended_strands(stored_use) == (billed_until(use), rated(use, 0) if use.segments else None)
+        assert ended_intervals(stored_use) == (billed_until(use), rated(use, 0) if use.segments else None)
         return
     begun = machine_of([launch(0)])
     assert begun is not None
@@ -261,7 +261,7 @@ RULES = [("aws", "disk"), ("azure", "disk"), ("gcp", "disk"), ("plug-in", "disk"
 def test_a_flow_weighs_what_its_strands_cost(whose, per, nanos, begin, length):
     rule = rule_of(whose[0], "on_demand", whose[1])
     unit, end = unit_of(per, rule), begin + length
-    found = strands(begin, end, nanos, per, rule)
+    found = rate_intervals(begin, end, nanos, per, rule)
     assert laid_out(unit, begin, end, nanos) == found
     assert nanos * weight(unit, begin, end) == amount(found, begin, end)
 

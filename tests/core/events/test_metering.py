@@ -19,7 +19,7 @@ from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.events.projection import Folded, folded, follow, packed, unpacked
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Use, use_of_record
+from cloudgpu.core.model.usage import Usage, usage_of_record
 from tests.core.lives import START, arrived, asked, at, gone, intent, line, price, priced, seen, settled
 
 HOUR = 3600
@@ -66,12 +66,12 @@ def kept(second: float, *things: Body) -> Event:
     return line(second, "resources_retained", {"retained": list(things)})
 
 
-def all_uses(*lines: Event) -> list[Use]:
+def all_uses(*lines: Event) -> list[Usage]:
     """Return every use, ended or not, by its begin."""
     found = folded(lines)
     assert found is not None
     uses = [*found.closed, *found.state["row"]["open_usage"]]
-    return sorted((use_of_record(use) for use in uses), key=lambda use: (use.begin, use.resource))
+    return sorted((usage_of_record(use) for use in uses), key=lambda use: (use.begin, use.resource))
 
 
 def spans(resource: str, *lines: Event) -> list[tuple[str, str | None]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import as_told, folded, machine_of
+from cloudgpu.core.events.projection import projected, folded, machine_of
 from cloudgpu.core.model.facts import HourlyPrice, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
@@ -186,7 +186,7 @@ def test_what_a_machine_is_told_is_what_is_folded_of_it_but_for_what_it_has_used
     if len(lines) == 1:
         return
     before, whole, last = row_of(*lines[:-1]), row_of(*lines), lines[-1]
-    told = as_told(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
+    told = projected(before, Draft(last.kind, last.subject, last.body, from_iso(last.occurred_at), last.dedupe))
     assert (told.open_usage, told.usage_totals) == (before.open_usage, before.usage_totals)
     used = {name: getattr(whole, name) for name in ("open_usage", "usage_totals", "charge_notes", "unpriced")}
     assert told._replace(**used) == whole

@@ -26,7 +26,7 @@ from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup, Volume, setup_to_json
 from cloudgpu.core.model.machine import BudgetSubject, EndSubject, Machine, Owned, PriceSubject
-from cloudgpu.core.model.usage import Segment, Use
+from cloudgpu.core.model.usage import PriceInterval, Usage
 from cloudgpu.core.values.times import iso
 from tests.core.lives import HOUR_NANOS, asked, at, intent, line, price, priced, seen, settled
 
@@ -36,8 +36,8 @@ SETUP = Setup("ami-1", 200, Volume("data", 50), persistent=True, network=NETWORK
 SUBJECTS = (Owned, PriceSubject, BudgetSubject, EndSubject)
 VALUE_OF = {
     records.MachineRecord: Machine,
-    records.UsageRecord: Use,
-    records.SegmentRecord: Segment,
+    records.UsageRecord: Usage,
+    records.SegmentRecord: PriceInterval,
     records.IdentityRecord: facts.RecordedIdentity,
     records.AddressRecord: facts.MachineAddress,
     records.PriceRecord: facts.HourlyPrice,
@@ -93,7 +93,7 @@ def test_a_record_has_the_fields_of_its_value(record: Any) -> None:
 @pytest.mark.parametrize("record", VALUE_OF)
 def test_what_a_record_may_lack_is_what_its_value_needs_not(record: Any) -> None:
     value = VALUE_OF[record]
-    if value in (Use, Segment):
+    if value in (Usage, PriceInterval):
         assert optional(record) == set(), "its record is stored whole"
         assert record_of(value._make(None for _ in value._fields)).keys() == record.__annotations__.keys()
         return

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import gentlest
-from cloudgpu.core.policies.policy import Act, Do, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.policy import Act, Do, Idle, Retention, MachineBudget, Policy, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDS, Decision
 from cloudgpu.core.values.money import Money
@@ -93,7 +93,7 @@ def test_people_are_told_that_their_disk_goes() -> None:
 
 
 def test_a_stopped_machine_that_cannot_be_kept_as_an_image_is_only_told_of() -> None:
-    policy = replace(DEFAULT, stopped=Kept(timedelta(days=1), Act.IMAGE))
+    policy = replace(DEFAULT, stopped=Retention(timedelta(days=1), Act.IMAGE))
     machine = Machine(policy=policy, parkable=False)
     machine.see(10, "stopped", billed=False)
     decision = machine.decided(10 + 1440)

@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_spans, joined
-from cloudgpu.core.policies.policy import Act, Idle, Origin, Policy, Spans
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_lifetime, joined
+from cloudgpu.core.policies.policy import Act, Idle, Origin, Policy, Lifetime
 
 H = timedelta(hours=1)
 some = st.none() | st.integers(1, 100).map(lambda hours: hours * H)
@@ -77,8 +77,8 @@ def test_a_payer_has_to_stand_in_every_file_that_names_some():
 
 @given(st.integers(1, 100), st.integers(0, 100), origins, origins, limits)
 def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_from, renew_from, most):
-    spans = Spans(lease * H, (lease + more) * H, lease_from, renew_from)
-    found, said = cut_spans(spans, most)
+    spans = Lifetime(lease * H, (lease + more) * H, lease_from, renew_from)
+    found, said = cut_lifetime(spans, most)
     assert found.lease == spans.lease or lease_from is not Origin.TYPED
     assert found.renew_until == spans.renew_until or renew_from is not Origin.TYPED
     assert len(said) == (found.lease < spans.lease) + (found.renew_until < spans.renew_until)
@@ -94,8 +94,8 @@ def test_the_sentence_says_what_was_cut():
     assert cut(never, Limits(idle_after=3 * H)).cuts == (
         "the limits stop it after 1h of idle time (policy never: do: off)",
     )
-    spans = Spans(8 * H, 72 * H, Origin.POLICY, Origin.POLICY)
-    assert cut_spans(spans, Limits(renew_until=6 * H))[1] == (
+    spans = Lifetime(8 * H, 72 * H, Origin.POLICY, Origin.POLICY)
+    assert cut_lifetime(spans, Limits(renew_until=6 * H))[1] == (
         "the limits cut the lease from 8h to 6h",
         "the limits cut the renew-until from 3d to 6h",
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.core.policies.policy import Origin, Policy, Said, spans
+from cloudgpu.core.policies.policy import Origin, Policy, Said, lifetime
 
 H = timedelta(hours=1)
 POLICY = Policy("own", 8 * H, 72 * H)
@@ -33,7 +33,7 @@ said = st.builds(Said, st.none() | some_spans, st.none() | some_spans)
     ],
 )
 def test_the_nearest_word_counts(typed, settings, lease, renew, by):
-    found = spans(POLICY, typed, settings)
+    found = lifetime(POLICY, typed, settings)
     assert (found.lease, found.renew_until) == (lease * H, renew * H)
     assert (found.lease_from, found.renew_from) == by
     assert not found.contradict
@@ -49,12 +49,12 @@ def test_the_nearest_word_counts(typed, settings, lease, renew, by):
     ],
 )
 def test_only_a_typed_lease_takes_renew_until_along(typed, settings):
-    assert spans(POLICY, typed, settings).contradict
+    assert lifetime(POLICY, typed, settings).contradict
 
 
 @given(said, said)
 def test_each_span_is_what_its_origin_said(typed, settings):
-    found = spans(POLICY, typed, settings)
+    found = lifetime(POLICY, typed, settings)
     words = {TYPED: typed, SETTINGS: settings, BY_POLICY: Said(POLICY.lease, POLICY.renew_until)}
     assert words[found.lease_from].lease == found.lease
     assert found.renew_until in (words[found.renew_from].renew_until, typed.lease)

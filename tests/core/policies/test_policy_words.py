@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.model.facts import MachineSetup
 from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.description import holding, rules_for, rules_of
-from cloudgpu.core.policies.policy import Act, Idle, Kept, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.policy import Act, Idle, Retention, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.values.money import Money
 from tests.core.machines import machine
@@ -24,8 +24,8 @@ FULL = Policy(
     schedules=(Schedule("Europe/Paris", time(19)), Schedule("UTC", time(13), frozenset({4}))),
     budget=MachineBudget(Money.usd(5), Act.STOP),
     unlabelled=Unlabelled(("owner", "project"), H, Act.STOP),
-    stopped=Kept(timedelta(days=14), Act.IMAGE),
-    images=Kept(timedelta(days=60), Act.REMOVE),
+    stopped=Retention(timedelta(days=14), Act.IMAGE),
+    images=Retention(timedelta(days=60), Act.REMOVE),
 )
 ROW = machine(
     expires="2026-11-20T18:00:00.000000Z",

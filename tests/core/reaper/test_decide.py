@@ -12,7 +12,7 @@ from cloudgpu.core.policies.policy import (
     Act,
     Do,
     Idle,
-    Kept,
+    Retention,
     MachineBudget,
     Policy,
     Rule,
@@ -524,7 +524,7 @@ def test_a_stopped_machine_has_no_lease_schedule_or_idle_time() -> None:
 
 @pytest.mark.parametrize(("do", "end"), [(Act.TERMINATE, "terminate"), (Act.IMAGE, "image")])
 def test_a_long_stopped_machine_is_warned_a_day_and_then_kept_as_an_image_or_ended(do: Act, end: str) -> None:
-    machine = Machine(policy=replace(DEFAULT, stopped=Kept(timedelta(days=10), do)))
+    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), do)))
     machine.see(60, "stopped", billed=False)
     day = 24 * 60
     assert what(machine.decided(60 + 10 * day - 1, None)) == ("keep", "none")
@@ -534,14 +534,14 @@ def test_a_long_stopped_machine_is_warned_a_day_and_then_kept_as_an_image_or_end
 
 
 def test_a_hold_covers_a_stopped_machine_too() -> None:
-    machine = Machine(policy=replace(DEFAULT, stopped=Kept(timedelta(days=10), Act.TERMINATE)))
+    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), Act.TERMINATE)))
     machine.see(60, "stopped", billed=False)
     machine.tell(61, "hold_set", until=iso(minute(90_000)))
     assert what(machine.decided(20_000, None)) == ("keep", "hold")
 
 
 def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
-    machine = Machine(policy=replace(DEFAULT, stopped=Kept(timedelta(days=10), Act.WARN)))
+    machine = Machine(policy=replace(DEFAULT, stopped=Retention(timedelta(days=10), Act.WARN)))
     machine.see(0.1, "stopped", billed=False)
     day = 24 * 60
     told = [number for number in range(1, 30) if machine.decided(number * day, None).warnings]
@@ -549,7 +549,7 @@ def test_a_long_stopped_machine_that_is_only_told_is_told_once_a_week() -> None:
 
 
 def test_a_long_kept_image_is_told_a_day_before_it_is_removed() -> None:
-    machine = Machine(policy=replace(DEFAULT, images=Kept(timedelta(days=30), Act.REMOVE)), **SPOT)
+    machine = Machine(policy=replace(DEFAULT, images=Retention(timedelta(days=30), Act.REMOVE)), **SPOT)
     entry = {"id": "img-1", "kind": "image", "made_at": iso(minute(60)), "size_gb": 9, "stored_as": "snapshot"}
     entry |= {"region": "here", "zone": None, "ready": True, "nanos_per_month": None}
     machine.tell(50, "park_requested", why="idle")

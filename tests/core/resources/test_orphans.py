@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind, ProviderResource
-from cloudgpu.core.resources.orphan import Cost, Do, Known, Wish
+from cloudgpu.core.resources.orphan import Cost, Do, Known, CleanupOptions
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -90,7 +90,7 @@ ROWS = st.builds(
     ),
     st.sampled_from([{}, {}, {"hold_until": iso(NOW + timedelta(hours=1))}, {"hold_until": iso(NOW)}]),
 )
-WISHES = st.builds(Wish, older_than=st.none() | SPANS, stopped_older_than=st.none() | SPANS)
+WISHES = st.builds(CleanupOptions, older_than=st.none() | SPANS, stopped_older_than=st.none() | SPANS)
 KNOWN = st.builds(
     lambda one, busy, silent: known(one, busy=busy, silent=silent),
     ROWS,
@@ -120,7 +120,7 @@ def test_nothing_goes_that_somebody_uses_holds_makes_names_or_has_not_answered_f
             assert NOW - one.since >= wish.stopped_older_than
             assert one_of_ours.parked or one_of_ours.state == "stopped"
         else:
-            _may_go(one.thing, one_of_ours)
+            _may_go(one.resource, one_of_ours)
 
 
 def _may_go(gone, row):
@@ -179,7 +179,7 @@ def test_a_stopped_machine_of_another_ledger_costs_its_disks_and_is_not_ended():
     )  # fmt: skip
     disk = thing(id="disk-9", tags=tags, attached_to="i-9")
     sure = known(foreign=(theirs,), costs={"disk-9": Cost(Money.usd("5.12"))})
-    (one,) = orphans([disk], sure, Wish(stopped_older_than=timedelta(hours=1)))
+    (one,) = orphans([disk], sure, CleanupOptions(stopped_older_than=timedelta(hours=1)))
     assert (one.name, one.cost.per_month, one.do) == ("heron", Money.usd("5.12"), Do.STAY)
     assert one.stays == "it belongs to another ledger (led-2)"
 
@@ -204,8 +204,8 @@ def test_the_disk_of_an_earlier_life_stays_where_its_machine_is_back():
 def test_what_a_machine_that_is_proved_gone_left_needs_no_age_unless_it_holds_data(kind, goes):
     fresh = thing(kind=kind, made_at=NOW - timedelta(minutes=2))
     ended = ENDED | {"terminated_at": iso(NOW - timedelta(minutes=1))}
-    (one,) = orphans([fresh], known(row(**ended)), Wish())
+    (one,) = orphans([fresh], known(row(**ended)), CleanupOptions())
     assert (one.do is Do.REMOVE) == goes
     assert goes or "15 minutes" in one.stays
-    living = orphans([fresh], known(row()), Wish())
+    living = orphans([fresh], known(row()), CleanupOptions())
     assert all(one.do is Do.STAY for one in living)

@@ -30,7 +30,7 @@ def row(**more):
 
 
 def said(found, **more):
-    return [(step.do, step.thing.id) for step in keeping.steps(row(**more), found, NOW)]
+    return [(step.do, step.resource.id) for step in keeping.steps(row(**more), found, NOW)]
 
 
 def test_a_parked_machine_comes_to_one_image_and_nothing_else():
@@ -54,7 +54,7 @@ def test_what_is_of_a_later_life_counts_and_the_earlier_goes_only_when_its_image
 def test_a_disk_that_is_still_attached_is_waited_for_and_another_machines_is_left_alone():
     assert said([thing(Kind.DISK, attached_to="i-2")]) == []
     assert said([thing(Kind.DISK, attached_to="i-other")], discard=True, parked=False) == []
-    assert keeping.kept(row(), [thing(Kind.DISK, attached_to="i-other")]) == []
+    assert keeping.retained_of(row(), [thing(Kind.DISK, attached_to="i-other")]) == []
 
 
 def test_what_is_discarded_goes_and_what_was_only_left_stays():
@@ -94,7 +94,7 @@ def test_what_is_kept_on_purpose_or_of_another_ledger_is_no_machines():
         thing(Kind.DISK, **{"cloudgpu-ledger": "other"}),
         thing(Kind.DISK, **{"cloudgpu-id": "cg-2"}),
     ]
-    assert keeping.of_machine(things, "cg-1", "led") == []
+    assert keeping.resources_of_machine(things, "cg-1", "led") == []
 
 
 @given(
@@ -120,10 +120,10 @@ def test_the_newest_data_is_never_removed_before_its_image_is_ready(found):
         for step in todo:
             if step.do is Do.REMOVE:
                 assert safe
-                found = [one for one in found if one is not step.thing]
+                found = [one for one in found if one is not step.resource]
             else:
                 made = thing(Kind.IMAGE, int(newest), number=9)
                 replaced = (Kind.IMAGE, Kind.SNAPSHOT)
-                found = [one for one in found if one is not step.thing or one.kind not in replaced] + [made]
+                found = [one for one in found if one is not step.resource or one.kind not in replaced] + [made]
     assert [one.kind for one in found] in ([], [Kind.IMAGE])
     assert not found or found[0].ready

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.values.network import Jump, cidr_wish, covers, jump_wish, plain
+from cloudgpu.core.values.network import Jump, parse_cidr, covers, parse_jump, plain
 from cloudgpu.errors import InvalidRequest
 
 
@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
     ],
 )
 def test_an_address_alone_is_a_network_of_one(typed, meant):
-    assert cidr_wish(typed, "--ssh-from") == meant
+    assert parse_cidr(typed, "--ssh-from") == meant
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_address_alone_is_a_network_of_one(typed, meant):
 )
 def test_what_lets_in_nobody_or_too_many_is_refused_with_the_way_out(typed, words):
     with pytest.raises(InvalidRequest) as caught:
-        cidr_wish(typed, "--from")
+        parse_cidr(typed, "--from")
     assert (caught.value.field, caught.value.exit_code) == ("--from", 2)
     assert words in caught.value.message
     assert caught.value.next
@@ -52,16 +52,16 @@ def test_what_lets_in_nobody_or_too_many_is_refused_with_the_way_out(typed, word
 
 def test_an_address_inside_a_network_is_answered_with_both_that_may_be_meant():
     with pytest.raises(InvalidRequest) as caught:
-        cidr_wish("203.0.113.7/24", "--ssh-from")
+        parse_cidr("203.0.113.7/24", "--ssh-from")
     assert "203.0.113.0/24" in caught.value.next
     assert "203.0.113.7/32" in caught.value.next
 
 
 def test_everybody_is_let_in_only_where_that_was_asked_for():
     with pytest.raises(InvalidRequest) as caught:
-        cidr_wish("0.0.0.0/0", "--ssh-from")
+        parse_cidr("0.0.0.0/0", "--ssh-from")
     assert "--ssh-from-anywhere" in caught.value.next
-    assert cidr_wish("0.0.0.0/0", "--ssh-from", anywhere=True) == "0.0.0.0/0"
+    assert parse_cidr("0.0.0.0/0", "--ssh-from", any_source=True) == "0.0.0.0/0"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_one_network_covers_another_or_not(network, other, said):
     ],
 )
 def test_a_jump_host_is_user_host_and_port(typed, meant):
-    assert jump_wish(typed) == meant
+    assert parse_jump(typed) == meant
     assert str(meant) == typed
 
 
@@ -118,7 +118,7 @@ def test_a_jump_host_is_user_host_and_port(typed, meant):
 )
 def test_what_could_be_read_as_an_option_or_a_command_is_no_jump_host(typed):
     with pytest.raises(InvalidRequest) as caught:
-        jump_wish(typed)
+        parse_jump(typed)
     assert caught.value.field == "--jump"
     assert caught.value.next
 

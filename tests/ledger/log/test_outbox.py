@@ -12,7 +12,7 @@ from cloudgpu.errors import LedgerUnavailable
 from cloudgpu.ledger.log import outbox
 from cloudgpu.ledger.log.outbox import Outbox
 from cloudgpu.ledger.open import open_ledger
-from cloudgpu.ledger.outage.stand_in import AsideLedger
+from cloudgpu.ledger.outage.stand_in import StandInLedger
 from tests.core.machines import machine
 from tests.ledger.lines import asked, intended, seen
 
@@ -59,13 +59,13 @@ def test_an_append_to_a_machine_while_the_ledger_is_away_returns_what_is_known_o
     given, fault = machine(id="cg-1"), LedgerUnavailable("The ledger is away.")
     with_lines = open_ledger(f"sqlite:///{tmp_path}/one.db", tmp_path, actor="ada", clock=lambda: NOON)
     written = with_lines.append_to(given, [intended(), seen(seconds=5)])
-    readable = AsideLedger(with_lines, with_lines.id, fault)
+    readable = StandInLedger(with_lines, with_lines.id, fault)
     row = readable.append_to(given, [asked("stop", seconds=10)])
     assert (row.pending_action, with_lines.machine("cg-1").pending_action) == ("stop", None), "it waits in the outbox"
     assert readable.append_to(given, [asked("stop", seconds=10)]) == row
     with_lines.close()
     never = open_ledger(f"sqlite:///{tmp_path}/two.db", tmp_path, actor="ada", clock=lambda: NOON)
-    unreadable = AsideLedger(never, "two", fault, [written])
+    unreadable = StandInLedger(never, "two", fault, [written])
     unreadable.is_readable = False
     assert unreadable.append_to(given, [seen(state="stopped", seconds=20)]).state == "stopped"
     other = machine(id="cg-9")

@@ -16,7 +16,7 @@ from cloudgpu.core.events.log import LEDGER_ARRIVED, LEDGER_MOVED, LEDGER_MOVING
 from cloudgpu.core.team.rights import PAYER_KINDS, Role, may_write
 from cloudgpu.errors import InvalidRequest, LedgerDenied, RoleNeeded
 from cloudgpu.ledger.log.base import Ledger
-from cloudgpu.ledger.log.teams import Wish
+from cloudgpu.ledger.log.teams import TeamRequest
 from cloudgpu.ledger.log.verify import canonical, line_hash
 from cloudgpu.ledger.open import open_ledger
 from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
@@ -85,7 +85,7 @@ def team(opened: Open, people: Callable[[str], str]) -> tuple[str, str]:
     bo, cy = people("bo"), people("cy")
     early, ledger = opened("ada"), opened("ada")
     assert {line.actor for line in early.append([intended()])} == {"whoever"}
-    assert ledger.share(Wish(new_members=(bo,), new_payers=(cy,))).missing == ()
+    assert ledger.share(TeamRequest(new_members=(bo,), new_payers=(cy,))).missing == ()
     assert {line.actor for line in early.append([note(9)])} == {"ada"}
     return bo, cy
 
@@ -193,7 +193,7 @@ def test_a_team_is_made_once_and_the_ledger_says_so(team: tuple[str, str], opene
     bo, cy = team
     ledger = opened("ada")
     (line,) = ledger.events("team")
-    again = ledger.share(Wish(new_members=(bo,)))
+    again = ledger.share(TeamRequest(new_members=(bo,)))
     assert (again.stands, again.missing, again.members, again.payers) == (True, (), (bo, cy), (cy,))
     assert list(opened(bo).events("team")) == [line]
     assert (line.actor, set(line.body)) == ("ada", {"members", "payers"})
@@ -202,7 +202,7 @@ def test_a_team_is_made_once_and_the_ledger_says_so(team: tuple[str, str], opene
 @pytest.mark.parametrize("name", ['a"; DROP TABLE line; --', "Bo Ä", "select", "%s ?", "o'hara"])
 def test_odd_names_are_only_names(opened: Open, people: Callable[[str], str], url: str, name: str) -> None:
     user, roles = people(name), (people("members" + name, "NOLOGIN"), people("payers" + name, "NOLOGIN"))
-    found = opened("ada").share(Wish(*roles, new_members=(user,)))
+    found = opened("ada").share(TeamRequest(*roles, new_members=(user,)))
     assert (found.stands, found.missing, found.members) == (True, (), (user,))
     assert (opened(user).role(), opened(user).person()) == (Role.MEMBER, user)
     (line,) = opened(user).append([note(1)])
@@ -226,7 +226,7 @@ def test_what_the_owner_may_not_do_is_said_as_statements(
     schema, lab, bo = url.rpartition("%3D")[2], people("lab"), people("bo")
     with psycopg.connect(postgres.url(), autocommit=True) as raw:
         raw.execute(f"ALTER SCHEMA {schema} OWNER TO {lab}")
-        wish = Wish(new_members=(bo, f"{bo}new"))
+        wish = TeamRequest(new_members=(bo, f"{bo}new"))
         found = opened(lab).share(wish)
         assert (found.stands, opened(lab).role()) == (False, Role.ALONE)
         assert {one.by for one in found.missing} == {"the administrator of the database server"}
@@ -238,18 +238,18 @@ def test_what_the_owner_may_not_do_is_said_as_statements(
     assert (done.stands, done.missing, done.members, done.owner) == (True, (), (bo, f"{bo}new"), lab)
     assert opened(bo).machines() == []
     with pytest.raises(RoleNeeded, match=f"belongs to the database user {lab}"):
-        opened(bo).share(Wish())
+        opened(bo).share(TeamRequest())
 
 
 def test_a_name_that_no_role_can_have_is_refused(opened: Open) -> None:
     with pytest.raises(InvalidRequest, match="pg_"):
-        opened("ada").share(Wish("pg_members"))
+        opened("ada").share(TeamRequest("pg_members"))
 
 
 def test_a_file_has_no_team(tmp_path: Path) -> None:
     ledger = open_ledger(None, tmp_path, actor="ada", clock=Clock())
     with pytest.raises(InvalidRequest, match="is a file"):
-        ledger.share(Wish())
+        ledger.share(TeamRequest())
     assert (ledger.role(), ledger.person(), ledger.payers(), ledger.sharing()) == (Role.ALONE, "", (), None)
     assert list(tmp_path.iterdir()) == []
 
@@ -280,7 +280,7 @@ def test_whoever_lacks_a_right_is_told_which_and_who_gives_it(
     assert way.format(**names) in (caught.value.next or "")
     assert (caught.value.exit_code, "secret" in str(caught.value)) == (6, False)
     if way.startswith("cloudgpu"):
-        assert opened("ada").share(Wish()).missing == ()
+        assert opened("ada").share(TeamRequest()).missing == ()
         assert opened(team[0]).append([note(1)])
 
 
@@ -320,7 +320,7 @@ def test_what_is_given_beyond_the_roles_is_taken_back(team: tuple[str, str], ope
         found = opened(bo).sharing()
         assert found is not None
         assert [one.said.split(" has ")[0] for one in found.missing] == ["Everybody (PUBLIC)", bo]
-        assert opened("ada").share(Wish()).missing == ()
+        assert opened("ada").share(TeamRequest()).missing == ()
         rights = raw.execute("SELECT has_table_privilege(%s, 'line', 'TRUNCATE')", (bo,)).fetchone()
     assert rights == (False,)
 

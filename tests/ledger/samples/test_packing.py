@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.core.activity.utilization import GPU, IDLE, Span, hours, spans
+from cloudgpu.core.activity.utilization import GPU, IDLE, Span, hours, intervals
 from cloudgpu.ledger.samples.packing import NAME, Workdays
-from cloudgpu.ledger.samples.store import Shelf, sweep
+from cloudgpu.ledger.samples.store import SampleStore, sweep
 from tests.examples import some
 
 DAY = timedelta(days=1)
@@ -25,7 +25,7 @@ EVER = (0.0, T + 400 * DAY.total_seconds())
 
 @pytest.fixture
 def shelf(tmp_path):
-    return Shelf(tmp_path / "samples", "cg-1")
+    return SampleStore(tmp_path / "samples", "cg-1")
 
 
 def minutes(begin, end, **more):
@@ -39,7 +39,7 @@ def keep(shelf, samples):
 
 
 def worked(shelf):
-    return shelf.worked(*EVER)
+    return shelf.utilization(*EVER)
 
 
 def lines(shelf):
@@ -100,9 +100,9 @@ def test_how_many_gpus_worked_stays_in_the_summary(tmp_path):
 
 
 def test_a_period_is_of_its_days_and_one_around_them(past):
-    assert past.worked(T + 86400, T + 86401) == SHOWN
-    assert past.worked(T + 3 * 86400, T + 4 * 86400) == []
-    assert Shelf(past.root, "nobody").worked(*EVER) == []
+    assert past.utilization(T + 86400, T + 86401) == SHOWN
+    assert past.utilization(T + 3 * 86400, T + 4 * 86400) == []
+    assert SampleStore(past.root, "nobody").utilization(*EVER) == []
     assert not (past.root / "nobody").exists()
 
 
@@ -254,7 +254,7 @@ def test_a_day_that_cannot_be_read_shows_nothing_and_hides_no_other(past):
 
 
 def _write(root, first):
-    shelf = Shelf(root, "cg-1")
+    shelf = SampleStore(root, "cg-1")
     for end in range(first, 40):
         keep(shelf, minutes(100 * end, 100 * end + 5, gpu=90))
 
@@ -293,9 +293,9 @@ def test_the_answer_is_that_of_all_samples_whatever_was_packed_or_dropped(lived)
             now += 600 + gap
             shown.append({"t": round(now, 3), "s": 600, "cpu": 0.1, **kind, **power})
     runs = [(T + 1000.5, now)]
-    whole = hours(spans(shown), runs)
+    whole = hours(intervals(shown), runs)
     with TemporaryDirectory() as root:
-        shelf = Shelf(Path(root), "cg-1")
+        shelf = SampleStore(Path(root), "cg-1")
         for begin in range(0, len(shown), 100):
             keep(shelf, shown[begin : begin + 100])
         _same(hours(worked(shelf), runs), whole)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.ledger.samples.packing import packed, unpacked
-from cloudgpu.ledger.samples.store import MOST_A_DAY, Shelf, sweep, sweep_daily
+from cloudgpu.ledger.samples.store import MOST_A_DAY, SampleStore, sweep, sweep_daily
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -21,7 +21,7 @@ T = NOON.timestamp()
 
 @pytest.fixture
 def shelf(tmp_path):
-    return Shelf(tmp_path / "samples", "cg-1")
+    return SampleStore(tmp_path / "samples", "cg-1")
 
 
 def buckets(*minutes, **more):
@@ -162,7 +162,7 @@ def test_samples_older_than_ninety_days_go_with_the_next_one(shelf):
 
 def test_a_sweep_drops_what_is_old_of_machines_that_are_gone(tmp_path, shelf):
     keep(shelf, buckets(0))
-    other = Shelf(tmp_path / "samples", "cg-2")
+    other = SampleStore(tmp_path / "samples", "cg-2")
     keep(other, buckets(1440 * 60))
     assert sweep(shelf.root, NOON + 89 * DAY) == 0
     assert sweep(shelf.root, NOON + 92 * DAY) == 1
@@ -204,14 +204,14 @@ def test_a_day_has_a_size_that_it_does_not_pass(shelf):
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "a/b", "", "A" * 300, "..", "\udc80"])
 def test_a_name_that_is_no_plain_one_stays_inside(tmp_path, name):
-    shelf = Shelf(tmp_path / "samples", name)
+    shelf = SampleStore(tmp_path / "samples", name)
     keep(shelf, buckets(0))
     assert shelf.directory.parent == tmp_path / "samples"
     assert times(shelf) == [0]
 
 
 def _write(root, first):
-    shelf = Shelf(root, "cg-1")
+    shelf = SampleStore(root, "cg-1")
     for minute in range(first, first + 40):
         keep(shelf, buckets(*range(minute)))
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from cloudgpu.control.api.down import ended, to_end
-from cloudgpu.control.inputs.launch_request import Wish
+from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.reaper import ReapWish, reap
+from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session.identity import Whose, by_account
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.offers import Requirements
@@ -72,7 +72,7 @@ def session(lab, frozen, opened):
 
 
 def up(session, host):
-    return launch(session, prepare(session, Wish(Requirements(zone=host), name=host, account="lab")), wait=False).row
+    return launch(session, prepare(session, UpRequest(Requirements(zone=host), name=host, account="lab")), wait=False).row
 
 
 def test_a_frozen_host_alone_is_missing_in_the_look_of_a_pass(lab, session):
@@ -188,7 +188,7 @@ def test_hosts_that_are_off_are_named_each_and_hide_none_that_is_on(off, visits)
     assert ([gap.scope for gap in look.unanswered], look.answered) == (SILENT, {ids["h2"], ids["h3"]})
     off.provider("lab").terminate(off.ledger.machine(ids["h3"]).provider_id)
     for dry in (True, False):  # what is gone from a host that answers is gone, whichever other one is off
-        found = reap(off, ReapWish(dry_run=dry))
+        found = reap(off, ReapOptions(dry_run=dry))
         assert (found.exit_code, [gap.scope for gap in found.unanswered]) == (8, SILENT)
     ends = [off.ledger.machine(ids[host]).terminated_at for host in ("h3", "h0")]
     assert (ends[0] is None, ends[1]) == (False, None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.views.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
-from cloudgpu.views.report.svg import dates, figures, levels, tag, words
+from cloudgpu.views.report.svg import dates, figures, levels, tag, escaped
 from tests.examples import some
 from tests.views.pages import HOSTILE
 
@@ -87,7 +87,7 @@ def test_days_months_and_years_are_named_as_the_period_is_long():
 
 def test_names_and_attributes_are_text():
     for name in HOSTILE:
-        made = tag("text", words(name), title=name)
+        made = tag("text", escaped(name), title=name)
         assert read(made).text == name
         assert read(made).get("title") == name
         assert "<script" not in made

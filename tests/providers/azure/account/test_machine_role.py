@@ -28,7 +28,7 @@ def with_role(account):
 
 def give(azure, server, id_=ID):
     """Give the machine its role, as a launch does."""
-    machine = server.thing(id_)
+    machine = server.resource(id_)
     identity.assign(azure, machine.id, machine.body["identity"]["principalId"])
 
 

@@ -61,7 +61,7 @@ def told_by(provider):
 
 
 def nothing_left(server):
-    return not server.things() and not server.billable()
+    return not server.resources() and not server.billable()
 
 
 # What is made
@@ -95,7 +95,7 @@ def test_all_that_a_launch_makes_goes_with_its_machine_and_its_group(azure_arm, 
     address = inside["properties"]["publicIPAddressConfiguration"]
     assert properties["storageProfile"]["osDisk"]["deleteOption"] == "Delete"
     assert interface["properties"]["deleteOption"] == address["properties"]["deleteOption"] == "Delete"
-    groups = {ids.resource(one).group for one in azure_arm.things() if ids.resource(one)}
+    groups = {ids.resource(one).group for one in azure_arm.resources() if ids.resource(one)}
     assert groups == {found.id.partition("/")[2]}
     assert properties["storageProfile"]["osDisk"]["name"] == f"{groups.pop()}-os"
 

@@ -37,7 +37,7 @@ def test_nothing_of_the_users_ties_to_nothing_unasked(account, azure_arm):
 
 
 def test_an_image_ties_to_its_region_by_any_of_its_names(kept, account, azure_arm):
-    (own,) = azure_arm.things("Microsoft.Compute/images")
+    (own,) = azure_arm.resources("Microsoft.Compute/images")
     for name in ("tuned", "tuned-1", own, "eastus/cloudgpu/images/tuned-1"):
         found = at(kept, image=name)
         assert (found.region, found.zone) == ("eastus", None)

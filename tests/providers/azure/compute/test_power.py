@@ -54,7 +54,7 @@ def test_a_machine_of_ours_that_was_moved_is_named_and_not_lost(azure_arm, provi
 
 def test_a_machine_whose_power_the_listing_does_not_tell_is_asked_by_itself_and_billed(azure_arm, provider, sdk):
     launch(sdk)
-    azure_arm.thing(ID).hidden["power"] = ""
+    azure_arm.resource(ID).hidden["power"] = ""
     with calls(azure_arm) as made:
         (found,) = provider.list().instances
     assert sorted(made) == ["VirtualMachines.Get", "VirtualMachines.ListAll", "VirtualMachines.ListAll"]
@@ -98,7 +98,7 @@ def test_a_machine_whose_creation_failed_is_not_billed_and_says_why(azure_arm, p
 def test_a_failed_machine_of_which_the_listing_of_power_says_nothing_is_asked_and_runs(azure_arm, provider, sdk):
     """An extension that failed makes it so, while it runs: what a listing lacks is no proof that nothing is billed."""
     launch(sdk)
-    machine = azure_arm.thing(ID)
+    machine = azure_arm.resource(ID)
     machine.body["properties"]["provisioningState"] = "Failed"
     told, whole = listing._all, translate.statuses_of
     (view,) = told(provider._azure, status_only="true")
@@ -242,7 +242,7 @@ def test_an_end_takes_the_whole_group_by_two_calls(azure_arm, provider):
     with calls(azure_arm) as asked:
         provider.terminate(made.id)
     assert asked == ["Resources.ListByResourceGroup", "ResourceGroups.Delete"]
-    assert azure_arm.things() == []
+    assert azure_arm.resources() == []
     with pytest.raises(InstanceNotFound):
         provider.get(made.id)
 

@@ -95,7 +95,7 @@ def test_a_disk_that_is_used_stays_and_one_of_a_machine_that_is_gone_goes_with_i
     for _ in range(2):
         storage.remove(azure, disk)
         azure_arm.advance(600)
-    assert azure_arm.things() == []
+    assert azure_arm.resources() == []
 
 
 def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, sdk):
@@ -139,7 +139,7 @@ def test_a_machine_can_be_launched_of_the_image_with_data_of_its_own(account, az
     azure = account()
     launch(sdk)
     saved(azure, azure_arm)
-    (image,) = azure_arm.things("Microsoft.Compute/images")
+    (image,) = azure_arm.resources("Microsoft.Compute/images")
     assert azure_arm.model.get(image).facts["storageProfile"]["osDisk"]["osState"] == "Generalized"
 
 
@@ -170,7 +170,7 @@ def test_what_is_not_there_makes_no_image(account, azure_arm, source):
 
 def trusted(server):
     """Let the system disk be one of a machine with Trusted Launch."""
-    (disk,) = server.things("Microsoft.Compute/disks")
+    (disk,) = server.resources("Microsoft.Compute/disks")
     server.model.get(disk).facts["securityProfile"] = {"securityType": "TrustedLaunch"}
 
 
@@ -184,8 +184,8 @@ def test_a_disk_of_trusted_launch_makes_an_image_of_a_gallery(account, azure_arm
     assert saved(azure, azure_arm) == image
     assert [one.id for one in told(azure, Kind.IMAGE)] == [image.id]
     azure_arm.advance(60)
-    assert azure_arm.things("Microsoft.Compute/snapshots") == []
-    assert azure_arm.things("Microsoft.Compute/images") == []
+    assert azure_arm.resources("Microsoft.Compute/snapshots") == []
+    assert azure_arm.resources("Microsoft.Compute/images") == []
     for word in ("tuned", "tuned-1", image.id):
         assert placement.own_image(azure, word)["properties"]["trusted"] is True
         assert placement.constraint(azure, Setup(image=word), Requirements()).region == "eastus"
@@ -270,5 +270,5 @@ def test_a_cloud_that_has_no_call_for_it_lists_the_disk_beside_those_that_are_th
     sdk.compute.virtual_machines.begin_attach_detach_data_disks(GROUP, GROUP, asked).result()
     azure_arm.faults.add("VirtualMachines.AttachDetachDataDisks", error="NotFound", status=404, times=9)
     assert attached(azure, azure_arm).attached_to == ID
-    rows = azure_arm.thing(ID).facts["storageProfile"]["dataDisks"]
+    rows = azure_arm.resource(ID).facts["storageProfile"]["dataDisks"]
     assert [(one["lun"], one["name"].startswith("volume")) for one in rows] == [(5, False), (0, True)]

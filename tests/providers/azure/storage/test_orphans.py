@@ -38,7 +38,7 @@ def test_what_is_left_is_used_by_nobody_and_goes_in_any_order(account, azure_arm
         orphans.remove(azure, found[Kind.INTERFACE])
         orphans.remove(azure, found[Kind.GROUP])
         azure_arm.advance(600)
-    assert azure_arm.things() == []
+    assert azure_arm.resources() == []
 
 
 def test_nothing_that_a_machine_uses_goes(account, azure_arm, sdk):
@@ -103,7 +103,7 @@ def test_a_group_with_the_disk_of_a_failed_launch_goes_with_that(account, azure_
     assert group.attached_to is None
     orphans.remove(azure, group)
     azure_arm.advance(600)
-    assert azure_arm.things() == []
+    assert azure_arm.resources() == []
 
 
 def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, sdk):

@@ -197,7 +197,7 @@ def test_an_id_that_is_none_is_never_asked_for(gcp, cloud):
 
 def test_a_list_tells_the_place_of_what_does_not_name_its_own(gcp, cloud):
     id_ = machine(gcp)
-    for one in gcp.model.things.values():
+    for one in gcp.model.resources.values():
         if one["kind"] in ("compute#instance", "compute#disk"):
             one.pop("zone")
     assert [one.id for one in cloud.list().instances] == [id_]
