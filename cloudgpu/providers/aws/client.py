@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -229,6 +229,30 @@ def _loader(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
+
+
+def call_unless(
+    aws: Aws,
+    client: Any,
+    action: str,
+    region: str,
+    permission: str,
+    value: str,
+    unless: Collection[str],
+    **parameters: Any,
+) -> Any:
+    """Return what an action of AWS answers, or the code of an error that is one of `unless`."""
+    from botocore import xform_name
+    from botocore.exceptions import ClientError
+
+    with aws.said(permission, region, value=value):
+        try:
+            return getattr(client, xform_name(action))(**parameters)
+        except ClientError as error:
+            code = str(error.response["Error"]["Code"])
+            if code not in unless:
+                raise
+            return code
 
 
 def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, Any]]:

@@ -73,10 +73,10 @@ def late(seconds: float) -> Silent:
     return Silent(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
 
 
-def tried(ask: Callable[[str], Answer], part: str) -> Answer | CloudgpuError:
-    """Return the answer, or the error of ours in its place."""
+def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
+    """Return what `ask` answers `of` these, or the error of ours in its place."""
     try:
-        return ask(part)
+        return ask(*of)
     except CloudgpuError as fault:
         return fault
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.core.model.launch import Volume
+from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.abilities import AttachedResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,7 @@ def meant(
     """
     here = [one for one in found if requirements.zone in (None, one.zone) and region in (None, region_of(one.zone))]
     if len(here) > 1:
-        zones = sorted(one.zone for one in here)
-        raise InvalidRequest(
-            f"Volumes called {wanted.name!r} lie in {' and '.join(zones)}.",
-            field="--zone",
-            value=None,
-            next=f"Say which: --zone {' | '.join(zones)}",
-        )
+        raise one_place(f"Volumes called {wanted.name!r}", sorted(one.zone for one in here), "--zone")
     one = here[0] if here else found[0]
     agreed("volume", one.name, one.zone, requirements.zone or (one.zone if here else region), "--zone")
     if wanted.size_gb not in (None, one.size_gb):
@@ -54,6 +49,71 @@ def meant(
             next=f"Leave the size out: --volume {one.name}",
         )
     return one
+
+
+def volume_named(
+    wanted: Volume,
+    there: Sequence[Data],
+    requirements: Requirements,
+    region: str | None,
+    *,
+    region_of: Callable[[str], str | None],
+    check_size: Callable[[Volume], None],
+    silent: Sequence[Unanswered] = (),
+) -> Data | None:
+    """Return the volume of this name, wherever it lies; None where it is to be made.
+
+    `there` are those of all places, also where one is named: nobody would find a second one of the same name. Raises as
+    `meant` and `check_size` do, and where there is none and no size to make it with, or a part was `silent`.
+    """
+    found = [one for one in there if one.name == wanted.name]
+    if found:
+        return meant(found, wanted, requirements, region, region_of)
+    if silent or wanted.size_gb is None:
+        known = {one.name for one in there}
+        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
+    check_size(wanted)
+    return None
+
+
+def check_volume_size(wanted: Volume, least: int, most: int, says: str) -> None:
+    """Raise InvalidRequest for a size in GB that the cloud would refuse only when the machine runs already."""
+    size = wanted.size_gb or least
+    if not least <= size <= most:
+        raise InvalidRequest(
+            f"A volume of {size:,} GB cannot be: {says}.",
+            field="--volume",
+            value=f"{wanted.name}:{size}",
+            next=f"For example --volume {wanted.name}:{least if size < least else most}",
+        )
+
+
+def one_place(what: str, places: Sequence[str], option: str) -> InvalidRequest:
+    """Return the error for a name that several places have: `what` begins the sentence, `option` names one."""
+    return InvalidRequest(
+        f"{what} lie in {' and '.join(places)}.",
+        field=option,
+        value=None,
+        next=f"Say which: {option} {' | '.join(places)}",
+    )
+
+
+def attached(
+    setup: Setup, disk_gb: int, disk_kind: str, address: str, volume: Data | None, volume_kind: Callable[[int], str]
+) -> Iterator[AttachedResource]:
+    """Yield what is billed with a machine: its system disk, its public address, its data volume.
+
+    `disk_kind` and `address` are names of the catalogue's storage prices, and so is `volume_kind` of a size in GB. The
+    disk and the volume are billed while the machine is stopped, too; the address is not.
+    """
+    yield AttachedResource(f"system disk of {disk_gb} GB", disk_kind, disk_gb, while_stopped=True)
+    if setup.network.public_ip:
+        yield AttachedResource("public IPv4 address", address, 1, while_stopped=False)
+    wanted = setup.volume
+    size = volume.size_gb if volume else wanted.size_gb if wanted else None
+    if wanted and size:
+        kind = volume_kind(size)
+        yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
 
 
 def used(volume: Volume, machine: str) -> InvalidRequest:

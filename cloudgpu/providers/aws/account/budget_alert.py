@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, call_unless
 
 NAME = "cloudgpu-backstop"
 MAILS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # percent of the amount
@@ -102,16 +102,9 @@ def _account(aws: Aws) -> str:
         return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 
-def _do(aws: Aws, permission: str, call: str, *, unless: str | None = None, **parameters: Any) -> Any:
+def _do(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call AWS Budgets; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # Budgets has one endpoint for all of them
     client = aws.client("budgets", region)
-    from botocore.exceptions import ClientError
-
-    with aws.said(permission, region, value=NAME):
-        try:
-            return getattr(client, call)(**parameters)
-        except ClientError as error:
-            if unless is None or error.response["Error"]["Code"] != unless:
-                raise
-            return None
+    found = call_unless(aws, client, action, region, permission, NAME, (unless,), **parameters)
+    return None if found == unless else found

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import RolePart
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, call_unless
 
 TAG, VALUE = "cloudgpu-made-by", "init"
 SHOWN_WITHIN_S = 20
@@ -76,20 +76,12 @@ def made(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: A
     raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
 
 
-def do(aws: Aws, action: str, name: str, *, unless: str | None = None, **parameters: Any) -> Any:
+def do(aws: Aws, action: str, name: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call IAM about the role or profile `name`; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # IAM has one endpoint for all of them
     client = aws.client("iam", region)
-    from botocore import xform_name
-    from botocore.exceptions import ClientError
-
-    with aws.said(f"iam:{action}", region, value=name):
-        try:
-            return getattr(client, xform_name(action))(**parameters)
-        except ClientError as error:
-            if unless is None or error.response["Error"]["Code"] != unless:
-                raise
-            return None
+    found = call_unless(aws, client, action, region, f"iam:{action}", name, (unless,), **parameters)
+    return None if found == unless else found
 
 
 def is_ours(part: Part) -> bool:

@@ -17,7 +17,15 @@ from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB
 from cloudgpu.providers.aws.storage.images import AMI, described
 from cloudgpu.providers.aws.storage.volumes import holder
-from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
+from cloudgpu.providers.shared.named_volumes import (
+    Data,
+    agreed,
+    check_volume_size,
+    nowhere,
+    one_place,
+    used,
+    volume_named,
+)
 
 _STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
 _NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
@@ -84,12 +92,7 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
         known = {name for names in answers.values() for name in names}
         raise nowhere("image", "--image", named, known, silent, "See them: cloudgpu image ls")
     if wished is None and len(places) > 1:
-        raise InvalidRequest(
-            f"Images called {named!r} lie in {' and '.join(sorted(places))}.",
-            field="--region",
-            value=None,
-            next=f"Say which: --region {' | '.join(sorted(places))}",
-        )
+        raise one_place(f"Images called {named!r}", sorted(places), "--region")
     return wished if wished in places else agreed("image", named, places[0], wished, "--region")
 
 
@@ -105,31 +108,16 @@ def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
 
 
 def _volume(aws: Aws, wanted: Volume, requirements: Requirements) -> Data | None:
-    """Return the volume of this name, wherever it lies; None where it is to be made.
-
-    All regions are asked, also where one is named: a second volume of the same name would be found by nobody.
-    """
     wished = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
-    found = [one for region in sorted(answers) for one in answers[region] if one.name == wanted.name]
-    if not found and (silent or wanted.size_gb is None):
-        known = {one.name for volumes in answers.values() for one in volumes}
-        raise nowhere("volume", "--volume", wanted.name, known, silent, "Give it a size to make it: --volume NAME:GB")
-    if not found:
-        _check_size(wanted)
-        return None
-    return meant(found, wanted, requirements, wished, ids.region_of)
+    there = [one for region in sorted(answers) for one in answers[region]]
+    return volume_named(
+        wanted, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
+    )
 
 
 def _check_size(wanted: Volume) -> None:
-    """Refuse what AWS would refuse only when the machine runs already."""
-    if (wanted.size_gb or 0) > LARGEST_GB:
-        raise InvalidRequest(
-            f"A volume of {wanted.size_gb:,} GB cannot be: gp3 has {LARGEST_GB:,} GB at most.",
-            field="--volume",
-            value=f"{wanted.name}:{wanted.size_gb}",
-            next=f"For example --volume {wanted.name}:{LARGEST_GB}",
-        )
+    check_volume_size(wanted, 1, LARGEST_GB, f"gp3 has {LARGEST_GB:,} GB at most")
 
 
 def _volumes(aws: Aws, region: str) -> list[Data]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import listed_price
@@ -20,7 +20,7 @@ from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT
 from cloudgpu.providers.aws.storage.images import Choice, Image
-from cloudgpu.providers.shared.named_volumes import Data
+from cloudgpu.providers.shared.named_volumes import Data, attached
 from cloudgpu.providers.shared.rules import AGENT, TIMER, Opening, disk_gb, in_the_cloud
 
 if TYPE_CHECKING:
@@ -104,17 +104,12 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:
-    yield AttachedResource(f"system disk of {disk_gb} GB", ROOT_KIND, disk_gb, while_stopped=item.stoppable)
+    disk, *others = attached(request.setup, disk_gb, ROOT_KIND, PUBLIC_ADDRESS, volume, lambda _size: ROOT_KIND)
+    yield replace(disk, while_stopped=item.stoppable)
     if request.setup.keep_disk and not item.stoppable:
-        yield AttachedResource(
-            f"image of {disk_gb} GB while parked", SNAPSHOT, disk_gb, while_stopped=True, while_running=False
-        )
-    if request.setup.network.public_ip:
-        yield AttachedResource("public IPv4 address", PUBLIC_ADDRESS, 1, while_stopped=False)
-    wanted = request.setup.volume
-    size = volume.size_gb if volume else wanted.size_gb if wanted else None
-    if wanted and size:
-        yield AttachedResource(f"volume {wanted.name} of {size} GB", ROOT_KIND, size, while_stopped=True, named=True)
+        image = f"image of {disk_gb} GB while parked"
+        yield AttachedResource(image, SNAPSHOT, disk_gb, while_stopped=True, while_running=False)
+    yield from others
 
 
 def _may_rise(item: Available) -> str:

@@ -21,7 +21,7 @@ from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, pages
+from cloudgpu.providers.aws.client import Aws, call_unless, pages
 from cloudgpu.providers.aws.compute.listing import raw
 from cloudgpu.providers.aws.compute.power import is_one_time, refuse_ended
 
@@ -179,18 +179,8 @@ def _prefix(aws: Aws) -> str:
 
 def _do(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
     """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
-    client = _client(aws, region)
-    from botocore import xform_name
-    from botocore.exceptions import ClientError
-
-    with aws.said(f"scheduler:{action}", region, value=parameters["Name"]):
-        try:
-            return getattr(client, xform_name(action))(**parameters)
-        except ClientError as error:
-            code = str(error.response["Error"]["Code"])
-            if code not in unless:
-                raise
-            return code
+    client, name = _client(aws, region), str(parameters["Name"])
+    return call_unless(aws, client, action, region, f"scheduler:{action}", name, unless, **parameters)
 
 
 def _client(aws: Aws, region: str) -> Any:

@@ -18,7 +18,15 @@ from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.storage import disks as storage
 from cloudgpu.providers.azure.storage import gallery, volumes
 from cloudgpu.providers.azure.storage import resources as refs
-from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
+from cloudgpu.providers.shared.named_volumes import (
+    Data,
+    agreed,
+    check_volume_size,
+    nowhere,
+    one_place,
+    used,
+    volume_named,
+)
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.client import Azure
@@ -116,8 +124,7 @@ def own_image(azure: Azure, named: str) -> Raw | None:
         found = [one for one in there if _bears(one, wanted, azure.ledger)]
     if len({str(one["location"]) for one in found}) > 1:
         places = sorted(str(one["location"]) for one in found)
-        message = f"Images called {named!r} lie in {' and '.join(places)}."
-        raise InvalidRequest(message, field="--region", value=None, next=f"Say which: --region {' | '.join(places)}")
+        raise one_place(f"Images called {named!r}", places, "--region")
     if not found:
         known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
         raise nowhere("image", "--image", named, known, (), "See them: cloudgpu image ls")
@@ -150,27 +157,13 @@ def _data(found: Raw) -> Data:
 
 
 def _volume(azure: Azure, wanted: Volume, requirements: Requirements, region: str | None) -> Data | None:
-    """Return the volume of this name, wherever it lies; None where it is to be made."""
     there = _volumes(azure)
-    found = [one for one in there if one.name == wanted.name]
-    if found:
-        return meant(found, wanted, requirements, region, ids.region_of)
-    if wanted.size_gb is None:
-        known = {one.name for one in there}
-        raise nowhere("volume", "--volume", wanted.name, known, (), "Give it a size to make it: --volume NAME:GB")
-    _check_size(wanted)
-    return None
+    return volume_named(wanted, there, requirements, region, region_of=ids.region_of, check_size=_check_size)
 
 
 def _check_size(wanted: Volume) -> None:
-    """Refuse what Azure would refuse only when the machine runs already."""
-    if (wanted.size_gb or 0) > storage.LARGEST_GB:
-        raise InvalidRequest(
-            f"A volume of {wanted.size_gb:,} GB cannot be: a managed disk has {storage.LARGEST_GB:,} GB at most.",
-            field="--volume",
-            value=f"{wanted.name}:{wanted.size_gb}",
-            next=f"For example --volume {wanted.name}:{storage.LARGEST_GB}",
-        )
+    most = storage.LARGEST_GB
+    check_volume_size(wanted, 1, most, f"a managed disk has {most:,} GB at most")
 
 
 # Subnets

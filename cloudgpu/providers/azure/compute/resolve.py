@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.disktypes import tier
@@ -29,6 +29,7 @@ from cloudgpu.providers.azure.storage.disks import LARGEST_GB
 from cloudgpu.providers.azure.storage.images import Choice, Image
 from cloudgpu.providers.azure.storage.volumes import SKU as VOLUME_SKU
 from cloudgpu.providers.shared import rules as layers
+from cloudgpu.providers.shared.named_volumes import attached
 from cloudgpu.providers.shared.rules import disk_gb
 
 if TYPE_CHECKING:
@@ -141,18 +142,10 @@ def _disk_gb(request: LaunchRequest, image: Image) -> int:
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
-    """Say what costs beside the machine; a disk is billed by its size class, an address whether it is used or not."""
-    yield AttachedResource(
-        f"system disk of {call.disk_gb} GB", tier(call.disk_sku, call.disk_gb), call.disk_gb, while_stopped=True
-    )
-    if request.setup.network.public_ip:
-        yield AttachedResource("public IPv4 address", PUBLIC_ADDRESS, 1, while_stopped=True)
-    wanted = request.setup.volume
-    size = volume.size_gb if volume else wanted.size_gb if wanted else None
-    if wanted and size:
-        yield AttachedResource(
-            f"volume {wanted.name} of {size} GB", tier(VOLUME_SKU, size), size, while_stopped=True, named=True
-        )
+    """Yield what is billed with the machine: a disk by its size class, an address whether it is used or not."""
+    kind = tier(call.disk_sku, call.disk_gb)
+    for one in attached(request.setup, call.disk_gb, kind, PUBLIC_ADDRESS, volume, lambda size: tier(VOLUME_SKU, size)):
+        yield replace(one, while_stopped=True)
 
 
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListin
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import ask, look
+from cloudgpu.providers.azure.calls import ask
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery
 from cloudgpu.providers.azure.storage import resources as refs
@@ -208,12 +208,7 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
 
 def delete(azure: Azure, ref: refs.ResourceRef) -> None:
     """Ask to delete a disk, a snapshot or an image; one that is gone is no error. One call, not waited for."""
-    operations = getattr(azure.compute, ref.kind)
-
-    def call() -> Any:
-        return operations.begin_delete(ref.group, ref.name, polling=False)
-
-    look(azure, f"{_ACTION}/{ref.kind}/delete", call, region=ref.region, value=ref.id)
+    refs.delete(azure, getattr(azure.compute, ref.kind), ref)
 
 
 def _refuse_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa: A002
@@ -226,10 +221,4 @@ def _refuse_used(azure: Azure, ref: refs.ResourceRef, id: str) -> None:  # noqa:
 
 def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
     """Return what Azure says of a disk, a snapshot or an image; None where it has none. One call."""
-    operations = getattr(azure.compute, ref.kind)
-
-    def call() -> Raw:
-        found: Raw = operations.get(ref.group, ref.name).as_dict()
-        return found
-
-    return look(azure, f"{_ACTION}/{ref.kind}/read", call, region=ref.region, value=ref.id)
+    return refs.read(azure, getattr(azure.compute, ref.kind), ref)

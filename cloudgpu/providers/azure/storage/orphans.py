@@ -189,12 +189,12 @@ def _refuse_living(azure: Azure, named: refs.ResourceRef) -> None:
 
 def _remove_interface(azure: Azure, named: refs.ResourceRef) -> None:
     operations = azure.network.network_interfaces
-    found = _read(azure, operations, named)
+    found = refs.read(azure, operations, named)
     if found is None:
         return
     if (found.get("properties") or {}).get("virtualMachine"):
         raise _used(named, "a machine")
-    _delete(azure, operations, named)
+    refs.delete(azure, operations, named)
 
 
 def _remove_address(azure: Azure, named: refs.ResourceRef) -> None:
@@ -206,30 +206,15 @@ def _remove_address(azure: Azure, named: refs.ResourceRef) -> None:
             holds = refs.ResourceRef(named.region, named.group, "networkInterfaces", str(one["name"]))
             _remove_interface(azure, holds)
             _wait_gone(azure, holds)
-    _delete(azure, azure.network.public_ip_addresses, named)
+    refs.delete(azure, azure.network.public_ip_addresses, named)
 
 
 def _wait_gone(azure: Azure, named: refs.ResourceRef) -> None:
     """Wait until an interface is gone: Azure refuses to delete an address before. What is not, the next call tells."""
     for _ in range(LOOKS):
-        if _read(azure, azure.network.network_interfaces, named) is None:
+        if refs.read(azure, azure.network.network_interfaces, named) is None:
             return
         azure.pause(SETTLES_S)
-
-
-def _read(azure: Azure, operations: Any, named: refs.ResourceRef) -> Raw | None:
-    def call() -> Raw:
-        found: Raw = operations.get(named.group, named.name).as_dict()
-        return found
-
-    return look(azure, f"{_NETWORK}/{named.kind}/read", call, region=named.region, value=named.id)
-
-
-def _delete(azure: Azure, operations: Any, named: refs.ResourceRef) -> None:
-    def call() -> Any:
-        return operations.begin_delete(named.group, named.name, polling=False)
-
-    look(azure, f"{_NETWORK}/{named.kind}/delete", call, region=named.region, value=named.id)
 
 
 def _used(named: refs.ResourceRef, by: str) -> InvalidRequest:

@@ -6,11 +6,18 @@ Region and group stand in front as in a machine's id; the rest is Azure's own ki
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import look
+
+if TYPE_CHECKING:
+    from cloudgpu.providers.azure.client import Azure
 
 KINDS = {  # what is called how by us, and in whose room at Azure
     "disks": "Microsoft.Compute",
@@ -80,3 +87,16 @@ def named(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
 def own_id(subscription: str, ref: ResourceRef) -> str:
     """Return Azure's own id."""
     return ids.resource_id(subscription, ref.group, f"{KINDS[ref.kind]}/{ref.kind}", ref.name)
+
+
+def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
+    """Return what Azure says of it; None where it has none. `operations` are the SDK's of its kind. One call."""
+    action, get = f"{KINDS[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
+    return look(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
+
+
+def delete(azure: Azure, operations: Any, ref: ResourceRef) -> None:
+    """Ask to delete it; what is gone is no error. One call, not waited for."""
+    action = f"{KINDS[ref.kind]}/{ref.kind}/delete"
+    send = partial(operations.begin_delete, ref.group, ref.name, polling=False)
+    look(azure, action, send, region=ref.region, value=ref.id)

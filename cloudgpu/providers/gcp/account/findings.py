@@ -13,6 +13,7 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, read
 from cloudgpu.providers.gcp.network.firewall_rules import openings
+from cloudgpu.providers.shared.calls import tried
 from cloudgpu.providers.shared.rules import finding
 
 if TYPE_CHECKING:
@@ -56,14 +57,7 @@ def _asked(gcp: Gcp) -> Answers:
         OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
     }
     with Pool(len(calls)) as pool:
-        return dict(zip(calls, pool.map(_tried, calls.values()), strict=True))
-
-
-def _tried(call: Any) -> Any:
-    try:
-        return call()
-    except CloudgpuError as fault:
-        return fault
+        return dict(zip(calls, pool.map(tried, calls.values()), strict=True))
 
 
 def _unknown(what: str, fault: CloudgpuError) -> Finding:

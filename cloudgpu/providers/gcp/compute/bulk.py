@@ -11,6 +11,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute import power
 from cloudgpu.providers.gcp.compute.listing import everything, instances, raw
+from cloudgpu.providers.shared.calls import tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -61,7 +62,7 @@ def _looked(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     if len(wanted) > 1:
         answers |= _listed(gcp, wanted)
     missing = [id_ for id_ in wanted if id_ not in answers]
-    return {id_: answers[id_] for id_ in wanted if id_ in answers} | _each(missing, lambda id_: _tried(gcp, id_))
+    return {id_: answers[id_] for id_ in wanted if id_ in answers} | _each(missing, lambda id_: tried(raw, gcp, id_))
 
 
 def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
@@ -72,13 +73,6 @@ def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
         return {}
     shown = {ids.joined(ids.last(one["zone"]), one["name"]): one for one in found}
     return {id_: shown[id_] for id_ in wanted if id_ in shown}
-
-
-def _tried(gcp: Gcp, id: str) -> Raw | CloudgpuError:  # noqa: A002
-    try:
-        return raw(gcp, id)
-    except CloudgpuError as fault:
-        return fault
 
 
 def _each(many: Sequence[str], ask: Callable[[str], Of]) -> dict[str, Of]:

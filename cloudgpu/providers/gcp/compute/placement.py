@@ -17,7 +17,7 @@ from cloudgpu.providers.gcp.market.availability import named_region
 from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, ours
 from cloudgpu.providers.gcp.storage.volumes import check_size, listed
-from cloudgpu.providers.shared.named_volumes import Data, agreed, meant, nowhere, used
+from cloudgpu.providers.shared.named_volumes import Data, agreed, nowhere, used, volume_named
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -87,19 +87,8 @@ def _data(found: Mapping[str, Any]) -> Data:
 
 
 def _volume(gcp: Gcp, wanted: Volume, requirements: Requirements) -> Data | None:
-    """Return the volume of this name, wherever it lies; None where it is to be made.
-
-    All zones are asked, also where one is named: a second volume of the same name would be found by nobody.
-    """
-    wished, volumes = named_region(gcp, requirements), _volumes(gcp)
-    found = [one for one in volumes if one.name == wanted.name]
-    if not found and wanted.size_gb is None:
-        known = {one.name for one in volumes}
-        raise nowhere("volume", "--volume", wanted.name, known, (), "Give it a size to make it: --volume NAME:GB")
-    if not found:
-        check_size(wanted)
-        return None
-    return meant(found, wanted, requirements, wished, ids.region_of)
+    wished, there = named_region(gcp, requirements), _volumes(gcp)
+    return volume_named(wanted, there, requirements, wished, region_of=ids.region_of, check_size=check_size)
 
 
 def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | None:

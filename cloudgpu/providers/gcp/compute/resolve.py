@@ -11,7 +11,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import CloudgpuError, NoCapacity
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import AttachedResource, Resolved
+from cloudgpu.providers.abilities import Resolved
 from cloudgpu.providers.gcp.compute.machine_types import Shape, named
 from cloudgpu.providers.gcp.compute.placement import data_volume
 from cloudgpu.providers.gcp.compute.request import LONGEST, Call
@@ -22,6 +22,7 @@ from cloudgpu.providers.gcp.network import network
 from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.images import Choice, Image
 from cloudgpu.providers.gcp.storage.volumes import DEVICE, LARGEST_GB
+from cloudgpu.providers.shared.named_volumes import attached
 from cloudgpu.providers.shared.rules import AGENT, TIMER, disk_gb, in_the_cloud
 
 if TYPE_CHECKING:
@@ -79,9 +80,11 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         host_key="reads" if image.cloud_init is False else "",
         scratch=wanted.scratch,
     )
+    kind, address = call.disk_type, ADDRESSES[item.market]
+    billed = attached(request.setup, call.disk_gb, kind, address, found.volume, lambda _size: kind)
     return Resolved(
         call=call.to_json(),
-        attached=tuple(_attached(request, item, call, found.volume)),
+        attached=tuple(billed),
         guards=_guards(),
         remarks=tuple(_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
@@ -137,18 +140,6 @@ def _risks(gcp: Gcp, network: str) -> list[str]:
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
     wished = request.setup.disk_gb
     return disk_gb(wished, image.name, image.size_gb, usual=USUAL_GB, most=LARGEST_GB, whose="Google")
-
-
-def _attached(request: LaunchRequest, item: Available, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
-    yield AttachedResource(f"system disk of {call.disk_gb} GB", call.disk_type, call.disk_gb, while_stopped=True)
-    if request.setup.network.public_ip:
-        yield AttachedResource("public IPv4 address", ADDRESSES[item.market], 1, while_stopped=False)
-    wanted = request.setup.volume
-    size = volume.size_gb if volume else wanted.size_gb if wanted else None
-    if wanted and size:
-        yield AttachedResource(
-            f"volume {wanted.name} of {size} GB", call.disk_type, size, while_stopped=True, named=True
-        )
 
 
 def _guards() -> tuple[str, ...]:

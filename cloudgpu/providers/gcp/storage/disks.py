@@ -27,6 +27,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     place,
     unless_gone,
 )
+from cloudgpu.providers.shared.calls import tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -59,7 +60,7 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
         lambda: _everywhere(gcp, MACHINE_IMAGES, machine_image),
     ]
     with Pool(len(parts)) as pool:
-        disks, images, *others = pool.map(_tried, parts)
+        disks, images, *others = pool.map(tried, parts)
     faults = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
     if len(faults) > 1:
         raise faults[0]
@@ -73,13 +74,6 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
         listing.emptied(gcp)  # no machine either: each has a disk
     silent += listing.elsewhere(gcp) if region is None else ()
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
-
-
-def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
-    try:
-        return part()
-    except CloudgpuError as fault:
-        return fault
 
 
 def _disks(gcp: Gcp) -> Part:

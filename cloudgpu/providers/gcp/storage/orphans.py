@@ -32,6 +32,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     place,
     unless_gone,
 )
+from cloudgpu.providers.shared.calls import tried
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -51,7 +52,7 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
     """
     parts: list[Callable[[], Part]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
     with Pool(len(parts)) as pool:
-        answers = list(pool.map(_tried, parts))
+        answers = list(pool.map(tried, parts))
     faults = [one for one in answers if isinstance(one, CloudgpuError)]
     if len(faults) == len(answers):
         raise faults[0]
@@ -60,13 +61,6 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
     silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
     items = tuple(orphan for found_there, _ in answered for orphan in found_there if region in (None, orphan.region))
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
-
-
-def _tried(part: Callable[[], Part]) -> Part | CloudgpuError:
-    try:
-        return part()
-    except CloudgpuError as fault:
-        return fault
 
 
 def _rules(gcp: Gcp) -> Part:

@@ -16,7 +16,7 @@ from cloudgpu.providers.gcp.error_codes import THERE_ALREADY
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.disks import DISKS, OURS, disk
 from cloudgpu.providers.gcp.storage.resources import aggregated, changed, machine_of, missed, ours
-from cloudgpu.providers.shared.named_volumes import used
+from cloudgpu.providers.shared.named_volumes import check_volume_size, used
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -119,9 +119,4 @@ def _attach(gcp: Gcp, id: str, found: Raw, volume: Volume) -> None:  # noqa: A00
 
 def check_size(wanted: Volume) -> None:
     """Raise InvalidRequest for a size that Google would refuse only when the machine runs already."""
-    if SMALLEST_GB <= (wanted.size_gb or SMALLEST_GB) <= LARGEST_GB:
-        return
-    message = f"A volume of {wanted.size_gb:,} GB cannot be: Google has {SMALLEST_GB} to {LARGEST_GB:,} GB."
-    nearest = SMALLEST_GB if (wanted.size_gb or 0) < SMALLEST_GB else LARGEST_GB
-    given = f"{wanted.name}:{wanted.size_gb}"
-    raise InvalidRequest(message, field="--volume", value=given, next=f"For example --volume {wanted.name}:{nearest}")
+    check_volume_size(wanted, SMALLEST_GB, LARGEST_GB, f"Google has {SMALLEST_GB} to {LARGEST_GB:,} GB")
