@@ -48,7 +48,7 @@ class Working:
         self.last = self.blind = 0.0
         self.count = 0
 
-    def step(self, now: float, *, uses: bool, notified: int | None) -> dict[str, float | None]:
+    def step(self, now: float, *, uses: bool, gpus: int | None) -> dict[str, float | None]:
         """Take how many were told to work; return the meter. No key: it was never told; None: not at the moment."""
         if self.seconds is not None:
             self.seconds += self.count * (now - self.last)
@@ -57,10 +57,10 @@ class Working:
             self.since, self.count = None, 0
         elif self.since is None:
             self.since = now
-        if notified is not None and self.since is not None:
+        if gpus is not None and self.since is not None:
             if now - self.since > STALE:
                 self.blind = now + SAMPLE
-            self.since, self.count, self.seconds = now, notified, self.seconds or 0.0
+            self.since, self.count, self.seconds = now, gpus, self.seconds or 0.0
         if self.seconds is None:
             return {}
         lost = self.since is not None and now - self.since > STALE
@@ -84,7 +84,7 @@ class Energy:
         self.out: Any = None
         self.working = Working()
 
-    def step(self, now: float, *, uses: bool, argv: list[str]) -> dict[str, float | None]:
+    def step(self, now: float, *, uses: bool, marks: list[str]) -> dict[str, float | None]:
         """Take what was answered and ask again; return both meters. No key: never told; None: not at the moment.
 
         A process that looks once asks nothing.
@@ -95,7 +95,7 @@ class Energy:
         elif self.since is None:
             self.since = now
         rows = self.answer()
-        watts, working = watts_of(rows), self.working.step(now, uses=uses, notified=count_of(rows))
+        watts, working = watts_of(rows), self.working.step(now, uses=uses, gpus=count_of(rows))
         if watts is not None and self.since is not None:
             if now - self.since <= STALE:
                 self.joules = (self.joules or 0.0) + watts * (now - self.since)
@@ -103,7 +103,7 @@ class Energy:
                 self.blind = now + SAMPLE
             self.since = now
         if uses and self.looks > 1 and self.smi is None and now - self.asked >= EVERY:
-            self.ask(now, argv)
+            self.ask(now, marks)
         if self.joules is None:
             return working
         lost = self.since is not None and now - self.since > STALE
@@ -120,14 +120,14 @@ class Energy:
             return told if smi.returncode == 0 else []
         return []
 
-    def ask(self, now: float, argv: list[str]) -> None:
+    def ask(self, now: float, marks: list[str]) -> None:
         """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
         self.asked = now
         its = os.environ.get(
             "CUDA_VISIBLE_DEVICES", ""
         )  # of the machine's own, where it has some of the computer's GPUs
         only = ["-i", its] if its.startswith("GPU-") else []
-        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in argv)}
+        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in marks)}
         null = subprocess.DEVNULL
         with suppress(OSError):
             self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
@@ -208,7 +208,7 @@ def machine(names: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]
     up = min((one.start for one in found.values()), default=None)
     ticks, wrote, moved = (sum(one[index] for one in found.values()) for index in range(3))
     uses = any(map(_uses_gpu, found))
-    power = ENERGY.step(time.monotonic(), uses=uses, argv=list(names))
+    power = ENERGY.step(time.monotonic(), uses=uses, marks=list(names))
     meters = Meters(cpu=ticks / TICK, net=wrote, disk=moved, **power)
     return up and up / TICK, meters, terminals(found.values()), uses
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.billing.charges import Charge, charge, money
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import from_iso, iso
 
 NANO = 10**9

@@ -11,7 +11,7 @@ from cloudgpu.core.billing.charge_notes import NO_NOTE, noted
 from cloudgpu.core.events import metering
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
 from tests.core.machines import machine
 

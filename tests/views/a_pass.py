@@ -10,7 +10,7 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import Seen
-from cloudgpu.core.reaper.result import Done, Left, Pass, Notice
+from cloudgpu.core.reaper.result import Done, Left, Notice, Pass
 from tests.core.past import TEN, USUAL, life, minute, quiet
 
 NOW = minute(150)

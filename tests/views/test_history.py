@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
-from cloudgpu.views.history import _WORDS, said, history_lines, who
+from cloudgpu.views.history import _WORDS, history_lines, said, who
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import money, total
 from cloudgpu.core.billing.line_items import itemised
 from cloudgpu.core.billing.totals import billed
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.times import iso
 from tests.core.machines import machine

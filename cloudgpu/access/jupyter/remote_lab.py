@@ -275,7 +275,7 @@ def answers(port: int, token: str, within: float) -> int | None:
 
 
 def free_port(requested: int) -> int:
-    """Return a free port of the loopback, `requested` when it is one. Jupyter tries others when it was taken meanwhile."""
+    """Return a free port of the loopback, `requested` if it is. Jupyter tries others when it was taken meanwhile."""
     for port in (requested, 0):
         with contextlib.suppress(OSError), socket() as probe:
             probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)

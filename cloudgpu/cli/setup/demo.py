@@ -215,8 +215,8 @@ def _processes(place: str) -> int:
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # another user's, or gone
-            announce = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
-            found += place.encode() in announce
+            text = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            found += place.encode() in text
     return found
 
 

@@ -1,4 +1,4 @@
-"""Watches until it is on_signal to end: runs each job when the ledger says that it is due, and outlives their faults."""
+"""Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults."""
 
 from __future__ import annotations
 

@@ -113,7 +113,9 @@ def _sum(costs: Sequence[Cost]) -> Cost:
 
 
 def orphans(
-    resources: Iterable[ProviderResource], known: Known, request: CleanupOptions = CleanupOptions()  # noqa: B008  (frozen)
+    resources: Iterable[ProviderResource],
+    known: Known,
+    request: CleanupOptions = CleanupOptions(),  # noqa: B008  (frozen)
 ) -> list[Orphan]:
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
     there = list(resources)

@@ -126,7 +126,9 @@ def list_resources(model: Model, ask: Ask) -> Reply:
     if group is not None:
         _group(model, group_id(group))
     text = ask.query.get("$filter")
-    rows = [_generic(one) for one in model.resources.values() if _is_listed(one, group) and (not text or fits(one, text))]
+    rows = [
+        _generic(one) for one in model.resources.values() if _is_listed(one, group) and (not text or fits(one, text))
+    ]
     return pages(model, ask, rows)
 
 

@@ -84,7 +84,9 @@ class Model:
 
     def of(self, collection: str, project: str = PROJECT) -> dict[Key, Thing]:
         """Return the resources of a collection."""
-        return {key: one for key, one in self.resources.items() if key.collection == collection and key.project == project}
+        return {
+            key: one for key, one in self.resources.items() if key.collection == collection and key.project == project
+        }
 
     def get(self, key: Key) -> Thing:
         """Return a resource. Raises Refusal where there is none."""

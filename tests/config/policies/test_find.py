@@ -18,9 +18,9 @@ from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, po
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
-    Retention,
     MachineBudget,
     Policy,
+    Retention,
     Unknown,
     Unlabelled,
     Unpausable,

@@ -19,8 +19,8 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import clouds_of
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import CostQuery as CostAsked
 from cloudgpu.core.billing.cost_groups import By
+from cloudgpu.core.billing.cost_groups import CostQuery as CostAsked
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.model.facts import MachineGpus
 from cloudgpu.core.model.usage import Per, Resource

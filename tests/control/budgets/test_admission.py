@@ -192,7 +192,9 @@ def test_spot_is_reserved_at_its_highest_price_else_on_demand(lab, price):
     (one,) = planned(lab.session, prepared)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) >= price * 4
     spot = prepared.plan.offer.price.per_hour.dollars
-    capped = prepare(lab.session, parse_request(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h"))
+    capped = prepare(
+        lab.session, parse_request(gpu="v100", spot=True, max_price=str(spot), lease="4h", renew_until="4h")
+    )
     (one,) = planned(lab.session, capped)["plan"]["budgets"]
     assert Decimal(one["requested_usd"]) < price * 4
 

@@ -14,7 +14,15 @@ import pytest
 
 from cloudgpu.cli.money.budget_text import check_text, set_text
 from cloudgpu.control.budgets import admission
-from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options, checked, is_refused, listed, removed, set_value
+from cloudgpu.control.budgets.commands import (
+    BudgetOptions,
+    budget_of_options,
+    checked,
+    is_refused,
+    listed,
+    removed,
+    set_value,
+)
 from cloudgpu.control.budgets.store import budgets, standings, the_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch

@@ -89,7 +89,9 @@ def test_what_cannot_be_stopped_is_ended(moves):
 
 
 def test_a_persistent_spot_machine_is_stopped_each_time_the_cloud_starts_it_again(moves):
-    wish = UpRequest(Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR)
+    wish = UpRequest(
+        Requirements(gpu="v100"), setup=Setup(persistent=True), spot=True, lease=2 * HOUR, renew_until=5 * HOUR
+    )
     row = launch(moves.session, prepare(moves.session, wish), wait=False).row
     moves.later(hours=5, minutes=1)
     assert state(moves, row) is State.STOPPED

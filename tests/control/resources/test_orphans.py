@@ -19,7 +19,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.resources.orphan import Do, CleanupOptions
+from cloudgpu.core.resources.orphan import CleanupOptions, Do
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable
 

@@ -134,7 +134,7 @@ def test_allow_without_a_name_leaves_the_machines_of_others(team):
 @pytest.mark.parametrize("ask", [
     lambda session: set_value(session, budget(), anew=False),
     lambda session: set_value(session, budget(), anew=True),
-    lambda session: set_value(session, BudgetOptions("lab", "no amount", "never"), anew=False),  # its words do not matter
+    lambda session: set_value(session, BudgetOptions("lab", "no amount", "never"), anew=False),  # its text says nothing
     lambda session: removed(session, "lab"),
 ])  # fmt: skip
 def test_only_payers_set_and_remove_budgets(team, ask):

@@ -22,7 +22,9 @@ def answer(*samples, **more):
 
 
 def test_what_an_agent_says_is_taken_as_it_says_it():
-    found = parse_agent_status(answer(bucket(gpu=None, fault="nvidia-smi: hangs"), scratch=[["/mnt/nvme", 4096]], verdict="keep"))
+    found = parse_agent_status(
+        answer(bucket(gpu=None, fault="nvidia-smi: hangs"), scratch=[["/mnt/nvme", 4096]], verdict="keep")
+    )
     assert found.fault == ""
     assert found.samples == (
         {"t": NOW - 60, "s": 60, "gpu": None, "cpu": 0.02, "net": 900, "disk": 0, "in": 40.5}
@@ -39,7 +41,10 @@ def test_what_an_agent_says_is_taken_as_it_says_it():
 
 
 def test_a_machine_without_a_gpu_has_no_such_key_and_one_that_cannot_be_read_is_null():
-    without, unread = parse_agent_status(answer(bucket())).samples[0], parse_agent_status(answer(bucket(gpu=None))).samples[0]
+    without, unread = (
+        parse_agent_status(answer(bucket())).samples[0],
+        parse_agent_status(answer(bucket(gpu=None))).samples[0],
+    )
     assert "gpu" not in without
     assert unread["gpu"] is None
 
@@ -107,7 +112,9 @@ def test_an_answer_that_cannot_be_used_is_unknown_and_says_why(said, why):
 
 
 def test_what_is_shown_of_it_moves_no_cursor_and_stays_short():
-    found = parse_agent_status(answer(bucket(busy=["a\x1b[2J\nb" + "x" * 9000]), why="\x1b]0;t\x07hello", verdict={"a": "b" * 9000}))
+    found = parse_agent_status(
+        answer(bucket(busy=["a\x1b[2J\nb" + "x" * 9000]), why="\x1b]0;t\x07hello", verdict={"a": "b" * 9000})
+    )
     (name,) = found.samples[0]["busy"]
     assert name.isprintable()
     assert len(name) <= LONGEST_TEXT

@@ -18,9 +18,9 @@ from cloudgpu.core.activity.utilization import (
     Span,
     Word,
     hours,
+    intervals,
     joined,
     kind_of,
-    intervals,
 )
 from cloudgpu.core.reaper.replay import signs_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.core.alerts.findings import leap, machine_findings, price_finding, price_leaps, unproved_since
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.machines import hourly, machine

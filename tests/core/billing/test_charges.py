@@ -23,7 +23,7 @@ from cloudgpu.core.billing.charges import (
     total,
 )
 from cloudgpu.core.model.facts import record_of
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage, usage_of_record
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage, usage_of_record
 from cloudgpu.core.values.times import from_iso, iso
 from tests.core.bills import use as made
 

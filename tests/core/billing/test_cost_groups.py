@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT
-from cloudgpu.core.billing.cost_groups import CALENDAR, CostQuery, By, costs
+from cloudgpu.core.billing.cost_groups import CALENDAR, By, CostQuery, costs
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.views.cost import group_names, groups_value, total_value
@@ -70,7 +70,9 @@ def test_what_was_read_from_tags_is_of_the_owner_who_was_named_in_full():
 def test_the_totals_of_a_row_say_what_its_uses_say(ledger, by):
     rows, ended = ledger
     short = (
-        costs(rows, [], NOW, CostQuery(by, UTC)) if CostQuery(by, UTC).from_totals else costs(rows, ended, NOW, CostQuery(by, UTC))
+        costs(rows, [], NOW, CostQuery(by, UTC))
+        if CostQuery(by, UTC).from_totals
+        else costs(rows, ended, NOW, CostQuery(by, UTC))
     )
     long = costs(rows, ended, NOW, CostQuery(by, UTC, since=START - timedelta(days=400)))
     assert {key: sums(tally) for key, tally in short.groups.items() if any(sums(tally).values())} == {

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge, course, micros_of
-from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
+from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.daily import Sums, daily, laid_out
 from cloudgpu.core.billing.rate_timeline import amount
 from cloudgpu.core.model.usage import Per, Resource

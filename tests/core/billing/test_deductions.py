@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
+from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.deductions import after_credits, sustained
 from cloudgpu.core.billing.discounts import Credit
 from cloudgpu.core.billing.sustained_use import sustained_use

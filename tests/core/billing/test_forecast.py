@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import EXACT, charge
-from cloudgpu.core.billing.cost_groups import CostQuery, By, costs
+from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.forecast import Goal, Part, burn, more, running
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.times import iso

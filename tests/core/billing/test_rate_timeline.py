@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import charge, micros_of
-from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, moment_of, rule_of, rate_intervals, worst_window
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.billing.rate_timeline import (
+    amount,
+    billed_intervals,
+    moment_of,
+    rate_intervals,
+    rule_of,
+    worst_window,
+)
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
 
 BEGIN = datetime(2026, 1, 20, tzinfo=UTC)

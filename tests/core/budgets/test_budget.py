@@ -18,7 +18,7 @@ from cloudgpu.core.budgets.enforcement import Do, stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.lab_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Event
-from cloudgpu.core.model.usage import Per, Resource, PriceInterval, Usage
+from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

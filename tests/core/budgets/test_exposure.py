@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.core.billing.charges import billed_until, micros_of, rated
-from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rule_of, rate_intervals
+from cloudgpu.core.billing.rate_timeline import amount, billed_intervals, ended_intervals, rate_intervals, rule_of
 from cloudgpu.core.budgets.admission import Account, accounts, asking
 from cloudgpu.core.budgets.budget import Budget, Scope, Span
 from cloudgpu.core.budgets.commitments import Counted, Prices

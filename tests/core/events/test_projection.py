@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.totals import spent
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.events.projection import projected, folded, machine_of
+from cloudgpu.core.events.projection import folded, machine_of, projected
 from cloudgpu.core.model.facts import HourlyPrice, record_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.core.budgets import enforcement as budget_stops
 from cloudgpu.core.policies.endings import gentlest
-from cloudgpu.core.policies.policy import Act, Do, Idle, Retention, MachineBudget, Policy, Rule, Unknown, Unpausable
+from cloudgpu.core.policies.policy import Act, Do, Idle, MachineBudget, Policy, Retention, Rule, Unknown, Unpausable
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.reaper.decisions import ENDS, Decision
 from cloudgpu.core.values.money import Money

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, cut_lifetime, joined
-from cloudgpu.core.policies.policy import Act, Idle, Origin, Policy, Lifetime
+from cloudgpu.core.policies.policy import Act, Idle, Lifetime, Origin, Policy
 
 H = timedelta(hours=1)
 some = st.none() | st.integers(1, 100).map(lambda hours: hours * H)

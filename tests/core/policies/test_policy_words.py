@@ -9,7 +9,17 @@ import pytest
 from cloudgpu.core.model.facts import MachineSetup
 from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.description import holding, rules_for, rules_of
-from cloudgpu.core.policies.policy import Act, Idle, Retention, MachineBudget, Policy, Rule, Unknown, Unlabelled, Unpausable
+from cloudgpu.core.policies.policy import (
+    Act,
+    Idle,
+    MachineBudget,
+    Policy,
+    Retention,
+    Rule,
+    Unknown,
+    Unlabelled,
+    Unpausable,
+)
 from cloudgpu.core.policies.schedule import Schedule
 from cloudgpu.core.values.money import Money
 from tests.core.machines import machine

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.model.resources import Kind, ProviderResource
-from cloudgpu.core.resources.orphan import Cost, Do, Known, CleanupOptions
+from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

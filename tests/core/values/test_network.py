@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.values.network import Jump, parse_cidr, covers, parse_jump, plain
+from cloudgpu.core.values.network import Jump, covers, parse_cidr, parse_jump, plain
 from cloudgpu.errors import InvalidRequest
 
 

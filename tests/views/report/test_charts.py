@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.views.report.charts import HIGH, TOP, WIDE, Hours, Layer, Meeting, Point, cumulative, hours, spending
-from cloudgpu.views.report.svg import dates, figures, levels, tag, escaped
+from cloudgpu.views.report.svg import dates, escaped, figures, levels, tag
 from tests.examples import some
 from tests.views.pages import HOSTILE
 
