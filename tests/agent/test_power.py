@@ -32,9 +32,9 @@ def smi(monkeypatch, tmp_path):
     return says
 
 
-def step(energy, now, *, uses=True, words=()):
+def step(energy, now, *, uses=True, marks=()):
     """Make a step, wait until its question is answered, and return the joules, "none" where no key is there."""
-    found = energy.step(now, uses=uses, argv=list(words)).get("power", "none")
+    found = energy.step(now, uses=uses, marks=list(marks)).get("power", "none")
     wait_for(lambda: energy.smi is None or energy.smi.poll() is not None)
     return found
 
@@ -61,12 +61,12 @@ def test_gpus_at_work_are_counted_beside_their_power(smi):
     energy, found = own.Energy(), []
     for now in (0, 10, 20, 30, 65, 70, 150):
         uses = now not in (65, 70)
-        found.append(energy.step(now, uses=uses, argv=[]).get("gpus", "none"))
+        found.append(energy.step(now, uses=uses, marks=[]).get("gpus", "none"))
         wait_for(lambda: energy.smi is None or energy.smi.poll() is not None)
         if now == 30:
             smi("printf '250, [N/A]\\n50, 2\\n'")
     assert found == ["none", "none", 0.0, 20.0, 90.0, 90.0, 90.0]
-    assert energy.step(185, uses=True, argv=[])["gpus"] is None  # it tells no more
+    assert energy.step(185, uses=True, marks=[])["gpus"] is None  # it tells no more
 
 
 @pytest.mark.parametrize(("its", "watts"), [("GPU-2,GPU-6", 100), ("0,1", 800), ("", 800)])
@@ -146,7 +146,7 @@ def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
     energy = own.Energy()
     began = time.monotonic()
     for now in range(0, 200, 5):
-        assert energy.step(now, uses=True, argv=[]) == {}
+        assert energy.step(now, uses=True, marks=[]) == {}
     assert time.monotonic() - began < 30
     wait_for((tmp_path / "asked").exists)
     assert (tmp_path / "asked").read_text() == "x\n"
@@ -167,7 +167,7 @@ def test_asking_is_no_work_of_the_machine(smi, tmp_path):
     marks = [f"HOME={os.environ['HOME']}", "SSH_CONNECTION="]
     energy = own.Energy()
     for now in (0, 10):
-        step(energy, now, argv=marks)
+        step(energy, now, marks=marks)
     wait_for(lambda: energy.smi.poll() is not None)
     environ = (tmp_path / "environ").read_text()
     assert "PATH=" in environ

@@ -15,7 +15,7 @@ import pytest
 import cloudgpu
 from cloudgpu.agent import own, own_source, source
 from cloudgpu.agent.assembled import PARTS, assembled
-from cloudgpu.agent.minify import bare
+from cloudgpu.agent.minify import minified
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_000  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything
@@ -152,7 +152,7 @@ def test_names_that_are_fields_or_belong_to_others_stay():
         " def read(self, value=3): return self.mine.other + os.getpid() + value\n"
         "def run(program):\n kept = [one for one in program]\n return A(kept).read(value=5) + kept.mine\n"
     )
-    sent = bare(ast.parse(text))
+    sent = minified(ast.parse(text))
     assert "value=5" in sent
     assert "def read(" in sent, "it is asked of something else than self"
     assert ".other" in sent
@@ -163,7 +163,7 @@ def test_names_that_are_fields_or_belong_to_others_stay():
 
 def test_comments_docstrings_and_annotations_go_and_strings_stay():
     text = '"""Say."""\ndef f(a: int) -> str:\n    """Say."""\n    # why\n    b: str = "# no"  # gone\n    return b\n'
-    assert bare(ast.parse(text)) == "def A(a):\n b='# no'\n return b\n"
+    assert minified(ast.parse(text)) == "def A(a):\n b='# no'\n return b\n"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_comments_docstrings_and_annotations_go_and_strings_stay():
     ],
 )
 def test_parentheses_go_only_where_they_mean_nothing(text, sent):
-    assert bare(ast.parse(text)).replace("B", "y") == sent
-    assert ast.dump(ast.parse(sent)) == ast.dump(ast.parse(bare(ast.parse(text)).replace("B", "y")))
+    assert minified(ast.parse(text)).replace("B", "y") == sent
+    assert ast.dump(ast.parse(sent)) == ast.dump(ast.parse(minified(ast.parse(text)).replace("B", "y")))
 
 
 # -- where it runs

@@ -18,7 +18,7 @@ class AllocatedProvider(FakeProvider):
     def _stop(self, cloud, id):  # noqa: A002
         machine = self._living(cloud, id)
         if self._is_allocated(super()._shown(machine)):
-            self._set(cloud, machine, request=State.STOPPED)
+            self._set(cloud, machine, requested=State.STOPPED)
         super()._stop(cloud, id)
 
     def _is_allocated(self, seen):

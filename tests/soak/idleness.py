@@ -163,7 +163,7 @@ class World:
         """Return the state that somebody asked for, None where its cloud ended it by itself."""
         with self.clouds[box.account]._store.open() as known:
             machine = known.machines.get(box.provider_id)
-            return None if machine is None or machine.request is State.RUNNING else machine.request
+            return None if machine is None or machine.requested is State.RUNNING else machine.requested
 
     def runs(self, box):
         found = self.instance(box)

@@ -135,7 +135,7 @@ class Sim:
     chance: object
     strike: object
     boxes: dict[str, Box] = field(default_factory=dict)
-    things: dict[str, Thing] = field(default_factory=dict)
+    stored: dict[str, Thing] = field(default_factory=dict)
     book: list[Entry] = field(default_factory=list)
     spot: dict[str, list[tuple[datetime, Fraction]]] = field(default_factory=dict)
     runs_parts = frozenset({"on_start", "packages", "cloud_init"})
@@ -251,7 +251,7 @@ class Sim:
     def timer(self, id):  # noqa: A002
         return from_epoch(self._living(id).tags[TAG_RENEW_UNTIL])
 
-    def bound(self, setup, want):
+    def placement_constraint(self, setup, want):
         from cloudgpu.providers.abilities import PlacementConstraint
 
         return PlacementConstraint()
@@ -265,25 +265,25 @@ class Sim:
 
     def resources(self, region=None) -> ResourceListing:
         self.settle()
-        return ResourceListing(tuple(self._thing(thing) for thing in self.resources.values()))
+        return ResourceListing(tuple(self._thing(thing) for thing in self.stored.values()))
 
     def remove(self, resource) -> None:
-        if resource.id in self.resources:
+        if resource.id in self.stored:
             self.strike()
             self._close(f"thing {resource.id}", self.clock())
-            del self.resources[resource.id]
+            del self.stored[resource.id]
             self.strike()
 
     def save_image(self, source, name, tags, *, restart=True) -> ProviderResource:
-        for thing in self.resources.values():
+        for thing in self.stored.values():
             if thing.kind is Kind.IMAGE and thing.id == name:
                 return self._thing(thing)
-        disk = self.resources.get(source)
+        disk = self.stored.get(source)
         if disk is None:
             raise InstanceNotFound("no such disk", field="source", value=source)
         self.strike()
         made = Thing(name, Kind.IMAGE, disk.size, dict(disk.tags) | dict(tags), self.clock())
-        self.resources[name] = made
+        self.stored[name] = made
         self.book.append(Entry(made.tags["cloudgpu-id"], f"thing {name}", self.clock(), type="image", at_most=True))
         self.strike()
         return self._thing(made)
@@ -353,7 +353,7 @@ class Sim:
         box.state, box.since, box.reason = State.TERMINATED, at, reason
         if box.keeps_disk if disk is None else disk:
             thing = Thing(f"disk-{box.id}", Kind.DISK, self.shop.disk[1], dict(box.tags), box.launched)
-            self.resources[thing.id] = thing
+            self.stored[thing.id] = thing
             for entry in self.book:
                 if entry.what == f"disk {box.id}":
                     entry.what = f"thing {thing.id}"  # the same disk, from now on without a machine

@@ -66,6 +66,7 @@ def command(
     machine goes on.
     """
     asked = locals()  # before anything else is one
+    asked["ssh_from_anywhere"] = asked.pop("ssh_from_any")
     from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched

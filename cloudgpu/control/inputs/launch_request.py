@@ -140,7 +140,7 @@ class UpOptions(TypedDict, total=False):
     disk: int | str | None  # GB of the system disk
     volume: str | None  # "data", or "data:200" for one that is made
     ssh_from: str | None  # who may open SSH, "203.0.113.0/24"; None: the address that you come from
-    ssh_from_any: bool
+    ssh_from_anywhere: bool
     subnet: str | None
     security_group: str | None
     no_public_ip: bool

@@ -25,7 +25,7 @@ def setup_of(options: Mapping[str, Any]) -> Setup:
     """Return the setup that these words of `up` stand for; raise InvalidRequest for the first that cannot be read."""
     _check_network_words(options)
     network = Network(
-        ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_any"))),
+        ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_anywhere"))),
         subnet=options.get("subnet"),
         security_group=options.get("security_group"),
         public_ip=not options.get("no_public_ip"),

@@ -92,12 +92,12 @@ class FaultyCloud:
     def die(self, id: str) -> None:  # noqa: A002
         """Let a machine die: it is stopped, for the reason `died`."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
-        self._change(id, wish=State.STOPPED, reason="died", asked_at=stopped_at_once)
+        self._change(id, requested=State.STOPPED, reason="died", asked_at=stopped_at_once)
 
     def shut_down(self, id: str) -> None:  # noqa: A002
         """Let a machine be shut down from inside as Azure's are: it is stopped, and billed on until `stop` is asked."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
-        self._change(id, wish=State.STOPPED, reason=ALLOCATED, asked_at=stopped_at_once)
+        self._change(id, requested=State.STOPPED, reason=ALLOCATED, asked_at=stopped_at_once)
 
     def take(self, id: str) -> None:  # noqa: A002
         """Let the cloud take a machine now, without notice."""
@@ -158,7 +158,7 @@ class FaultyCloud:
             self._set(cloud, self._living(cloud, id), **changes)
 
     def _set(self, cloud: Cloud, machine: FakeMachine, **changes: object) -> None:
-        if "wish" in changes:
+        if "requested" in changes:
             changes = {"asked_at": self.clock(), "reason": None, **changes}
         cloud.machines[machine.id] = replace(machine, **changes)  # type: ignore[arg-type]
 
@@ -174,7 +174,7 @@ class FaultyCloud:
 
     def _living(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
         machine = self._found(cloud, id)
-        if self._state(machine) is State.TERMINATED or machine.wish is State.TERMINATED:
+        if self._state(machine) is State.TERMINATED or machine.requested is State.TERMINATED:
             message = f"the machine {id} was terminated"
             raise InstanceNotFound(message, field="id", value=id)
         return machine

@@ -28,7 +28,7 @@ class Pace:
 class FakeMachine:
     """A machine as the fake cloud keeps it.
 
-    `wish` is the state that was last asked for, `asked_at` when; `taken_at` is when an interruption takes it.
+    `requested` is the state that was last asked for, `asked_at` when; `taken_at` is when an interruption takes it.
     `call` is the fingerprint of the launch call, so that a token cannot be used for another one.
     """
 
@@ -44,7 +44,7 @@ class FakeMachine:
     market: Market
     accelerators: tuple[Accelerator, ...]
     user: str
-    wish: State
+    requested: State
     asked_at: datetime
     reason: str | None = None
     taken_at: datetime | None = None
@@ -70,13 +70,13 @@ class Phase:
 def phase(machine: FakeMachine, now: datetime, pace: Pace) -> Phase:
     """Return what the machine is doing at `now`."""
     end = _end(machine)
-    if end and end.since <= now and not (machine.wish is State.TERMINATED and machine.asked_at <= end.since):
+    if end and end.since <= now and not (machine.requested is State.TERMINATED and machine.asked_at <= end.since):
         return end
     between, after, takes = {
         State.RUNNING: (State.PENDING, State.RUNNING, pace.boot_s),
         State.STOPPED: (State.STOPPING, State.STOPPED, pace.stop_s),
         State.TERMINATED: (State.STOPPING, State.TERMINATED, pace.stop_s),
-    }[machine.wish]
+    }[machine.requested]
     done_at = machine.asked_at + timedelta(seconds=takes)
     if now < done_at:
         return Phase(between, machine.asked_at, machine.reason)
@@ -92,7 +92,7 @@ def timer(machine: FakeMachine) -> datetime | None:
 def to_json(machine: FakeMachine) -> dict[str, Any]:
     """Return the machine as plain JSON values."""
     times = {name: (at := getattr(machine, name)) and iso(at) for name in _TIMES}
-    kinds = {"market": str(machine.market), "wish": str(machine.wish)}
+    kinds = {"market": str(machine.market), "requested": str(machine.requested)}
     gpus = [asdict(gpu) for gpu in machine.accelerators]
     return {**{name: getattr(machine, name) for name in _NAMES}, **kinds, "accelerators": gpus, **times}
 
@@ -101,7 +101,7 @@ def from_json(data: Mapping[str, Any]) -> FakeMachine:
     """Return the machine that `to_json` wrote."""
     times = {name: data[name] and from_iso(data[name]) for name in _TIMES}
     gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
-    kinds = {"market": Market(data["market"]), "wish": State(data["wish"]), "accelerators": gpus}
+    kinds = {"market": Market(data["market"]), "requested": State(data["requested"]), "accelerators": gpus}
     return FakeMachine(**{**data, **times, **kinds})
 
 

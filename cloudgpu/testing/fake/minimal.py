@@ -81,8 +81,8 @@ class MinimalFakeProvider(FaultyCloud):
         """Ask to end the machine."""
         with self._call("terminate") as cloud:
             machine = cloud.machines.get(id)
-            if machine and machine.wish is not State.TERMINATED and self._state(machine) is not State.TERMINATED:
-                self._set(cloud, machine, wish=State.TERMINATED)
+            if machine and machine.requested is not State.TERMINATED and self._state(machine) is not State.TERMINATED:
+                self._set(cloud, machine, requested=State.TERMINATED)
 
     def _listed(self, machine: FakeMachine, hidden: set[str]) -> bool:
         lag = timedelta(seconds=self.options.lag_s)
@@ -124,7 +124,7 @@ class MinimalFakeProvider(FaultyCloud):
             market=item.market,
             accelerators=item.accelerators,
             user=attempt.boot.user,
-            wish=State.RUNNING,
+            requested=State.RUNNING,
             asked_at=now,
         )
         cloud.machines[machine.id] = machine

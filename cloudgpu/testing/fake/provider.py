@@ -67,13 +67,13 @@ class FakeProvider(MinimalFakeProvider):
         """Ask to start a stopped machine."""
         with self._call("start") as cloud:
             machine = self._living(cloud, id)
-            if machine.wish is State.RUNNING:
+            if machine.requested is State.RUNNING:
                 return
             if self._state(machine) is State.STOPPING:
                 raise refused("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
             if machine.zone in cloud.exhausted:
                 raise no_capacity(machine.instance_type, machine.zone)
-            self._set(cloud, machine, wish=State.RUNNING)
+            self._set(cloud, machine, requested=State.RUNNING)
             if self.options.timer == timers.FIXED:
                 timers.fix(cloud, machine, self.clock())
 
@@ -323,16 +323,16 @@ class FakeProvider(MinimalFakeProvider):
 
     def _end(self, cloud: Cloud, id: str, *, disk_stays: bool) -> None:  # noqa: A002
         machine = cloud.machines.get(id)
-        if machine and State.TERMINATED not in (machine.wish, self._state(machine)):
+        if machine and State.TERMINATED not in (machine.requested, self._state(machine)):
             disks.set_system_disk(cloud, id, stays=disk_stays)
-            self._set(cloud, machine, wish=State.TERMINATED)
+            self._set(cloud, machine, requested=State.TERMINATED)
 
     def _stop(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         machine = self._living(cloud, id)
         if machine.market is Market.SPOT and not machine.persistent:
             raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
-        if machine.wish is not State.STOPPED or machine.reason == ALLOCATED:
-            self._set(cloud, machine, wish=State.STOPPED)
+        if machine.requested is not State.STOPPED or machine.reason == ALLOCATED:
+            self._set(cloud, machine, requested=State.STOPPED)
 
     def _many(
         self, method: str, ids: Sequence[str], do: Callable[[Cloud, str], Of]

@@ -60,9 +60,9 @@ def fire(cloud: Cloud, now: datetime) -> None:
         if from_iso(at) > now:
             continue
         machine = cloud.machines.get(id_)
-        if machine is not None and machine.wish is State.RUNNING:
-            wish = State.TERMINATED if does == TimerAction.TERMINATE else State.STOPPED
+        if machine is not None and machine.requested is State.RUNNING:
+            requested = State.TERMINATED if does == TimerAction.TERMINATE else State.STOPPED
             when = max(from_iso(at), machine.asked_at)
-            cloud.machines[id_] = replace(machine, wish=wish, asked_at=when, reason=WHY)
+            cloud.machines[id_] = replace(machine, requested=requested, asked_at=when, reason=WHY)
         if does != TimerAction.STOP_AGAIN:
             del cloud.timers[id_]

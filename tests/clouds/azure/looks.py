@@ -53,7 +53,7 @@ class Looks:
         principal = self.resource(machine).body.get("identity", {}).get("principalId", "nobody")
         return roles.may(self.model, principal, permission, self.resource(target).id)
 
-    def thing(self, machine: str) -> Thing:
+    def resource(self, machine: str) -> Thing:
         """Return the model's own record of a machine. Raises KeyError when there is none."""
         group = machine.rpartition("/")[2].lower()
         found = [one for one in self.model.of_kind(MACHINES) if group in {one.group, one.name.lower()}]
@@ -99,7 +99,7 @@ class Looks:
             self.clock.settle()
             return sorted((word, one.name) for one in self.model.resources.values() if (word := _costs(one)))
 
-    def things(self, kind: str = "") -> list[str]:
+    def resources(self, kind: str = "") -> list[str]:
         """Return the ids of all there is, or of a kind (`Microsoft.Network/networkInterfaces`)."""
         with self.lock:
             self.clock.settle()

@@ -90,7 +90,7 @@ class Model:
     """Everything that `reset` forgets."""
 
     clock: Clock
-    things: dict[str, Thing] = field(default_factory=dict)  # by id in small letters: Azure's ids know no capitals
+    resources: dict[str, Thing] = field(default_factory=dict)  # by id in small letters: Azure's ids know no capitals
     operations: dict[str, Operation] = field(default_factory=dict)
     quotas: dict[tuple[str, str], int] = field(default_factory=dict)  # by region and the name of the usage
     quota_requests: list[dict[str, Any]] = field(default_factory=list)

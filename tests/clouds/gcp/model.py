@@ -57,7 +57,7 @@ class Model:
     """Everything that a reset forgets."""
 
     clock: Clock = field(default_factory=Clock)
-    things: dict[Key, Thing] = field(default_factory=dict)
+    resources: dict[Key, Thing] = field(default_factory=dict)
     operations: dict[Key, Thing] = field(default_factory=dict)
     requests: dict[str, tuple[str, Key, datetime]] = field(default_factory=dict)  # by request id
     limits: dict[tuple[str, str], float] = field(default_factory=dict)  # by region ("" is all) and metric

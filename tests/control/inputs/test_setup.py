@@ -61,13 +61,13 @@ def test_what_is_no_volume_is_refused(text):
 
 
 def test_the_whole_internet_is_let_in_only_when_that_was_said():
-    assert parse_request(ssh_from_any=True).setup.network.ssh_from == ("0.0.0.0/0",)
-    assert parse_request(ssh_from="0.0.0.0/0", ssh_from_any=True).setup.network.ssh_from == ("0.0.0.0/0",)
+    assert parse_request(ssh_from_anywhere=True).setup.network.ssh_from == ("0.0.0.0/0",)
+    assert parse_request(ssh_from="0.0.0.0/0", ssh_from_anywhere=True).setup.network.ssh_from == ("0.0.0.0/0",)
     assert refused(lambda: parse_request(ssh_from="0.0.0.0/0"))[0] == "--ssh-from"
-    assert refused(lambda: parse_request(ssh_from="203.0.113.7", ssh_from_any=True))[0] == "--ssh-from-anywhere"
+    assert refused(lambda: parse_request(ssh_from="203.0.113.7", ssh_from_anywhere=True))[0] == "--ssh-from-anywhere"
 
 
-@pytest.mark.parametrize("word", [{"ssh_from": "203.0.113.7"}, {"ssh_from_any": True}])
+@pytest.mark.parametrize("word", [{"ssh_from": "203.0.113.7"}, {"ssh_from_anywhere": True}])
 def test_who_may_connect_is_said_by_the_owner_of_a_security_group(word):
     field, said = refused(lambda: parse_request(security_group="sg-0a", **word))
     assert field == "--" + next(iter(word)).replace("_", "-")
@@ -81,7 +81,7 @@ WORDS: list[tuple[str, UpOptions]] = [
     ("--subnet", {"subnet": "subnet-0a"}),
     ("--security-group", {"security_group": "sg-0a"}),
     ("--ssh-from", {"ssh_from": "203.0.113.7"}),
-    ("--ssh-from", {"ssh_from_any": True}),
+    ("--ssh-from", {"ssh_from_anywhere": True}),
     ("--no-public-ip", {"no_public_ip": True}),
     ("--jump", {"jump": "bastion"}),
     ("--persistent", {"persistent": True, "spot": True}),

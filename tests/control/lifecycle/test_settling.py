@@ -152,7 +152,7 @@ def test_a_stop_is_not_proved_while_the_machine_is_stopping_and_billed(make_lab,
 
     monkeypatch.setattr(lab.cloud, "get", billed_on)
     row = stop(lab.session, row, why="test")
-    assert (row["state"], row["billed"]) == ("stopped", False)
+    assert (row.state, row.billed) == ("stopped", False)
 
 
 def test_a_start_whose_reply_was_lost_is_looked_for(lab):

@@ -125,9 +125,16 @@ def test_no_reader_can_change_what_the_ledger_hands_to_all(tmp_path):
     (row,), text = reader.machines(), repr(reader.machines())
     assert reader.machine("cg-1") is row, "the same object for every caller"
     found = list(inside(row))
-    assert {"HourlyPrice", "AttachedCost", "Use", "Segment", "ChargeNote", "SentWarning", "SharedKey", "Retained"} < {
-        type(value).__name__ for _, value in found
-    }
+    assert {
+        "HourlyPrice",
+        "AttachedCost",
+        "Usage",
+        "PriceInterval",
+        "ChargeNote",
+        "SentWarning",
+        "SharedKey",
+        "Retained",
+    } < {type(value).__name__ for _, value in found}
     for place, value in found:
         assert value is None or isinstance(value, (str, int, float, tuple, MappingProxyType)), place
         for name in getattr(value, "_fields", ()):
