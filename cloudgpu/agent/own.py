@@ -171,7 +171,7 @@ class Process(NamedTuple):
 
 
 def processes(names: Iterable[str]) -> dict[int, Process]:
-    """Return the processes whose environment has one of `words`, and their children, but not this one."""
+    """Return the processes whose environment has one of `names`, and their children, but not this one."""
     found: dict[int, Process] = {}
     marks, me = [word.encode() for word in names], os.getpid()
     for pid in sorted(int(name) for name in _names() if name.isdigit()):

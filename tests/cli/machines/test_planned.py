@@ -169,7 +169,7 @@ def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
         for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
     )
     request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request
-    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "anywhere": True}
+    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "any_provider": True}
     text = " ".join(plan(plan_value(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
     assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text
     text = " ".join(plan(plan_value(launch_plan(request, [dear], **said)), NOW).split())
