@@ -41,7 +41,7 @@ KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "c51a25ff1673a336edcd41798749c6740f7ded42006940d8a2a4c877466700fd",
     "agent, as Python 3.11 writes it": "907ee02cba449807e741d09f94ad9bdd086045508eff4b90625aa38421adbf47",
-    "agent's own.py": "0b629b51307ca36b0a4f7bf752ecb6f46b33a9526fe2e20ff66699d8f430280b",
+    "agent's own.py": "9ddaee068f87da7a7624e49f054c892f2058212322767aeb5272df06b44cdd76",
     "program on a host (ssh)": "7ad50b49b925ea96a52de4e37ea2c1526d3141d9dd6fb930d2776e03eddb6172",
     "program that runs JupyterLab": "599920ad76d13415e340ea184c8eac146b79f7a1b1c1c86788825344e2aeac64",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",

@@ -82,7 +82,7 @@ def test_stop_and_down_end_it_and_the_next_command_tells_the_ledger(lab: QuickPr
     assert stop.json["error"]["message"].startswith(
         "fox is stopped and not billed, but the ledger does not know it yet"
     )
-    assert [one["wish"] for one in lab.cloud()] == ["stopped"]
+    assert [one["requested"] for one in lab.cloud()] == ["stopped"]
     down = lab("down", "--all", "--yes", "-o", "json")
     assert down.code == 8
     assert "fox was ended and nothing of it is left" in down.out

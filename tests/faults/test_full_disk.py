@@ -125,7 +125,7 @@ def test_what_ends_a_machine_of_a_cloud_goes_on_with_a_full_disk_and_the_next_lo
         assert done.code == 8, done.err
         assert "disk is full" in " ".join(done.err.split())
         (machine,) = json.loads(cloud.read_text())["machines"]
-        assert machine["wish"] in ("stopped", "terminated"), done.err
+        assert machine["requested"] in ("stopped", "terminated"), done.err
         disk.leave_free(ROOMY_K)
         assert disk.program("ls", "--refresh").code == 0
         assert [one["billed"] for one in disk.program.machines()] in ([], [False])

@@ -39,7 +39,7 @@ def test_every_command_sees_the_same_fake_cloud(cloudgpu):
     _, listed = cloudgpu("ls")
     assert [(item["name"], item["instance_type"]) for item in listed["machines"]] == [("quiet-owl", "fake.v100.1")]
     assert cloudgpu("stop", "quiet-owl", "--yes")[0] == 0
-    assert cloudgpu.cloud()["machines"][0]["wish"] == "stopped"
+    assert cloudgpu.cloud()["machines"][0]["requested"] == "stopped"
 
 
 def test_a_fault_that_was_ordered_reaches_the_command(cloudgpu, tmp_path):
