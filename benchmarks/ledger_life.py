@@ -73,7 +73,7 @@ def _said(what: str, machine: int, turn: int, at: datetime) -> tuple[str, dict[s
         ends = {"expires": iso(at + timedelta(hours=8)), "renew_until": iso(at + timedelta(days=1))}
         return "lease_set", {**ends, "why": "somebody works on it"}
     if what == "look":
-        return "account_synced", {"machines": MACHINES // 4, "unanswered": []}
+        return "account_synced", {"machines": MACHINES // 4, "resources": True, "unanswered": [], "unseen": []}
     if what in ("stop", "start"):
         return f"{what}_requested", {"why": "asked on the command line"}
     return "instance_observed", seen(machine, "stopped" if what == "stopped" else "running", at)
