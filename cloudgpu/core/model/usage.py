@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from operator import itemgetter
+from sys import intern
 from typing import Any, NamedTuple
 
 
@@ -79,12 +80,21 @@ class Usage(NamedTuple):
 
 
 def usage_of_record(record: Mapping[str, Any]) -> Usage:
-    """Return the use that plain JSON values tell of: `core.model.records.UsageRecord`."""
-    facts = list(_use(record))
+    """Return the usage that plain JSON values tell of: `core.model.records.UsageRecord`.
+
+    Texts that come again in most of them are held once: a report reads all that has ever ended.
+    """
+    facts = list(_usage(record))
     facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]
-    facts[10] = tuple([PriceInterval._make(_segment(one)) for one in facts[10]])
+    facts[1:6] = map(intern, facts[1:6])
+    facts[10] = tuple([_interval(one) for one in facts[10]])
     return Usage._make(facts)
 
 
-_use, _segment = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
+def _interval(record: Mapping[str, Any]) -> PriceInterval:
+    at, nanos, source, as_of, basis, maybe_from = _price(record)
+    return PriceInterval(at, nanos, intern(source), as_of and intern(as_of), intern(basis), maybe_from)
+
+
+_usage, _price = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
 _RESOURCES, _PERS = {one.value: one for one in Resource}, {one.value: one for one in Per}

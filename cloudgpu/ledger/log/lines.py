@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,11 +95,12 @@ def of_kinds(connection: Connection, kinds: Collection[str]) -> list[Said]:
     from cloudgpu.core.events.log import Said
 
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
-    found = connection.execute(query, tuple(kinds)).fetchall()
-    if not found:
-        return []
-    *columns, texts = zip(*found, strict=True)
-    return list(map(Said, *columns, json.loads(f"[{','.join(texts)}]")))
+    rows, lines = iter(connection.execute(query, tuple(kinds))), list[Said]()
+    while found := list(islice(rows, _BUNDLE)):  # not all at once: their texts are gone when the next are read
+        seqs, times, which, subjects, dedupes, texts = zip(*found, strict=True)
+        bodies = json.loads(f"[{','.join(texts)}]")
+        lines += map(Said, seqs, times, map(intern, which), map(intern, subjects), dedupes, bodies)
+    return lines
 
 
 def stored_lines(connection: Connection, *, after: int | None = None) -> Iterator[tuple[Any, ...]]:
