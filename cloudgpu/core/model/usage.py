@@ -86,14 +86,18 @@ def usage_of_record(record: Mapping[str, Any]) -> Usage:
     """
     facts = list(_usage(record))
     facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]
-    facts[1:6] = map(intern, facts[1:6])
+    facts[1:6] = map(_once, facts[1:6])
     facts[10] = tuple([_interval(one) for one in facts[10]])
     return Usage._make(facts)
 
 
 def _interval(record: Mapping[str, Any]) -> PriceInterval:
     at, nanos, source, as_of, basis, maybe_from = _price(record)
-    return PriceInterval(at, nanos, intern(source), as_of and intern(as_of), intern(basis), maybe_from)
+    return PriceInterval(at, nanos, _once(source), _once(as_of), _once(basis), maybe_from)
+
+
+def _once(text: Any) -> Any:
+    return intern(text) if text else text
 
 
 _usage, _price = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
