@@ -219,7 +219,7 @@ class Reader:
     def learn(self, *, despite_problem: bool = False) -> None:
         """Have this client's head record say what the last line here says of a move away.
 
-        A head record that contradicts the lines is left, unless `even_in_doubt`.
+        A head record that contradicts the lines is left, unless `despite_problem`.
         """
         from cloudgpu.ledger import suspect as doubt
         from cloudgpu.ledger.log import marks

@@ -14,7 +14,8 @@ DISK |= {"named": False, "at_most": False, "nanos_per_month": 8_000_000_000}
 # a first line of another format, what is said of it, and how the way out begins
 OTHER_FORMATS = [
     ('{"ledger":"0123456789abcdef"}', "no format number: it is of before 0.1.0", "End its machines"),
-    ('{"ledger":"0123456789abcdef","format":2}', "has format 2, and this cloudgpu reads format 1", "Update cloudgpu"),
+    ('{"ledger":"0123456789abcdef","format":1}', "has format 1: it is of before 0.1.0", "End its machines"),
+    ('{"ledger":"0123456789abcdef","format":3}', "has format 3, and this cloudgpu reads format 2", "Update cloudgpu"),
 ]
 
 

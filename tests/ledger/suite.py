@@ -103,7 +103,7 @@ class LedgerSuite:
         ledger.append([note(1)])
         first = next(iter(ledger.events()))
         assert (first.seq, first.kind, first.subject) == (1, "ledger_opened", "ledger")
-        assert first.body == {"ledger": ledger.id, "format": 1}
+        assert first.body == {"ledger": ledger.id, "format": 2}
         assert ledger.id
 
     def test_two_ledgers_have_two_ids(self, store: Store) -> None:

@@ -97,7 +97,7 @@ def begin_with(file: Path, body: str) -> None:
         raw.execute("UPDATE line SET body = ? WHERE seq = 1", (body,))
 
 
-@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["without", "before", "newer"])
 def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
     store: Store, tmp_path: Path, body: str, sentence: str, way: str
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["without", "before", "newer"])
 def test_a_backup_of_another_format_is_not_restored(
     store: Store, tmp_path: Path, body: str, sentence: str, way: str
 ) -> None:

@@ -78,7 +78,7 @@ def record(
 ) -> Machine:
     """Write what stays of the machine, where that is news; return its row.
 
-    With `asked_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
+    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the look before then.
     That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
     """
     entries = tuple([retained_entry(resource) for resource in keeping.retained_of(row, resources)])

@@ -189,7 +189,7 @@ WantedBy=timers.target
 
 
 def installed_command(text: str, argv: Sequence[str]) -> str | None:
-    """Return what is installed (a block or both unit files) as a command for /bin/sh, with `words` for its verb.
+    """Return what is installed (a block or both unit files) as a command for /bin/sh, with `argv` for its verb.
 
     None for a text that somebody has changed beyond reading.
     """

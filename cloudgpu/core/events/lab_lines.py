@@ -32,8 +32,8 @@ def account_synced(
 ) -> Draft:
     """Return the one line of a look at one account; one that was not wholly answered makes no view fresh.
 
-    `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `things`: disks
-    and images were asked for, too; `pinned`: all prices were asked for, and answered.
+    `unseen` is what was not in the answer and is not known to be gone: of that the look proves nothing. `resources`:
+    disks and images were asked for, too; `pinned`: all prices were asked for, and answered.
     """
     body: bodies.AccountSynced = {
         "machines": machines,

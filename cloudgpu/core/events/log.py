@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-FORMAT = 1  # of the kinds and the bodies of lines: a ledger's first line says by which number it is written
+FORMAT = 2  # of the kinds and the bodies of lines: a ledger's first line says by which number it is written
 BUDGET_SET, BUDGET_REMOVED, BUDGET_OVERRIDDEN = "budget_set", "budget_removed", "budget_overridden"
 LEDGER_MOVED, LEDGER_MOVING, LEDGER_ARRIVED = "ledger_moved", "ledger_moving", "ledger_arrived"
 OWN = "own"  # this client's clock

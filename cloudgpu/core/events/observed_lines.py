@@ -110,7 +110,7 @@ def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
 
 
 def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime, last_seen: str | None = None) -> Draft:
-    """Return the line that says the machine is proved gone, and by what; some time after `alive`, None for just now."""
+    """Return the line that a machine is proved gone, and by what; some time after `last_seen`, None for just now."""
     body: bodies.InstanceVanished = {
         "provider_id": provider_id,
         "proof": proof,
@@ -123,7 +123,7 @@ def instance_vanished(machine: str, provider_id: str, proof: str, now: datetime,
 def resources_retained(row: Machine, entries: Sequence[Retained], now: datetime, last_seen: str | None = None) -> Draft:
     """Return the line that says what stays of a machine without it; no entries: nothing does.
 
-    `alive` is when what is missing now was last known to be there, where others have removed it.
+    `last_seen` is when what is missing now was last known to be there, where others have removed it.
     """
     body: bodies.ResourcesRetained = {"retained": [entry.record() for entry in entries]}
     if last_seen:
@@ -214,7 +214,7 @@ def resource_observed(
 def resource_vanished(
     row: Machine, proof: str, now: datetime, *, last_seen: str | None = None, ended: str | None = None, who: RequestedBy
 ) -> Draft:
-    """Return the line that says that it is gone: since `ended`, or some time after `alive`."""
+    """Return the line that says that it is gone: since `ended`, or some time after `last_seen`."""
     body: bodies.ResourceVanished = {
         "id": fact(row.provider_id),
         "proof": proof,

@@ -100,8 +100,8 @@ def launch_plan(
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
     `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
-    where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `anywhere`: the
-    offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
+    where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `any_provider`:
+    the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
     """
     offer = offers[0]
     ends, row = ends_of(request, offer, policy), of_offer(offer.available, request.setup)

@@ -356,7 +356,7 @@ _KEYS: dict[type, dict[str, str]] = {  # a field -> its key, where that is no na
     SentWarning: {"times": "count"},
     SharedKey: {"network": "from"},
 }
-_WHOLE = (Usage, PriceInterval)  # their records have every key: `use_of_record` misses each
+_WHOLE = (Usage, PriceInterval)  # their records have every key: `usage_of_record` misses each
 
 
 def record_of(value: object) -> Any:

@@ -291,7 +291,7 @@ def is_owned(provider: str) -> bool:
 
 
 def and_billed(machine: Machine, text: str) -> str:
-    """Return `words` for a machine that is rented; nothing for one that its user owns."""
+    """Return `text` for a machine that is rented; nothing for one that its user owns."""
     return "" if is_owned(machine.provider) else text
 
 

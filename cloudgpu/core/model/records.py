@@ -86,7 +86,7 @@ class RetainedRecord(RateRecord):
 
 
 class SegmentRecord(TypedDict):
-    """A price that held from `at` on: `core.model.usage.Segment`."""
+    """A price that held from `at` on: `core.model.usage.PriceInterval`."""
 
     at: str
     nanos: int
@@ -97,7 +97,7 @@ class SegmentRecord(TypedDict):
 
 
 class UsageRecord(TypedDict):
-    """What is billed from `begin` to `end`: `core.model.usage.Use` as it is stored."""
+    """What is billed from `begin` to `end`: `core.model.usage.Usage` as it is stored."""
 
     resource: str
     id: str

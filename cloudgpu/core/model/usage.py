@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
-from sys import intern
 from typing import Any, NamedTuple
 
 
@@ -96,8 +96,10 @@ def _interval(record: Mapping[str, Any]) -> PriceInterval:
     return PriceInterval(at, nanos, _once(source), _once(as_of), _once(basis), maybe_from)
 
 
+@lru_cache(maxsize=4096)
 def _once(text: Any) -> Any:
-    return intern(text) if text else text
+    """Return the first of equal texts, so that the others are not held."""
+    return text
 
 
 _usage, _price = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)

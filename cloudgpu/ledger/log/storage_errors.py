@@ -163,7 +163,8 @@ def other_format(connection: Connection, what: str, instead: str) -> tuple[str, 
         return None
     if found > FORMAT:
         return f"{what} has format {found}, and this cloudgpu reads format {FORMAT}.", "Update cloudgpu."
-    why = f"{what} has no format number: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
+    its = f"has format {found}" if found else "has no format number"
+    why = f"{what} {its}: it is of before 0.1.0. This cloudgpu reads format {FORMAT}."
     return why, f"End its machines with the cloudgpu that wrote it; then {instead}"
 
 

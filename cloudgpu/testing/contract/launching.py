@@ -59,7 +59,7 @@ class ResolvesContract(ContractBase):
         assert refused.value.field == "--image"
 
     def test_a_volume_that_is_not_there_and_has_no_size_is_refused(self, provider: Provider) -> None:
-        """A mistyped name is no requested for another disk."""
+        """A mistyped name is no request for another disk."""
         with pytest.raises(InvalidRequest) as refused:
             cast("Resolves", provider).placement_constraint(Setup(volume=Volume("no-such-volume")), Requirements())
         assert refused.value.field == "--volume"

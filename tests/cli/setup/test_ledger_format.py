@@ -17,7 +17,7 @@ from tests.ledger.lines import OTHER_FORMATS
 UP = "up --provider fake --gpu v100 --new --yes --no-wait --name".split()
 
 
-@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["without", "before", "newer"])
 def test_a_ledger_of_another_format_is_refused_by_every_verb_and_nothing_is_launched(tmp_path, body, sentence, way):
     plugin = write_plugin(tmp_path / "plugin", {"fake": FAKE})
     environ = {"PYTHONPATH": os.pathsep.join([*sys.path, str(plugin)])}

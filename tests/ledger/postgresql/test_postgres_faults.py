@@ -194,7 +194,7 @@ def test_a_ledger_of_a_newer_schema_is_left_alone(opened: Open, postgres: Server
             attempt()
 
 
-@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["before", "newer"])
+@pytest.mark.parametrize(("body", "sentence", "way"), OTHER_FORMATS, ids=["without", "before", "newer"])
 def test_a_ledger_of_another_format_is_refused_in_one_sentence_and_left_alone(
     opened: Open, postgres: Server, body: str, sentence: str, way: str
 ) -> None:
