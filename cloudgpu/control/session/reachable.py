@@ -34,6 +34,8 @@ def remember(session: SessionBase, account: str, region: str | None, found: Acco
         if said.get(place) != [found.kind, found.id]:
             said[place] = [found.kind, found.id]
             file = session.home.identities
+            for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
+                left.unlink(missing_ok=True)
             fresh = file.with_name(f".{file.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"at": _here(session), "accounts": known}, indent=1) + "\n", encoding="utf-8")
             fresh.replace(file)
