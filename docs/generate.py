@@ -17,6 +17,7 @@ from cloudgpu import errors
 from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.cli.verbs import VERBS
+from cloudgpu.cli.words import SAME
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.core.events.kinds import KINDS
 from cloudgpu.core.reaper.rules import RULES
@@ -26,6 +27,12 @@ _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->
 _CLI_HEAD = """\
 `cloudgpu VERB --help` says the same. `-h` is short for `--help`; `cloudgpu --version` prints the version.
 What a verb prints with `-o json` is in [json.md](json.md), what it exits with in [errors.md](errors.md).
+"""
+_WORDS_HEAD = """\
+## Other words
+
+`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names;
+`status` with a name is `show`. For a word that no verb means, such as `login`, an error says what to do instead.
 """
 _ERRORS_HEAD = """\
 An error is one sentence on stderr, and a second line that says the way out. With `-o json` it is one document on
@@ -140,6 +147,11 @@ def cli_page() -> str:
             [[f"[`{verb}`](#{verb.replace(' ', '-')})", summary] for verb, (_, summary) in VERBS.items()],
         ),
     ]
+    by_verb: dict[str, list[str]] = {}
+    for word, verb in SAME.items():
+        by_verb.setdefault(verb, []).append(f"`{word}`")
+    rows = [[_linked(verb), ", ".join(words)] for verb, words in by_verb.items()]
+    parts += [_WORDS_HEAD, _table(["verb", "may also be typed as"], rows)]
     parts += [_verb(verb, command) for verb, command in commands().items()]
     return "\n".join(parts)
 

@@ -15,7 +15,7 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.verbs import HEADINGS, VERBS
+from cloudgpu.cli.verbs import ACTIONS, HEADINGS, VERBS
 from cloudgpu.errors import CloudgpuError
 
 
@@ -76,21 +76,25 @@ class VerbGroup(TyperGroup):
             raise interrupt.Interrupted from told
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb that was typed; raise InvalidRequest that names the near one for an unknown verb."""
+        """Find the verb that was typed, by its own name or another; raise InvalidRequest for a word that is none."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            args = self._understood(ctx, args)
+        if tuple(args[:2]) in ACTIONS:
+            args = [args[0], ACTIONS[args[0], args[1]], *args[2:]]
         if " ".join(args[:2]) in VERBS and len(args) > 1:
             args = [" ".join(args[:2]), *args[2:]]
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from cloudgpu.core.values.naming import unknown_word
-
-            raise unknown_word(
-                f"There is no verb {args[0]!r}",
-                args[0],
-                VERBS,
-                field="verb",
-                use="Run: cloudgpu {} --help",
-                next="Run: cloudgpu --help",
-            )
         return super().resolve_command(ctx, args)
+
+    def _understood(self, ctx: Any, args: list[str]) -> list[str]:
+        from cloudgpu.cli.words import understood
+
+        found = understood(args)
+        if not found:  # `help` alone
+            sys.stdout.write(f"{ctx.get_help()}\n")
+            raise typer.Exit
+        if found[0] == "--version":
+            _version(value=True)
+        return found
 
 
 app = typer.Typer(

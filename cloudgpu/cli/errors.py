@@ -41,7 +41,8 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
             return known
     param = getattr(fault, "param", None)
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
-    verb = next((f" {words}" for words in (" ".join(args[:2]), *args[:1]) if words in VERBS), "")
+    named = getattr(getattr(fault, "ctx", None), "info_name", None)  # also where another word was typed for it
+    verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
     sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is no whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"

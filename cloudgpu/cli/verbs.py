@@ -66,3 +66,8 @@ HEADINGS = {
     "cost": "Money",
     "reap": "Never pay for idle",
 }
+# Of a verb with actions: other words for one of them.
+ACTIONS = {
+    **{(verb, "list"): "ls" for verb in ("budget", "image", "policy", "volume")},
+    **{(verb, word): "rm" for verb in ("budget", "image", "volume") for word in ("delete", "remove")},
+}

@@ -76,7 +76,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
         found = published(session)
         if name not in found:
             says = f"Nothing is published as {name!r}" + did_you_mean(near(name, found), ".")
-            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy list")
+            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy ls")
 
     def decision(view: View) -> Sequence[Draft]:
         known()
