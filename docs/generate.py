@@ -14,10 +14,10 @@ from typer.main import get_command
 
 import cloudgpu
 from cloudgpu import errors
+from cloudgpu.cli.aliases import SAME
 from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.cli.verbs import VERBS
-from cloudgpu.cli.words import SAME
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.core.events.kinds import KINDS
 from cloudgpu.core.reaper.rules import RULES

@@ -6,7 +6,8 @@ import os
 import sys
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,19 +16,40 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.verbs import ACTIONS, HEADINGS, VERBS
+from cloudgpu.cli.terminal import is_coloured, paint
+from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
 from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class VerbCommand(TyperCommand):
-    """A verb; its help names the providers that are installed, which costs time only when it is printed."""
+    """A verb; its help names the providers that are installed, which costs time only when it is printed.
+
+    A verb's module may have GROUPS, the options under titles, and `arranged`, which puts arguments in order first.
+    """
+
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({})
+    arranged: Callable[[list[str]], list[str]] | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, in the order that the verb gives them."""
+        return super().parse_args(ctx, args if self.arranged is None else self.arranged(args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, with what is installed in their texts."""
+        from cloudgpu.cli.help import write_options
         from cloudgpu.cli.kinds import name_installed
 
         name_installed(self.params)
-        super().format_options(ctx, formatter)
+        write_options(self, ctx, formatter, self.groups)
 
 
 class VerbGroup(TyperGroup):
@@ -51,16 +73,29 @@ class VerbGroup(TyperGroup):
             help=module.command.__doc__,
             context_settings=getattr(module, "CONTEXT", None),
         )
-        return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        found.groups = getattr(module, "GROUPS", {})
+        found.arranged = getattr(module, "arranged", None)
+        return found
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the verbs in parts, without importing one."""
-        width = max(map(len, VERBS))
-        starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
-        for title, (first, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
-            with formatter.section(title):
-                rows = list(VERBS.items())[first:end]
-                formatter.write_dl([(verb.ljust(width), summary) for verb, (_, summary) in rows])
+        from cloudgpu.cli.help import write_verbs
+
+        write_verbs(formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, and below them the options that stand before a verb."""
+        from cloudgpu.cli.help import write_options
+
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter, {})
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete a verb without importing one."""
@@ -86,7 +121,7 @@ class VerbGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _understood(self, ctx: Any, args: list[str]) -> list[str]:
-        from cloudgpu.cli.words import understood
+        from cloudgpu.cli.aliases import understood
 
         found = understood(args)
         if not found:  # `help` alone
@@ -101,9 +136,8 @@ app = typer.Typer(
     cls=VerbGroup,
     rich_markup_mode=None,
     add_completion=True,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="A GPU in one command, never a surprise bill, always the honest comparison.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=SAYS,
     epilog="Start with: cloudgpu demo. Settings, ledger and keys are kept in CLOUDGPU_HOME.",
 )
 
@@ -158,7 +192,12 @@ def run(args: list[str]) -> int:
 
 def _shown(args: list[str]) -> int:
     try:
-        code = app(args=args, prog_name="cloudgpu", standalone_mode=False)
+        if not args:
+            from cloudgpu.cli.help import front_page
+
+            sys.stdout.write(front_page())
+            return 0
+        code = app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
     except CloudgpuError as fault:
         return _show(fault, args)
     except interrupt.Interrupted as told:
@@ -182,7 +221,8 @@ def _show(fault: CloudgpuError, args: list[str]) -> int:
     else:
         # A sentence that begins with what was typed says where it was typed.
         where = f"{fault.field}: " if fault.field and fault.message.startswith(("'", '"')) else ""
-        sys.stderr.write(f"error: {where}{fault.message}\n")
+        error = paint("error:", "bold red") if is_coloured(sys.stderr) else "error:"
+        sys.stderr.write(f"{error} {where}{fault.message}\n")
         if fault.next:
             sys.stderr.write(f"  {fault.next}\n")
     return 255 if args and args[0] in ("exec", "run") else fault.exit_code

@@ -39,6 +39,15 @@ MaybeName = Annotated[
 ]
 
 
+def without_name(args: list[str]) -> list[str]:
+    """Return the arguments of a verb that takes NAME and a command, with an empty NAME where the command begins first.
+
+    Options of the verb itself stand before both.
+    """
+    first = next((place for place, word in enumerate(args) if word == "--" or not word.startswith("-")), len(args))
+    return [*args[:first], "", *args[first:]] if args[first : first + 1] == ["--"] else args
+
+
 def open_here(*, warn: bool = True) -> Session:
     """Return the session of this environment; stages are told on stderr.
 

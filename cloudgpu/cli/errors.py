@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +14,6 @@ _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the p
 
 def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
     """Return a usage error of the parser or of the system as ours; anything else is a defect, and said to be one."""
-    if type(fault).__name__ == "NoArgsIsHelpError":
-        sys.stdout.write(getattr(fault, "message", "") + "\n")
-        raise SystemExit(0)
     if hasattr(fault, "format_message"):
         return _usage(fault, args)
     if os.environ.get("CLOUDGPU_TRACEBACK"):

@@ -1,4 +1,4 @@
-"""Values as text for a terminal of 80 columns. Nothing here asks or decides."""
+"""Values as text for a terminal. Nothing here asks or decides."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.terminal import columns, filled, prose_columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
 TEN_MINUTES = 600
-NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
@@ -43,26 +43,18 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return prose in lines of at most 80 columns."""
-    if len(text) <= _line() and text.isprintable() and not text.endswith(" "):
+    """Return prose in lines that fit the terminal."""
+    if len(text) <= prose_columns() and text.isprintable() and not text.endswith(" "):
         return text  # a pass over thousands of machines has as many lines
     return wrapped(text)
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> str:
-    """Return prose in lines of at most 80 columns, or of the terminal's; `first` and `rest` are what lines begin with.
+    """Return prose in lines that fit the terminal, of at most 100 columns, which begin with `first` and `rest`.
 
     No word is ever broken: a command, a path, an id, a fingerprint, an address is there to be copied.
     """
-    from textwrap import fill
-
-    return fill(
-        text, _line(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
-    )
-
-
-def _line() -> int:
-    return max(NARROWEST_LINE, min(WIDEST_LINE, _columns()))
+    return filled(text, prose_columns(), first, rest)
 
 
 def steps(ways: Sequence[tuple[str, str]]) -> str:
@@ -179,15 +171,9 @@ def machines(values: Sequence[MachineDocument], now: datetime, *, me: str | None
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    owners = [_clipped(value["owner"] or "?", max(NARROWEST, _columns() - rest - 2)) for value in values]
+    owners = [_clipped(value["owner"] or "?", max(NARROWEST, columns() - rest - 2)) for value in values]
     rows = [[row[0], owner, *row[1:]] for row, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
-
-
-def _columns() -> int:
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
 
 
 def _clipped(text: str, width: int) -> str:

@@ -34,7 +34,7 @@ def command(
 
     tunnels.check_port(port)
     session = open_here()
-    row = session.find(name)
+    row = session.find(name, running=not stop)
     if stop:
         ended = tunnels.stop(session, row)
         said = f"The tunnel to {row.name} is closed." if ended else f"There was no background tunnel to {row.name}."

@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     )
 
 
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": ("--gpu", "--provider", "--spot", "--template", "--name", "--lease", "--dry-run", "--yes"),
+    "Which machine": (
+        "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
+        "--persistent",
+    ),
+    "Disks": ("--disk", "--volume"),
+    "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
+    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override"),
+    "Launching again, and waiting": ("--key", "--new", "--wait-start", "--no-wait"),
+}  # fmt: skip
+
+
 def command(
     *,
     provider: options.Provider = None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cloudgpu.cli.aliases import RISKY, SAME, SENTENCES, meant_by, understood
 from cloudgpu.cli.app import run
 from cloudgpu.cli.verbs import ACTIONS, VERBS
-from cloudgpu.cli.words import RISKY, SAME, SENTENCES, meant_by, understood
 from cloudgpu.errors import InvalidRequest
 
 HARMLESS = """

@@ -1,0 +1,73 @@
+"""What the terminal can show: its width, and whether it has colours. The codes are our own: `--help` and `ls` use them.
+
+Colour follows NO_COLOR and FORCE_COLOR (https://no-color.org, https://force-color.org). Without them there is colour on
+a terminal that is not dumb.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+NARROWEST, WIDEST, WIDEST_PROSE, USUAL = 40, 160, 100, 80  # columns
+CODES = {  # style: the codes of ECMA-48 that it consists of
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "bold red": "1;31",
+    "bold yellow": "1;33",
+}
+
+
+def columns() -> int:
+    """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
+    typed = os.environ.get("COLUMNS", "")
+    if typed.isdecimal() and int(typed):
+        return _within(int(typed))
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
+            return _within(os.get_terminal_size(stream.fileno()).columns)  # type: ignore[union-attr]
+    return USUAL
+
+
+def prose_columns() -> int:
+    """Return how wide a line of prose may be: longer ones than 100 columns are hard to read."""
+    return min(columns(), WIDEST_PROSE)
+
+
+def _within(found: int) -> int:
+    return max(NARROWEST, min(WIDEST, found)) if found else USUAL
+
+
+def filled(text: str, width: int, first: str = "", rest: str = "") -> str:
+    """Return `text` in lines of at most `width` columns, which begin with `first` and `rest`; no word is broken."""
+    from textwrap import fill
+
+    return fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def is_coloured(stream: Any) -> bool:
+    """Say whether colours are shown on this stream."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR")
+    if forced:
+        return forced not in ("0", "false")
+    return is_terminal(stream)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Say whether this stream is a terminal on which a line can be written anew."""
+    return bool(stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb")
+
+
+def paint(text: str, style: str) -> str:
+    """Return `text` in a style of `CODES`."""
+    return f"\x1b[{CODES[style]}m{text}\x1b[0m" if text else text
