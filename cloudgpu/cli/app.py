@@ -76,6 +76,10 @@ class VerbGroup(TyperGroup):
         found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
         found.groups = getattr(module, "GROUPS", {})
         found.arranged = getattr(module, "arranged", None)
+        if "_CLOUDGPU_COMPLETE" in os.environ:
+            from cloudgpu.cli.completion import complete_values
+
+            complete_values(cmd_name, found.params)
         return found
 
     def get_help(self, ctx: Any) -> str:
@@ -192,7 +196,7 @@ def run(args: list[str]) -> int:
 
 def _shown(args: list[str]) -> int:
     try:
-        if not args:
+        if not args and "_CLOUDGPU_COMPLETE" not in os.environ:
             from cloudgpu.cli.help import front_page
 
             sys.stdout.write(front_page())
