@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.terminal import is_coloured, paint
+from cloudgpu.cli.terminal import is_coloured, is_terminal, paint
 from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
 from cloudgpu.errors import CloudgpuError
 
@@ -201,7 +201,7 @@ def _shown(args: list[str]) -> int:
 
             sys.stdout.write(front_page())
             return 0
-        code = app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
+        code = _run_verb(args)
     except CloudgpuError as fault:
         return _show(fault, args)
     except interrupt.Interrupted as told:
@@ -215,6 +215,20 @@ def _shown(args: list[str]) -> int:
 
         return _declined(fault, args) if isinstance(fault, Declined) else _show(as_ours(fault, args), args)
     return code if isinstance(code, int) else 0
+
+
+def _run_verb(args: list[str]) -> Any:
+    """Let the parser run a verb; on a terminal, show that it goes on."""
+
+    def go() -> Any:
+        return app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
+
+    if not is_terminal(sys.stderr):
+        return go()
+    from cloudgpu.cli import progress
+
+    with progress.shown(" ".join(args[:1])):
+        return go()
 
 
 def _show(fault: CloudgpuError, args: list[str]) -> int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloudgpu.cli import progress
+from cloudgpu.cli.terminal import is_coloured
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -79,15 +81,26 @@ def _warn_overdue(session: Session) -> None:
 
 def tell(sentence: str) -> None:
     """Say what is going on, on stderr."""
-    sys.stderr.write(f"  {sentence}\n")
+    progress.step(sentence)
+    sys.stderr.write(f"{shown(f'  {sentence}', sys.stderr)}\n")
     sys.stderr.flush()
+
+
+def shown(text: str, stream: Any) -> str:
+    """Return an answer as this stream shows it: with colours, or as it is."""
+    if not is_coloured(stream):
+        return text
+    from cloudgpu.cli.colours import coloured
+
+    return coloured(text)
 
 
 def emit(output: Format, value: Any, text: str) -> None:
     """Print the answer: `value` as one JSON document, or `text`."""
-    shown = json.dumps(value, indent=2, ensure_ascii=False) if output is Format.JSON else text
-    if shown:
-        sys.stdout.write(shown.rstrip("\n") + "\n")
+    if output is Format.JSON:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif text:
+        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
     sys.stdout.flush()
 
 

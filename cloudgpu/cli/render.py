@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.terminal import columns, filled, prose_columns
+from cloudgpu.cli.terminal import columns, filled, prose_columns, table_columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import Plan
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
+FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
-    """Return aligned columns with two spaces between them; `right` names the columns aligned to the right."""
+    """Return aligned columns with two spaces between them; `right` names the columns aligned to the right.
+
+    On a terminal that is too narrow, the columns that do not fit stand indented on further lines of their row.
+    """
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     flush = set(right)
@@ -32,7 +36,27 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
     def cell(column: int, text: str) -> str:
         return text.rjust(widths[column]) if column in flush else text.ljust(widths[column])
 
-    return "\n".join("  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines)
+    parts = _parts(widths)
+    shown = (
+        (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
+        for line in lines
+        for number, part in enumerate(parts)
+    )
+    return "\n".join(line for line in shown if len(parts) == 1 or line.strip())
+
+
+def _parts(widths: Sequence[int]) -> list[list[int]]:
+    """Return the columns that stand on the first, second, ... line of each row: as many as fit the terminal."""
+    room = table_columns()
+    parts: list[list[int]] = [[]]
+    used = 0
+    for column, width in enumerate(widths):
+        if room is not None and parts[-1] and used + 2 + width > room:
+            parts.append([])
+            used = len(FOLDED) - 2
+        parts[-1].append(column)
+        used += width + (2 if parts[-1] != [0] else 0)
+    return parts
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:

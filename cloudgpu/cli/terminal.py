@@ -26,13 +26,19 @@ CODES = {  # style: the codes of ECMA-48 that it consists of
 
 def columns() -> int:
     """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
+    return table_columns() or _of(sys.__stderr__) or USUAL
+
+
+def table_columns() -> int | None:
+    """Return how wide a table may be: as COLUMNS or the terminal says; None in a pipe, where each row is one line."""
     typed = os.environ.get("COLUMNS", "")
-    if typed.isdecimal() and int(typed):
-        return _within(int(typed))
-    for stream in (sys.__stdout__, sys.__stderr__):
-        with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
-            return _within(os.get_terminal_size(stream.fileno()).columns)  # type: ignore[union-attr]
-    return USUAL
+    return _within(int(typed)) if typed.isdecimal() and int(typed) else _of(sys.__stdout__)
+
+
+def _of(stream: Any) -> int | None:
+    with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
+        return _within(os.get_terminal_size(stream.fileno()).columns)
+    return None
 
 
 def prose_columns() -> int:
@@ -41,7 +47,7 @@ def prose_columns() -> int:
 
 
 def _within(found: int) -> int:
-    return max(NARROWEST, min(WIDEST, found)) if found else USUAL
+    return max(NARROWEST, min(WIDEST, found or USUAL))
 
 
 def filled(text: str, width: int, first: str = "", rest: str = "") -> str:

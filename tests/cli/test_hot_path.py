@@ -81,7 +81,17 @@ def test_help_imports_no_verb_and_no_room_of_ours(home):
 def test_ls_imports_only_its_own_verb(home):
     _, told = seen(home, "ls")
     imported = {name.removeprefix("cloudgpu.cli.") for name in told["modules"] if name.startswith("cloudgpu.cli.")}
-    assert imported == {"app", "common", "interrupt", "machines", "machines.ls", "render", "terminal", "verbs"}
+    assert imported == {
+        "app",
+        "common",
+        "interrupt",
+        "machines",
+        "machines.ls",
+        "progress",
+        "render",
+        "terminal",
+        "verbs",
+    }
 
 
 def without_numbers(statement):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli import progress
 from cloudgpu.cli.common import MaybeName, open_here, without_name
 from cloudgpu.errors import InvalidRequest
 
@@ -39,6 +40,7 @@ def command(
         )
     session = open_here()
     with reached(session, session.find(name or None, running=True)) as connection:
+        progress.end()
         status = run(
             connection, argv, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer, tty=tty
         )

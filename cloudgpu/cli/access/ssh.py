@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cloudgpu.cli import progress
 from cloudgpu.cli.common import MaybeName, open_here, without_name
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -32,4 +33,5 @@ def command(
     clean_up_local_files(session)
     words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, row.name, words[1:] if words[:1] == ["--"] else words)
+    progress.end()
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.machines import launching as options
 from cloudgpu.errors import InvalidRequest
 
@@ -137,7 +137,7 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format) -> None:
     import sys
 
     if output is Format.TEXT:
-        sys.stderr.write(_plan_text(document, now) + "\n")
+        sys.stderr.write(shown(_plan_text(document, now), sys.stderr) + "\n")
 
 
 def _plan_text(document: PlannedUpDocument, now: Any) -> str:

@@ -1,4 +1,4 @@
-"""Names in the catalogue that can be typed: GPUs, instance types, regions. For completion: reads no refreshed prices."""
+"""Names in the catalogue that can be typed: GPUs, instance types, regions. Reads no refreshed prices."""
 
 from __future__ import annotations
 
