@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
+from cloudgpu.config.policies.published import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
-from cloudgpu.control.team.published import lab_limits
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     AlertState,
@@ -91,7 +91,7 @@ def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
     """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
     published = None
     with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
-        published = lab_limits(session).price_jump
+        published = lab_limits(session.published()).price_jump
 
     def factor(row: Machine) -> Fraction:
         return Fraction(published or Decimal(row.terms.price_jump if row.terms else PRICE_JUMP))

@@ -11,10 +11,9 @@ from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
 from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names, policy_paths
 from cloudgpu.config.policies.held import Held, with_why
-from cloudgpu.config.policies.terms import is_from, limits_in, policy_in
+from cloudgpu.config.policies.published import lab_limits, published_policy
+from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy_in, terms_now, terms_of
 from cloudgpu.control.team.law import law_of
-from cloudgpu.control.team.published import lab_limits, published, published_policy
-from cloudgpu.control.team.terms import home_id, terms_now, terms_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
@@ -39,7 +38,7 @@ class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
     `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
-    (`control.team.terms`).
+    (`config.policies.terms`).
     """
 
     policy: Policy
@@ -63,12 +62,12 @@ def policy_named(session: Session, name: str, *, published_only: bool = False) -
     `published_only`: what is in this home does not count, as for somebody else's machine. Raises as `load_policy`.
     """
     search = () if published_only else policy_paths(session.home)
-    return published_policy(session, name) or load_policy(name, search=search, tz=session.settings.tz)
+    return published_policy(session.published(), name) or load_policy(name, search=search, tz=session.settings.tz)
 
 
 def policies_known(session: Session) -> tuple[str, ...]:
     """Return the names of all policies there are, published ones too, sorted."""
-    ours = set(published(session)) - {LIMITS}
+    ours = set(session.published()) - {LIMITS}
     return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
 
 
@@ -93,7 +92,7 @@ def limits_of(session: Session) -> Limits:
 
     So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
     """
-    return joined((lab_limits(session), load_limits(policy_paths(session.home))))
+    return joined((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
 def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
@@ -111,7 +110,8 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     lasting, shorter = cut_lifetime(wished, limits)
     check_typed(lasting, limits)
     within = cut(policy, limits)
-    terms = terms_of(session, found, policy_paths(session.home))
+    published = session.published() if found.origin else {}
+    terms = terms_of(session.home_terms, found, published, policy_paths(session.home))
     return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
 
 
@@ -141,9 +141,9 @@ def policies_of(session: Session, rows: Iterable[Machine], named: str | None = N
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    law, lab = law_of(session), lab_limits(session)
+    law, lab = law_of(session), lab_limits(session.published())
     limits = {True: joined((lab, load_limits(policy_paths(session.home)))), False: lab}
-    home = home_id(session)
+    home = session.home_terms
     known: dict[tuple[str, bool], Held] = {}
     alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
     found: dict[str, Held] = {}
@@ -165,14 +165,14 @@ def policies_of(session: Session, rows: Iterable[Machine], named: str | None = N
     return found
 
 
-def _by_terms(session: Session, row: Machine, home: str, lab: Limits) -> Held:
+def _by_terms(session: Session, row: Machine, home: HomeTerms, lab: Limits) -> Held:
     """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
 
     A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
     """
     name, here = row.policy, is_from(home, row)
     try:
-        terms = terms_now(session, row, home)
+        terms = terms_now(home, row)
         found = _found_by(session, name, terms, here=here)
         limits = joined((lab, limits_in(terms)))
     except InvalidRequest as fault:
@@ -183,7 +183,7 @@ def _by_terms(session: Session, row: Machine, home: str, lab: Limits) -> Held:
 
 def _found_by(session: Session, name: str, terms: Terms, *, here: bool) -> Found:
     """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
-    found = published_policy(session, name) or policy_in(terms, name, here=here)
+    found = published_policy(session.published(), name) or policy_in(terms, name, here=here)
     return found or load_policy(name, tz=session.settings.tz)
 
 
@@ -246,8 +246,9 @@ def lifetime_of_start(session: Session, row: Machine, lease: timedelta | None) -
 def _of_start(session: Session, row: Machine, name: str) -> Policy:
     if not (row.policy and row.terms):
         return find_policy(session, name)
-    home = home_id(session)
-    return _found_by(session, name, terms_now(session, row, home), here=is_from(home, row)).policy
+    home = session.home_terms
+    terms = terms_now(home, row)
+    return _found_by(session, name, terms, here=is_from(home, row)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.held import check_whole, unresolved
+from cloudgpu.config.policies.terms import changed_terms
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
@@ -23,9 +24,9 @@ from cloudgpu.control.reaper.recheck import LOCK, Judge
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import for_the_lab, law_of, stops_of
+from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.control.team.terms import changed_terms
+from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
@@ -128,7 +129,7 @@ def _told_away(session: Session, request: ReapOptions, fault: LedgerUnavailable)
 
 def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     with ExitStack() as held:
-        held.enter_context(for_the_lab(session))
+        held.enter_context(session.for_the_lab())
         try:
             held.enter_context(session.hold(LOCK, wait=False))
         except LedgerUnavailable:
@@ -188,7 +189,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     rows = session.ledger.bills()
     if request.policy is None:
-        session.ledger.append(list(changed_terms(session, rows)))
+        session.ledger.append(list(changed_terms(session.home_terms, rows, session.clock())))
     repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=request.sweep)
     found = replace(
         found,
