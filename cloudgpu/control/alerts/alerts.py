@@ -20,7 +20,6 @@ from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
 from cloudgpu.config.policies.published import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.alerts.alerts import (
@@ -50,6 +49,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from cloudgpu.control.records.intents import given_up
 from cloudgpu.control.records.named_resources import is_silent, news
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import Whose, elsewhere
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -37,6 +36,7 @@ from cloudgpu.core.values.naming import lock_name, scope_of
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger.last_seen import last_seen_at
 
 
 @dataclass

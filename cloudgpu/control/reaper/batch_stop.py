@@ -13,7 +13,6 @@ from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
 from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.observations import not_before
@@ -23,6 +22,7 @@ from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import BulkStop, Pausable
+from cloudgpu.providers.patience import Silence
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.underway import changing
 
@@ -89,7 +89,7 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
     the next pass.
     """
-    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
+    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
     while True:

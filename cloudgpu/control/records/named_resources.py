@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.intents import retained_entry
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
@@ -15,6 +14,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.last_seen import last_seen_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

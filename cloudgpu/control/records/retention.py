@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.intents import action_requested, retained_entry
 from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.last_seen import retained_last_seen_at
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
@@ -28,7 +26,9 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
+from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
+from cloudgpu.providers.patience import Silence
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -110,7 +110,7 @@ def parked(session: Session, row: Machine) -> Machine:
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     tell, done = _once(session, row), None
     while True:
         before = done
@@ -167,7 +167,7 @@ def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResou
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
     deadline, pause, last = session.clock() + REMOVED_WITHIN, 0.2, "it is still in use"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             found = leftovers_at(session, row)

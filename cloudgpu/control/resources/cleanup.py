@@ -19,7 +19,7 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, there
-from cloudgpu.control.session.waiting import LOCK, Silence
+from cloudgpu.control.session.waiting import LOCK
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
@@ -36,6 +36,7 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
+from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
     } | ({TAG_ID: one.origin.id} if one.origin.id else {})
     session.tell(f"making the image {name} of {one.id} ({one.size_gb} GB)")
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
@@ -254,7 +255,7 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
     deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             found = there(session, one)
