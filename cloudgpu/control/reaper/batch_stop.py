@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
@@ -11,10 +12,10 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
-from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.bodies import RequestedBy
+from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, fact, unproved
@@ -79,7 +80,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
 
 
 def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
-    return action_requested("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
+    return requested("stop", item.id, item.decision.why, not_before(item.row, now), host=platform.node(), who=who)
 
 
 def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str, str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.intents import action_requested, retained_entry
+from cloudgpu.control.records.named_resources import retained_entry
 from cloudgpu.control.session.ended import gone
 from cloudgpu.control.team.law import by
+from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
@@ -221,14 +223,13 @@ def on_purpose(session: Session, row: Machine, found: ResourceListing) -> list[P
 def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row.terminated_at is not None and not row.discard:
-        session.ledger.append(
-            [action_requested("terminate", row.id, why, not_before(row, session.clock()), who=by(session, row, "end"))]
-        )
+        who, now = by(session, row, "end"), not_before(row, session.clock())
+        session.ledger.append([requested("terminate", row.id, why, now, host=platform.node(), who=who)])
 
 
 def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
-    line = action_requested("park", row.id, why, not_before(row, now), who=by(session, row, "stop"))
+    line = requested("park", row.id, why, not_before(row, now), host=platform.node(), who=by(session, row, "stop"))
     return session.ledger.append_to(row, [line])
 
 
