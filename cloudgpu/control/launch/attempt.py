@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
+from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import carried, decided
 from cloudgpu.control.launch.budget_preview import way_of
-from cloudgpu.control.launch.templates import driver_parts, parts_at
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
@@ -21,7 +21,7 @@ from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
-from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
@@ -118,9 +118,12 @@ def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
+    driver: tuple[Part, ...] = ()
+    if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
+        driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
     return Boot(
         template=template.name,
-        parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
+        parts=(*driver, *parts_at(template, request, offer)),
         jupyter=template.jupyter,
         agent_source=agent_source(),
         user="",

@@ -75,7 +75,8 @@ def launch(
     BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
     """
     session.check_launchable()
-    check_override(session, prepared.override)
+    if prepared.override is not None:
+        check_override(session, prepared.override)
     if prepared.again:
         check_may(session, Owned(prepared.name or "", prepared.plan.request.owner), "start")
     else:

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
+from cloudgpu.config.templates.render import parts_at
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
-from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, owner_of
+from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
-from cloudgpu.control.launch.templates import find_template, parts_at
-from cloudgpu.control.launch.volumes import check_volume
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
@@ -53,6 +52,7 @@ class Prepared:
     candidates: Candidates  # the accounts that they are of, each with its own request
     template: Template
     fingerprint: str
+    lock: str  # under which this request is launched
     existing: Machine | None
     key: str | None = None
     name: str | None = None
@@ -60,11 +60,6 @@ class Prepared:
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
-
-    @property
-    def lock(self) -> str:
-        """The lock under which this request is launched."""
-        return lock_name(self.key or derived_key(self.fingerprint, 1))
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
@@ -74,13 +69,15 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
-    check_override(session, request.override)
+    if request.override is not None:
+        check_override(session, request.override)
     check_owner(session, owner_of(session, request))
-    template = find_template(session, request.template)
+    template = session.find_template(request.template)
     candidates = candidates_of(session, request, template)
     fingerprint = _fingerprint(candidates.identity, request.name)
     existing = None if request.new else living_of(session.ledger, request.key, fingerprint)
-    there = existing or unsettled_of(session.ledger, lock_name(request.key or derived_key(fingerprint, 1)))
+    lock = lock_name(request.key or derived_key(fingerprint, 1))
+    there = existing or unsettled_of(session.ledger, lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
@@ -99,6 +96,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         candidates=found.candidates,
         template=template,
         fingerprint=fingerprint,
+        lock=lock,
         existing=existing,
         key=request.key,
         name=request.name,
@@ -127,7 +125,7 @@ def prepare_again(
 
     Raises as `prepare` does.
     """
-    provider, template = session.provider(request.account), find_template(session, request.template)
+    provider, template = session.provider(request.account), session.find_template(request.template)
     request = tied(provider, request)
     offers = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
@@ -140,6 +138,7 @@ def prepare_again(
         candidates=found.candidates,
         template=template,
         fingerprint=row.request,
+        lock=lock_name(row.key or derived_key(row.request, 1)),
         existing=None,
         key=row.key,
         name=row.name,
