@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.advice.desktop_choice import rate_known, requested_desktop
 from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
-from cloudgpu.control.inputs.values import check_keywords, member, parse_gpu
 from cloudgpu.core.advice.desktop import years
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from cloudgpu.config.desktops.desktops import MOST_PUE, MOST_WATTS, MOST_YEARS, 
 from cloudgpu.config.money.currencies import rate_of
 from cloudgpu.control.inputs.numbers import amount_of, money_of, number_of, share_of
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.control.inputs.values import member
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import check_code
+from cloudgpu.core.values.typed import member
 from cloudgpu.core.values.units import Power, Tariff
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_basis import desktop_value

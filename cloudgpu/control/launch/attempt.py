@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.access.keys import HostKey
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.launch.candidates import Candidate
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import View
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     identity = identity_of(session, offer.available.account, offer.available.region)
-    boot = _boot(session, prepared, offer, resolved)
-    asked = prepared.candidates.of(offer).request
+    at = prepared.candidates.of(offer)
+    boot = _boot(session, prepared.template, at, offer, resolved)
+    asked = at.request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
     made: list[Attempt] = []
 
@@ -66,7 +69,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
             on_demand=on_demand,
             licence=resolved.licence,
             identity=identity,
-            guards=guarding(prepared.candidates.of(offer).provider, resolved).to_json(),
+            guards=guarding(at.provider, resolved).to_json(),
         )
         return [line, *carried(session, view, row_of(line, view.machine(attempt.machine)), prepared.override)]
 
@@ -112,9 +115,8 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
     )
 
 
-def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
+def _boot(session: Session, template: Template, at: Candidate, offer: Offer, resolved: Resolved) -> Boot:
     host = _host_key(session, offer, resolved)
-    template, at = prepared.template, prepared.candidates.of(offer)
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)

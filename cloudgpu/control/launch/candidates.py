@@ -192,12 +192,9 @@ def _request(
     ), terms
 
 
-def check_volume(session: Session, candidates: Candidates) -> None:
-    """Raise RoleNeeded where the volume of a launch is there and somebody else's, as far as the ledger knows it."""
-    volume = candidates.identity.setup.volume
-    if volume is None:
-        return
-    rows = [row for row in named_resources(session.ledger) if row.name == volume.name and row.state == Kind.VOLUME]
+def check_volume(session: Session, candidates: Candidates, name: str) -> None:
+    """Raise RoleNeeded where the volume of this name is there and somebody else's, as far as the ledger knows it."""
+    rows = [row for row in named_resources(session.ledger) if row.name == name and row.state == Kind.VOLUME]
     known = by_account(session, rows)[0]
     for one in candidates.each:
         check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])

@@ -82,11 +82,13 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
-    if there is None and not candidates.anywhere:
-        check_volume(session, candidates)
+    volume = request.setup.volume
+    if there is None and volume is not None and not candidates.anywhere:
+        check_volume(session, candidates, volume.name)
     found = _found(session, candidates, there)
+    if there is None and volume is not None:
+        check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
     if there is None:
-        check_volume(session, found.candidates)  # by now it is known in which zone one of several lies
         found = replace(found, candidates=open_to_caller(session, found.candidates))
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))

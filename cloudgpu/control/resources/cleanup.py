@@ -14,12 +14,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
 from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
 from cloudgpu.control.resources.orphans import again, there
-from cloudgpu.control.session.waiting import LOCK
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
@@ -191,7 +191,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     row, image = one.row, None
     _check_free(session, row)
     with session.hold(lock_name(row.key or row.id), wait=0) if row else nullcontext():
-        with nullcontext() if row else session.hold(LOCK, wait=5):
+        with nullcontext() if row else session.hold(CLEANING, wait=5):
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
