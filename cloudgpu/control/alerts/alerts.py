@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
-from cloudgpu.config.policies.published import lab_limits
+from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
-from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names, policy_paths
+from cloudgpu.config.policies.find import (
+    LIMITS,
+    Found,
+    lab_limits,
+    load_policy,
+    policy_names,
+    policy_paths,
+    published_policy,
+)
 from cloudgpu.config.policies.held import Held, with_why
-from cloudgpu.config.policies.published import lab_limits, published_policy
 from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy_in, terms_now, terms_of
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed

@@ -200,7 +200,7 @@ def _who_pays(session: Session) -> str:
 
 
 def _stoppers(session: Session) -> Stoppers:
-    from cloudgpu.config.policies.published import lab_limits
+    from cloudgpu.config.policies.find import lab_limits
 
     return lab_limits(session.published()).stop or Stoppers.OWNER
 
