@@ -25,6 +25,7 @@ from cloudgpu.core.policies.limits import Limits, joined
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cloudgpu.core.policies.description import Choices
     from cloudgpu.core.team.rights import Published
 
 _AT_LAUNCH = "the ledger, as the home that launched it last read it"
@@ -32,12 +33,23 @@ _AT_LAUNCH = "the ledger, as the home that launched it last read it"
 
 @dataclass(frozen=True, slots=True)
 class HomeTerms:
-    """What a home says: its id, where its policies lie, the time zone of schedules that name none, and `price_jump`."""
+    """What a home says of its machines.
+
+    `search` is where its policies are looked for, its own directory last; `tz` the time zone of schedules that name
+    none; `policy` the usual one, where no word of `choices` counts.
+    """
 
     id: str
-    policies: Path
+    search: tuple[Path, ...]
     tz: str
     price_jump: str
+    policy: str
+    choices: Choices | None
+
+    @property
+    def policies(self) -> Path:
+        """The directory of its own policies."""
+        return self.search[-1]
 
 
 def is_from(home: HomeTerms, row: Machine) -> bool:
@@ -61,13 +73,13 @@ def limits_in(terms: Terms) -> Limits:
     return joined(limits_from(parse_yaml(one.text, Path(str(one.place)))) for one in terms.limits)
 
 
-def terms_of(home: HomeTerms, found: Found, published: Mapping[str, Published], places: Sequence[Path]) -> Terms:
-    """Return what a launch from this home under this policy is under; `places` are where limits are looked for.
+def terms_of(home: HomeTerms, found: Found, published: Mapping[str, Published]) -> Terms:
+    """Return what a launch from this home under this policy is under.
 
     `policy` is None for a shipped policy, and its `place` for a published one. `price_jump` is the home's setting: an
     alert has one threshold, whoever's pass raises it.
     """
-    limits = [_text_at(place / FILE) for place in places]
+    limits = [_text_at(place / FILE) for place in home.search]
     return Terms(
         home.id,
         _policy_text(home, found, published),

@@ -88,10 +88,12 @@ class SessionBase:
     def home_terms(self) -> HomeTerms:
         """What this home says of its machines; its id is the computer and the directory."""
         from cloudgpu.access.computer import computer
+        from cloudgpu.config.policies.find import policy_paths
         from cloudgpu.config.policies.terms import HomeTerms
 
-        home = f"{computer()}{os.path.realpath(self.home.root)}"
-        return HomeTerms(home, self.home.policies, self.settings.tz, str(self.settings.alerts.price_jump))
+        id_, said = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
+        jump = str(said.alerts.price_jump)
+        return HomeTerms(id_, policy_paths(self.home), said.tz, jump, said.policy, said.policies)
 
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:
