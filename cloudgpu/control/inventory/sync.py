@@ -218,8 +218,11 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
             ),
         ]
     drafts += _doubts(session, listing, now)
-    for scope in _scopes(answer, rows.values()):
-        drafts.append(_looked(scope, len(ours), unseen, answer))
+    asked, pinned = answer.resources is not None, not answer.priced.gap
+    drafts += [
+        account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=asked, pinned=pinned)
+        for scope in _scopes(answer, rows.values())
+    ]
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
@@ -259,12 +262,6 @@ def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
     return [scope_of(answer.kind, one) for one in sorted(found)]
-
-
-def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
-    gaps = answer.listing.unanswered
-    asked, pinned = answer.resources is not None, not answer.priced.gap
-    return account_synced(scope, machines, gaps, answer.asked_at, unseen=unseen, resources=asked, pinned=pinned)
 
 
 def _is_asked(row: Machine, listing: Listing) -> bool:
