@@ -313,7 +313,8 @@ def _seen(session: Session, row: Machine | None, instance: Instance, look: Look,
             f"{row.name} was changed by others from {row.instance_type} ({row.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
-    return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
+    drafts += news_of(session, row, instance, now)
+    return drafts + (given_up(session, row, instance, now) if row.pending_action == "start" else [])
 
 
 def _is_closed(session: Session, row: Machine, instance: Instance, look: Look) -> bool:
@@ -386,7 +387,7 @@ def given_up(session: Session, row: Machine, instance: Instance, now: datetime) 
     Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
     that the provider took would have shown by then, whatever became of it since.
     """
-    if row.pending_action != "start" or instance.billed or instance.state not in RESTS:
+    if instance.billed or instance.state not in RESTS:
         return []
     asked = [line.occurred_at for line in session.ledger.events(row.id) if line.kind == "start_requested"]
     since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN

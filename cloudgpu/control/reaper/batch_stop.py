@@ -61,11 +61,10 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
 
 
 def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
-    now = session.clock()
+    now, law = session.clock(), law_of(session)
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.row.name)))
-        law = law_of(session)
         session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
         failed = _asked_and_proved(session, {one.id: one.row for one in items})
     outcome = Outcome()

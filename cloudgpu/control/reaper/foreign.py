@@ -44,7 +44,7 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
 
     In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
     """
-    payers, law = {tag_value(one) for one in limits_of(session).payers}, law_of(session)
+    law, payers = law_of(session), {tag_value(one) for one in limits_of(session).payers}
     if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
         return []
     return [one for one in foreign if _is_over(one, session.clock())]
