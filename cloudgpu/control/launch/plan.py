@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
@@ -16,18 +15,18 @@ from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
+from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
-from cloudgpu.core.model.machine import Machine, comes_back
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, rules_for
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
-from cloudgpu.core.values.naming import derived_key, digest, lock_name
-from cloudgpu.core.values.times import duration_text, minute
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.naming import derived_key, lock_name
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from cloudgpu.ledger.log.base import View
 
 TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
 OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
@@ -74,10 +72,10 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     check_owner(session, owner_of(session, request))
     template = session.find_template(request.template)
     candidates = candidates_of(session, request, template)
-    fingerprint = _fingerprint(candidates.identity, request.name)
-    existing = None if request.new else living_of(session.ledger, request.key, fingerprint)
+    fingerprint = fingerprint_of(candidates.identity, request.name)
+    existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
-    there = existing or unsettled_of(session.ledger, lock)
+    there = existing or unsettled_of(session.ledger.machines(), lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
@@ -224,70 +222,3 @@ def _guards(found: Guards) -> tuple[str, ...]:
     said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
     return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))
-
-
-def living_of(view: View, key: str | None, fingerprint: str) -> Machine | None:
-    """Return the machine of this request that lives, or that can be started from what is kept of it.
-
-    Raises InvalidRequest when `key` cannot be used for it.
-    """
-    rows = view.machines()
-    if key is None:
-        same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
-        return max(same, key=lambda row: row.terminated_at is None) if same else None
-    for row in rows:
-        if row.key != key or (row.launch_status in ("refused", "void") and not comes_back(row)):
-            continue
-        if row.terminated_at is not None and not comes_back(row):
-            raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key launches one machine, once.",
-                field="--key",
-                value=key,
-                next="Use another --key for a new machine.",
-            )
-        if row.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
-            raise InvalidRequest(
-                f"--key {key} belongs to {row.name}, which was launched by a different request.",
-                field="--key",
-                value=key,
-                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row.name}).",
-            )
-        return row if _is_there(row) else None
-    return None
-
-
-def _is_there(row: Machine) -> bool:
-    return comes_back(row) or (row.terminated_at is None and row.launch_status == "made")
-
-
-def _is_of(row: Machine, fingerprint: str) -> bool:
-    """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
-    if row.request == row.key:
-        return lock_name(row.key) == lock_name(derived_key(fingerprint, 1))
-    return bool(row.request == fingerprint)
-
-
-def unsettled_of(view: View, lock: str) -> Machine | None:
-    """Return the unfinished attempt that is launched under this lock, if there is one."""
-    rows = (row for row in living(view.machines()) if row.launch_status == "open" and lock_name(row.key) == lock)
-    return next(rows, None)
-
-
-def _fingerprint(request: LaunchRequest, name: str | None) -> str:
-    """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
-    want, setup = request.want, request.setup
-    return digest(
-        request.provider,
-        request.account,
-        want.gpu or "",
-        str(want.gpu_count),
-        want.instance_type or "",
-        want.region or "",
-        want.zone or "",
-        str(want.market),
-        request.template,
-        request.owner,
-        request.project,
-        name or "",
-        json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
-    )
