@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
-from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.core.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json

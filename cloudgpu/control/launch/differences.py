@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.budgets.refusal import span_text
+from cloudgpu.core.budgets.refusal import span_text
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso

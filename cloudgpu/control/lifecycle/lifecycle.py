@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets.admission import carried, decided, look_first
-from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
@@ -25,9 +24,9 @@ from cloudgpu.control.pricing.price_history import available, pin_to_the_end, pr
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.budgets.refusal import Way, shorter_launch
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
@@ -56,6 +55,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.named_resources import retained_entry
-from cloudgpu.control.session.ended import gone
 from cloudgpu.control.team.law import by
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
@@ -31,6 +30,7 @@ from cloudgpu.errors import (
 from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
 from cloudgpu.providers.patience import Silence
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -251,7 +251,7 @@ def _only(alive: list[Machine]) -> Machine:
 
 
 def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
-    from cloudgpu.control.session.ended import gone
+    from cloudgpu.views.ended import gone
 
     ended = [row for row in rows if name in (row.name, row.id)]
     if ended:
