@@ -17,8 +17,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
-from cloudgpu.control.launch.budget_preview import look_for_budgets, row_of_offer, row_of_plan
-from cloudgpu.control.launch.differences import differences
+from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.volumes import with_volume
