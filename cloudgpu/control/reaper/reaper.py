@@ -210,12 +210,16 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
     (renewed, left), outcome = _renewed_and_ended(session, judged)
-    record_decisions(session, outcome.again, {one.machine: _latest_row(session, rows, one) for one in outcome.again})
-    told += warn(session, outcome.again, {})
-    outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
+    if outcome.again:
+        latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
+        record_decisions(session, outcome.again, latest)
+        told += warn(session, outcome.again, {})
+    late = overdue(session, judged.sight.foreign)
+    if late:
+        outcome.add(stop_overdue(session, late))
     return replace(
         found,
-        decisions=_latest(found.decisions, outcome),
+        decisions=outcome.latest(found.decisions),
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(told),
@@ -282,15 +286,6 @@ def _reachable(judged: _Judged) -> dict[str, Machine]:
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
     rows = (one.row for one in judged.seen)
     return {row.id: row for row in rows if row.address and row.id not in silent}
-
-
-def _latest_row(session: Session, rows: Mapping[str, Machine], one: Decision) -> Machine:
-    return session.ledger.machine(one.machine) or rows[one.machine]
-
-
-def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, ...]:
-    again = {one.machine: one for one in outcome.again}
-    return tuple(again.get(one.machine, one) for one in decisions)
 
 
 def _broken_off(session: Session, request: ReapOptions, why: str) -> None:

@@ -103,8 +103,9 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
     running = [row for row in rows.values() if row.state == State.RUNNING and row.terminated_at is None]
-    reports = probe_twice(session, running)
-    _count_traffic(session, rows, reports)
+    reports = probe_twice(session, running) if running else {}
+    if reports:
+        _count_traffic(session, rows, reports)
     return [with_report(with_row(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
 
 

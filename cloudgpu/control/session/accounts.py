@@ -41,7 +41,8 @@ def used_accounts(session: Session) -> list[str]:
             used.add(name)
         elif row.owner == session.settings.owner:  # a colleague's is no business of ours
             other[_place(row)] = row
-    used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
+    if other:
+        used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
