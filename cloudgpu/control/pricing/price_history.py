@@ -12,7 +12,7 @@ from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.events.log import OWN, Draft
 from cloudgpu.core.events.observed_lines import price_observed
-from cloudgpu.core.events.price_lines import Priced, pins
+from cloudgpu.core.events.price_lines import Priced, is_to_price, pins
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price
@@ -114,15 +114,9 @@ def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
     written yet, whatever process died over it.
     """
     earliest = iso(session.clock() - REMEMBERED_FOR)
-    known = [row for row in rows if row.instance_type and row.provider_id and _is_to_ask(row, earliest)]
+    known = [row for row in rows if row.instance_type and row.provider_id and is_to_price(row, earliest)]
     accounts = {scope_of_row(row): row for row in known}
     return ToAsk(known, {scope: prices_asked_at(session.ledger, row) for scope, row in accounts.items()})
-
-
-def _is_to_ask(row: Machine, earliest: str) -> bool:
-    if row.terminated_at is None:
-        return bool(row.billed)
-    return bool(row.market == Market.SPOT and row.terminated_at >= earliest)
 
 
 def ask(session: Session, account: str, since: str | None, rows: Sequence[Machine]) -> Priced:
