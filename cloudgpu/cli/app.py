@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.terminal import is_coloured, is_terminal, paint
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, paint, prose_columns
 from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
 from cloudgpu.errors import CloudgpuError
 
@@ -239,10 +239,14 @@ def _show(fault: CloudgpuError, args: list[str]) -> int:
     else:
         # A sentence that begins with what was typed says where it was typed.
         where = f"{fault.field}: " if fault.field and fault.message.startswith(("'", '"')) else ""
-        error = paint("error:", "bold red") if is_coloured(sys.stderr) else "error:"
-        sys.stderr.write(f"{error} {where}{fault.message}\n")
-        if fault.next:
-            sys.stderr.write(f"  {fault.next}\n")
+        lines = [f"error: {where}{fault.message}"]
+        lines += [f"  {fault.next}"] if fault.next else []
+        if is_terminal(sys.stderr):
+            lines = [filled(line.strip(), prose_columns(), "  " * number, "  ") for number, line in enumerate(lines)]
+        text = "\n".join(lines)
+        if is_coloured(sys.stderr):
+            text = paint("error:", "bold red") + text.removeprefix("error:")
+        sys.stderr.write(f"{text}\n")
     return 255 if args and args[0] in ("exec", "run") else fault.exit_code
 
 

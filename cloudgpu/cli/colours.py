@@ -28,7 +28,7 @@ MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold r
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
-    r"(?P<money>\$-?\d[\d,]*(?:\.\d+)?)"
+    r"(?P<money><?\$-?\d[\d,]*(?:\.\d+)?)"
     rf"|(?<=  )(?P<state>{'|'.join(map(re.escape, STATES))})(?=  | \(|,|$)"
     r"|(?<=  )(?P<over>over \d+\w+)"
 )

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli import progress
-from cloudgpu.cli.terminal import is_coloured
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -81,8 +80,10 @@ def _warn_overdue(session: Session) -> None:
 
 def tell(sentence: str) -> None:
     """Say what is going on, on stderr."""
-    progress.step(sentence)
-    sys.stderr.write(f"{shown(f'  {sentence}', sys.stderr)}\n")
+    for told in steps:
+        told(sentence)
+    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
+    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
     sys.stderr.flush()
 
 

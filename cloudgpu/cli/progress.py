@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from cloudgpu.cli.terminal import columns, is_coloured, is_terminal, paint
+from cloudgpu.cli.terminal import columns, is_coloured, is_terminal, paint, steps
 
 SILENT_S, TURN_S = 1.0, 0.1
 LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
@@ -118,6 +118,7 @@ def shown(verb: str) -> Iterator[None]:
         return
     spinner = Spinner(err, verb)
     _running.append(spinner)
+    steps.append(spinner.begin)
     told_out: Any = _Told(out, spinner) if out is not None and out.isatty() else out
     told_err: Any = _Told(err, spinner)
     sys.stdout, sys.stderr = told_out, told_err
@@ -129,13 +130,8 @@ def shown(verb: str) -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
 
 
-def step(sentence: str) -> None:
-    """Name what goes on from now on."""
-    if _running:
-        _running[-1].begin(sentence)
-
-
 def end() -> None:
     """Show nothing any more: another program has the terminal from now on, or what follows has no end."""
+    steps.clear()
     while _running:
         _running.pop().stop()

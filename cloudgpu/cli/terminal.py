@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NARROWEST, WIDEST, WIDEST_PROSE, USUAL = 40, 160, 100, 80  # columns
 CODES = {  # style: the codes of ECMA-48 that it consists of
@@ -22,6 +25,8 @@ CODES = {  # style: the codes of ECMA-48 that it consists of
     "bold red": "1;31",
     "bold yellow": "1;33",
 }
+
+steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a pipe, which needs no module for it
 
 
 def columns() -> int:

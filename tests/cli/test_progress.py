@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.app import run
+from cloudgpu.cli.common import tell
 from cloudgpu.cli.progress import Spinner
 
 ROOT = Path(__file__).parents[2]
@@ -127,3 +129,18 @@ def test_a_pipe_sees_only_what_is_said():
         check=True,
     )
     assert (done.stdout, done.stderr) == (b"ready\n", b"  waiting for SSH\n")
+
+
+def test_on_a_terminal_sentences_break_between_words(monkeypatch, capsys):
+    said = "waiting for the machine to run, as it was launched under another name than the one that is shown here"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    tell(said)
+    assert capsys.readouterr().err == f"  {said}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    tell(said)
+    assert run(["config"]) == 2
+    shown = capsys.readouterr().err
+    assert max(len(line) for line in shown.splitlines() if len(line.split()) > 1) <= 60
+    assert shown.split()[: len(said.split())] == said.split()
