@@ -141,6 +141,8 @@ def answered(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     line = sys.stdin.readline()
+    for told in steps:
+        told("")
     if not line:
         sys.stderr.write("\n")
         raise InvalidRequest(

@@ -67,8 +67,10 @@ class Spinner:
         return (paint(sign, "cyan") if is_coloured(self.stream) else sign) + head[1:] + taken
 
     def begin(self, step: str) -> None:
-        """Count from now on the seconds of this step."""
-        self.step, self._begun = step, self._now()
+        """Count from now on the seconds of this step; without one, of the step before, after an answer was typed."""
+        self.step = step or self.step
+        self._begun = self._wrote = self._now()
+        self._at_start = True
 
     def write(self, stream: Any, text: str) -> int:
         """Write what the program says, on a line that is clear."""

@@ -66,6 +66,9 @@ def test_a_question_is_left_alone(made):
     spinner.write(stream, "Launch it? [y/N] ")
     after(clock, spinner, 30)
     assert stream.getvalue() == "Launch it? [y/N] "
+    spinner.begin("")  # it was answered
+    after(clock, spinner, 2)
+    assert stream.getvalue().endswith(" 2 s  up")
 
 
 def test_seconds_are_those_of_the_step_and_a_long_one_ends_at_a_word(made):
