@@ -49,10 +49,13 @@ class CloudgpuError(Exception):
 
     `message` is one whole sentence. `field` names what was wrong (an option, a key of a file),
     `value` is what it held, `next` says what to do. Never put a secret in any of them.
+
+    `retryable` says that the very same call may be made again: it does nothing twice, and may succeed by itself.
     """
 
     exit_code = 1
     kind = "internal"
+    retryable = False
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class NoCapacity(CloudgpuError):
 
     exit_code = 4
     kind = "no_capacity"
+    retryable = True
 
 
 class QuotaExceeded(CloudgpuError):
@@ -153,6 +157,7 @@ class ProviderUnavailable(CloudgpuError):
 
     exit_code = 8
     kind = "provider_unavailable"
+    retryable = True
 
 
 class RateLimited(ProviderUnavailable):
@@ -175,6 +180,7 @@ class NotReachableHere(ProviderUnavailable):
     """The machine belongs to an account that no account of this computer is: nothing can be learned or done here."""
 
     kind = "not_reachable_here"
+    retryable = False
 
 
 class LaunchUncertain(ProviderUnavailable):
@@ -194,6 +200,7 @@ class LedgerDenied(LedgerUnavailable):
 
     exit_code = 6
     kind = "ledger_denied"
+    retryable = False
 
 
 class StopUnproved(CloudgpuError):
@@ -201,6 +208,7 @@ class StopUnproved(CloudgpuError):
 
     exit_code = 9
     kind = "stop_unproved"
+    retryable = True
 
 
 class EndRefused(StopUnproved):
@@ -210,6 +218,7 @@ class EndRefused(StopUnproved):
     """
 
     kind = "end_refused"
+    retryable = False
 
     def __init__(self, message: str, *, lifts: str = "", **more: str | None) -> None:
         super().__init__(message, **more)

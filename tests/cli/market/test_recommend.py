@@ -38,7 +38,7 @@ def recommend(many, tmp_path):
 
 @pytest.mark.parametrize(("work", "asked"), CASES)
 def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
-    value = gpu.recommend(work, **asked)
+    value = gpu.advice.recommend(work, **asked)
     shown = text(value)
     assert " ".join(shown.split("\n\n")[0].split()) == value["sentence"]
     assert max(map(len, shown.splitlines())) <= 80
@@ -55,7 +55,7 @@ def sources(value):
 def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, tmp_path):
     said, value = recommend("video --hours-per-week 30").out, recommend("video --hours-per-week 30 -o json").json
     with cloudgpu.connect(home=tmp_path / "home") as now:  # prices grow old
-        assert value == now.recommend("video", hours_per_week="30") | {"as_of": value["as_of"]}
+        assert value == now.advice.recommend("video", hours_per_week="30") | {"as_of": value["as_of"]}
     rows = said.split("\n\n")
     assert rows[1].splitlines()[0].split() == ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     assert rows[2].splitlines()[0].split() == "BUY CARD EACH DESKTOP WATTS FROM H/WEEK PAID OFF".split()
@@ -63,7 +63,7 @@ def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, t
         assert f"{one['count']}x {one['gpu']}" in line
     for line, one in zip(rows[2].splitlines()[1:], value["desktops"], strict=False):
         assert line.startswith(f"{one['cards']}x {one['gpu']}")
-    assert "PAID OFF" not in text(gpu.recommend("video"))
+    assert "PAID OFF" not in text(gpu.advice.recommend("video"))
 
 
 def test_what_cannot_be_is_one_sentence_or_one_document_and_nothing_is_written(recommend, tmp_path):

@@ -1,4 +1,4 @@
-"""The verbs about policies, and whose an owner's name is, as methods of the library's face."""
+"""What the library does without anybody looking on: passes of the reaper, policies, orphaned resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.api.money import Money
+from cloudgpu.control.api.capability import Capability
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import Moment
@@ -19,11 +19,71 @@ if TYPE_CHECKING:
         PublishedDocument,
         WithdrawnDocument,
     )
-    from cloudgpu.views.documents.setup.ledger import OwnersDocument
+    from cloudgpu.views.documents.automation.reap import ReapDocument
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.setup.doctor import DoctorDocument
 
 
-class Policies(Money):
-    """What `cloudgpu.connect()` returns can do about policies, and about who owns what in a lab."""
+class Automation(Capability):
+    """`connect().automation`: what ends machines that nobody uses, by which policies, and what stands in its way."""
+
+    def reap(
+        self,
+        *,
+        dry_run: bool = False,
+        explain: bool = False,
+        policy: str | None = None,
+        max_stops: int | None = None,
+        nightly: bool = False,
+    ) -> ReapDocument:
+        """Make one pass over all machines and return what was found, decided and done; with `dry_run` change nothing.
+
+        A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
+        InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
+        """
+        from cloudgpu.control.reaper.reaper import ReapOptions, reap
+        from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
+        from cloudgpu.views.reaper import pass_value
+
+        self._session.check_ever_used(self._opened.environ)
+        self._session.ledger.check_in_use()
+        most = MAX_IDLE_STOPS if max_stops is None else max_stops
+        request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
+        return pass_value(reap(self._session, request), explain=explain)
+
+    def orphans(
+        self,
+        *,
+        clean: bool = False,
+        older_than: timedelta | str | None = None,
+        snapshot: bool = False,
+        stopped_older_than: timedelta | str | None = None,
+        region: str | None = None,
+    ) -> OrphansDocument:
+        """Return what launches have left, in all regions; with `clean`, remove it, and return what stays.
+
+        What did not answer is in the document. Raises the gravest fault where something could not be removed:
+        StopUnproved for what costs money.
+        """
+        from cloudgpu.control.resources.documents import cleaned, surveyed, wished
+        from cloudgpu.control.resources.orphans import survey
+
+        request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+        found = survey(self._session, request, region=region)
+        if not clean:
+            return surveyed(found)
+        from cloudgpu.control.resources.cleanup import clean as remove
+
+        document, fault = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
+        if fault:
+            raise fault
+        return document
+
+    def doctor(self) -> DoctorDocument:
+        """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
+        from cloudgpu.control.setup.doctor import examine, examined
+
+        return examined(examine(self._opened.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
         """Return every policy there is, and the lab's limits; one that cannot be read has its fault."""
@@ -48,18 +108,6 @@ class Policies(Money):
         from cloudgpu.control.policies.commands import checked
 
         return checked(self._session, [str(file) for file in files])
-
-    def owners(self) -> OwnersDocument:
-        """Return each owner's name that is recorded, with the database user whose it is."""
-        from cloudgpu.control.team.law import owners
-
-        return owners(self._session)
-
-    def assign_owner(self, owner: str, user: str) -> OwnersDocument:
-        """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
-        from cloudgpu.control.team.law import assign_owner
-
-        return assign_owner(self._session, owner, user)
 
     def publish_policy(self, name_or_file: str | Path) -> PublishedDocument:
         """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
