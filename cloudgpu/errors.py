@@ -1,27 +1,27 @@
 """Errors: one class per reaction of the caller, each with its exit code.
 
 CloudgpuError                    1   ours: report it
-|-- InvalidRequest               2   say which field, which value, which way out
+|-- InvalidRequest               2   change what `field` names, as `next` says: nothing was done
 |   |-- MissingExtra             2   install the named extra
 |   `-- LedgerMoved              2   work on the ledger where it stands now
-|-- BudgetRefused                3   a decision, not a fault
-|-- NoCapacity                   4   try the next offer
-|-- QuotaExceeded                5   stop; name the quota and how to raise it
-|-- AuthFailed                   6   stop; name the credential or permission
+|-- BudgetRefused                3   ask for less, raise the budget, or override it with a reason
+|-- NoCapacity                   4   try another GPU, region or market, or the same later
+|-- QuotaExceeded                5   ask for a higher quota, as `next` says, or take what it allows
+|-- AuthFailed                   6   renew the credential, or have the permission granted
 |   `-- RoleNeeded               6   the lab's team allows it to another role: ask somebody who has it
 |-- InstanceNotFound             7   gone: nothing to do there
 |-- ProviderUnavailable          8   we know nothing; ask later
 |   |-- RateLimited              8   wait `retry_after` seconds
-|   |-- Silent                   8   took the call and did not answer in time: do not wait for it, serve the others
-|   |-- NotReachableHere         8   it belongs to another account than the one here: do it where that one is
-|   |-- LaunchUncertain          8   settle this very attempt before anything else
-|   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
-|       `-- LedgerDenied         6   its database lets this user not in, or not do this: a role is missing
-|-- StopUnproved                 9   the machine may still be billed: look again
+|   |-- Silent                   8   took the call and did not answer in time: serve the others, and ask later
+|   |-- NotReachableHere         8   it belongs to another account than those here: do it where that one is
+|   |-- LaunchUncertain          8   make the same call again: it settles this attempt first
+|   `-- LedgerUnavailable        8   bring the ledger back, as `next` says, or ask later
+|       `-- LedgerDenied         6   its database refuses this user: have the role granted that `next` names
+|-- StopUnproved                 9   the machine may still be billed: make the same call again
 |   `-- EndRefused               9   something protects it from its end or its stop: lift that, then ask again
-`-- Unreachable                 10   the machine does not answer as it should
-    |-- WrongHostKey            10   never retried
-    `-- Frozen                  10   connected, but silent
+`-- Unreachable                 10   look at the machine: it does not answer as it should
+    |-- WrongHostKey            10   never retried: another machine may answer at its address
+    `-- Frozen                  10   connected, but silent: wait, or end the machine
 
 An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
 """

@@ -36,8 +36,8 @@ Each code stands for what the caller does next. When several faults meet in one 
 the rest.
 """
 _CLASSES_HEAD = """\
-All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`
-and `exit_code`. The tree, with what the caller does next:
+All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
+`exit_code` and `retryable`. The tree, with what the caller does next:
 """
 _RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {

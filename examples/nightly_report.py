@@ -36,8 +36,10 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python nightly_report.py FILE")
     try:
-        sys.exit(main(*sys.argv[1:]))
+        sys.exit(main(sys.argv[1]))
     except cloudgpu.CloudgpuError as error:
         print(f"error: {error.message} {error.next or ''}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -58,7 +58,7 @@ def main(budget_usd: str = "20") -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(*sys.argv[1:]))
+        sys.exit(main(*sys.argv[1:2]))
     except cloudgpu.CloudgpuError as error:
         print(f"error: {error.message} {error.next or ''}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -24,4 +24,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except cloudgpu.CloudgpuError as error:
+        print(f"error: {error.message} {error.next or ''}", file=sys.stderr)
+        sys.exit(error.exit_code)

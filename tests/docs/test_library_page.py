@@ -95,6 +95,18 @@ def test_a_budget_that_is_no_amount_is_one_sentence(place):
     assert done.stderr.startswith("error: 'much' is no amount above zero.")
 
 
+def test_a_nightly_report_without_its_file_says_how_it_is_used(place):
+    done = run(place, "nightly_report.py")
+    assert (done.returncode, done.stderr) == (1, "usage: python nightly_report.py FILE\n")
+
+
+def test_a_plug_in_that_is_not_installed_is_one_sentence(place):
+    done = run(place, "borrow.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: There is no provider 'shelf'")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_nightly_report_of_a_wrong_home_is_refused(place):
     done = run(place, "nightly_report.py", "report.html")
     assert done.returncode == 2, done.stderr
