@@ -1,4 +1,4 @@
-"""What the library does without anybody looking on: passes of the reaper, policies, orphaned resources."""
+"""What the library does without anybody looking on: runs of the reaper, policies, orphaned resources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Automation(Capability):
         max_stops: int | None = None,
         nightly: bool = False,
     ) -> ReapDocument:
-        """Make one pass over all machines and return what was found, decided and done; with `dry_run` change nothing.
+        """Run the reaper once and return what was found, decided and done; with `dry_run` change nothing.
 
         A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
         InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
@@ -60,23 +60,25 @@ class Automation(Capability):
         stopped_older_than: timedelta | str | None = None,
         region: str | None = None,
     ) -> OrphansDocument:
-        """Return what launches have left, in all regions; with `clean`, remove it, and return what stays.
+        """Return the orphaned resources of launches, in all regions; with `clean`, remove them, and return what stays.
 
-        What did not answer is in the document. Raises the gravest fault where something could not be removed:
+        What did not answer is in the document. Raises the gravest error where something could not be removed:
         StopUnproved for what costs money.
         """
-        from cloudgpu.control.resources.documents import cleaned, surveyed, wished
-        from cloudgpu.control.resources.orphans import survey
+        from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
 
-        request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+        request = cleanup_options(
+            clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
+        )
         found = survey(self._session, request, region=region)
         if not clean:
             return surveyed(found)
         from cloudgpu.control.resources.cleanup import clean as remove
+        from cloudgpu.control.resources.cleanup import cleaned
 
-        document, fault = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
-        if fault:
-            raise fault
+        document, error = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
+        if error:
+            raise error
         return document
 
     def doctor(self) -> DoctorDocument:
@@ -86,7 +88,7 @@ class Automation(Capability):
         return examined(examine(self._opened.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
-        """Return every policy there is, and the lab's limits; one that cannot be read has its fault."""
+        """Return every policy there is, and the lab's limits; one that cannot be read has its error."""
         from cloudgpu.control.policies.commands import listed
 
         return listed(self._session)
@@ -104,7 +106,7 @@ class Automation(Capability):
         return explained(self._session, name)
 
     def check_policies(self, *files: str | Path) -> PolicyCheckDocument:
-        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for a fault."""
+        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for an error in them."""
         from cloudgpu.control.policies.commands import checked
 
         return checked(self._session, [str(file) for file in files])
@@ -112,7 +114,7 @@ class Automation(Capability):
     def publish_policy(self, name_or_file: str | Path) -> PublishedDocument:
         """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
 
-        Raises InvalidRequest for a file that is not there or has a fault, RoleNeeded for a member of a team.
+        Raises InvalidRequest for a file that is not there or has an error, RoleNeeded for a member of a team.
         """
         from cloudgpu.config.policies.find import policy_paths
         from cloudgpu.control.team.published import publish
@@ -135,7 +137,7 @@ class Automation(Capability):
     ) -> BacktestDocument:
         """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
 
-        Raises InvalidRequest for a fault in the policy, InstanceNotFound for an unknown machine. Changes nothing.
+        Raises InvalidRequest for an error in the policy, InstanceNotFound for an unknown machine. Changes nothing.
         """
         from cloudgpu.control.policies.backtest import backtested
 

@@ -25,7 +25,7 @@ class Cloudgpu:
     """One user's machines, money, automation and advice: what `cloudgpu.connect()` returns.
 
     `machines` launches, lists, reaches, stops and ends machines. `money` has what was spent, budgets, reports and the
-    ledger. `automation` has passes of the reaper and policies. `advice` has what can be bought and what is cheaper.
+    ledger. `automation` has runs of the reaper and policies. `advice` has what can be bought and what is cheaper.
 
     Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the
     errors of `cloudgpu.errors`, whose `field` names the option of the command line. Nothing is ever asked: calling a
@@ -40,7 +40,7 @@ class Cloudgpu:
     money: Money
     """What was spent, what may be, reports, exports, and the ledger behind them."""
     automation: Automation
-    """Passes of the reaper, policies, orphaned resources, and the check of this computer and the accounts."""
+    """Runs of the reaper, policies, orphaned resources, and the check of this computer and the accounts."""
     advice: Advice
     """What can be bought, at which price, and what would be cheaper."""
 

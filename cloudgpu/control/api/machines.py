@@ -138,8 +138,8 @@ class Machines(Capability):
         keep it to yourself), and `document()`. The first free port from `port` on is taken. Lost connections are made
         again; Jupyter lives on afterwards.
         """
+        from cloudgpu.access.tunnel.background import check_port
         from cloudgpu.control.access.jupyter import JupyterTunnel
-        from cloudgpu.control.network.tunnels import check_port
 
         check_port(port)
         return JupyterTunnel(self._session, self._session.find(name), first_port=port)

@@ -55,13 +55,13 @@ class Money(Capability):
         for a name that is taken, RoleNeeded for a member of a team.
         """
         from cloudgpu.control.budgets.commands import BudgetChoices, BudgetOptions, set_value
-        from cloudgpu.control.inputs.values import check_keywords
+        from cloudgpu.core.values.typed import check_keywords
 
         check_keywords("set_budget", asked, BudgetChoices.__annotations__)
         return set_value(self._session, BudgetOptions(name, str(amount), period, **asked), anew=replace)
 
     def budgets(self) -> BudgetsDocument:
-        """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
+        """Return every budget, of the ledger and of files, with its status. Asks no cloud."""
         from cloudgpu.control.budgets.commands import listed
 
         return listed(self._session)
