@@ -140,7 +140,11 @@ def _command_faults(words: list[str], *, typed: bool) -> Iterator[str]:
 def _options() -> dict[str, set[str]]:
     """Return the options of every verb; those of the empty verb stand before it."""
     general = {"-h", "--help"}
-    found = {"": general | {"--version", "--install-completion", "--show-completion"}}
+    found = {
+        "": general | {"--version", "--install-completion", "--show-completion"},
+        "help": general,
+        "version": general,
+    }
     for verb, command in commands().items():
         shown = [param for param in command.params if not getattr(param, "hidden", False)]
         found[verb] = general | {name for param in shown for name in (*param.opts, *param.secondary_opts)}

@@ -97,7 +97,7 @@ DOCUMENTS = (
     Document("report", ("report",), report.ReportDocument),
     Document("report-send", ("report --send",), report.SentReportDocument),
     Document("export", ("export",), reconcile.ExportDocument),
-    Document("policy-list", ("policy list",), policies.PoliciesDocument),
+    Document("policy-ls", ("policy ls",), policies.PoliciesDocument),
     Document("policy-show", ("policy show",), policies.PolicyDocument),
     Document("policy-explain", ("policy explain",), policies.PolicyOfMachineDocument),
     Document("policy-check", ("policy check",), policies.PolicyCheckDocument),

@@ -15,6 +15,7 @@ from typer.main import get_command
 
 import cloudgpu
 from cloudgpu import errors
+from cloudgpu.cli.aliases import SAME
 from cloudgpu.cli.app import app
 from cloudgpu.cli.kinds import PLACE
 from cloudgpu.cli.verbs import VERBS
@@ -27,6 +28,12 @@ _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->
 _CLI_HEAD = """\
 `cloudgpu VERB --help` says the same. `-h` is short for `--help`; `cloudgpu --version` prints the version.
 What a verb prints with `-o json` is in [json.md](json.md), what it exits with in [errors.md](errors.md).
+"""
+_WORDS_HEAD = """\
+## Other words
+
+`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names;
+`status` with a name is `show`. For a word that no verb means, such as `login`, an error says what to do instead.
 """
 _ERRORS_HEAD = """\
 An error is one sentence on stderr, and a second line that says the way out. With `-o json` it is one document on
@@ -172,6 +179,11 @@ def cli_page() -> str:
             [[f"[`{verb}`](#{verb.replace(' ', '-')})", summary] for verb, (_, summary) in VERBS.items()],
         ),
     ]
+    by_verb: dict[str, list[str]] = {}
+    for word, verb in SAME.items():
+        by_verb.setdefault(verb, []).append(f"`{word}`")
+    rows = [[_linked(verb), ", ".join(words)] for verb, words in by_verb.items()]
+    parts += [_WORDS_HEAD, _table(["verb", "may also be typed as"], rows)]
     parts += [_verb(verb, command) for verb, command in commands().items()]
     return "\n".join(parts)
 

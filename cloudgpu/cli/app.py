@@ -6,7 +6,8 @@ import os
 import sys
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,19 +16,40 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.verbs import HEADINGS, VERBS
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, paint, prose_columns
+from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
 from cloudgpu.errors import CloudgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class VerbCommand(TyperCommand):
-    """A verb; its help names the providers that are installed, which costs time only when it is printed."""
+    """A verb; its help names the providers that are installed, which costs time only when it is printed.
+
+    A verb's module may have GROUPS, the options under titles, and `arranged`, which puts arguments in order first.
+    """
+
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({})
+    arranged: Callable[[list[str]], list[str]] | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, in the order that the verb gives them."""
+        return super().parse_args(ctx, args if self.arranged is None else self.arranged(args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, with what is installed in their texts."""
+        from cloudgpu.cli.help import write_options
         from cloudgpu.cli.kinds import name_installed
 
         name_installed(self.params)
-        super().format_options(ctx, formatter)
+        write_options(self, ctx, formatter, self.groups)
 
 
 class VerbGroup(TyperGroup):
@@ -51,16 +73,33 @@ class VerbGroup(TyperGroup):
             help=module.command.__doc__,
             context_settings=getattr(module, "CONTEXT", None),
         )
-        return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        found.groups = getattr(module, "GROUPS", {})
+        found.arranged = getattr(module, "arranged", None)
+        if "_CLOUDGPU_COMPLETE" in os.environ:
+            from cloudgpu.cli.completion import complete_values
+
+            complete_values(cmd_name, found.params)
+        return found
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the verbs in parts, without importing one."""
-        width = max(map(len, VERBS))
-        starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
-        for title, (first, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
-            with formatter.section(title):
-                rows = list(VERBS.items())[first:end]
-                formatter.write_dl([(verb.ljust(width), summary) for verb, (_, summary) in rows])
+        from cloudgpu.cli.help import write_verbs
+
+        write_verbs(formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, and below them the options that stand before a verb."""
+        from cloudgpu.cli.help import write_options
+
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter, {})
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete a verb without importing one."""
@@ -76,30 +115,33 @@ class VerbGroup(TyperGroup):
             raise interrupt.Interrupted from told
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb that was typed; raise InvalidRequest that names the near one for an unknown verb."""
+        """Find the verb that was typed, by its own name or another; raise InvalidRequest for a word that is none."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            args = self._understood(ctx, args)
+        if tuple(args[:2]) in ACTIONS:
+            args = [args[0], ACTIONS[args[0], args[1]], *args[2:]]
         if " ".join(args[:2]) in VERBS and len(args) > 1:
             args = [" ".join(args[:2]), *args[2:]]
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from cloudgpu.core.values.naming import unknown_word
-
-            raise unknown_word(
-                f"There is no verb {args[0]!r}",
-                args[0],
-                VERBS,
-                field="verb",
-                use="Run: cloudgpu {} --help",
-                next="Run: cloudgpu --help",
-            )
         return super().resolve_command(ctx, args)
+
+    def _understood(self, ctx: Any, args: list[str]) -> list[str]:
+        from cloudgpu.cli.aliases import understood
+
+        found = understood(args)
+        if not found:  # `help` alone
+            sys.stdout.write(f"{ctx.get_help()}\n")
+            raise typer.Exit
+        if found[0] == "--version":
+            _version(value=True)
+        return found
 
 
 app = typer.Typer(
     cls=VerbGroup,
     rich_markup_mode=None,
     add_completion=True,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="A GPU in one command, never a surprise bill, always the honest comparison.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=SAYS,
     epilog="Start with: cloudgpu demo. Settings, ledger and keys are kept in CLOUDGPU_HOME.",
 )
 
@@ -154,7 +196,12 @@ def run(args: list[str]) -> int:
 
 def _shown(args: list[str]) -> int:
     try:
-        code = app(args=args, prog_name="cloudgpu", standalone_mode=False)
+        if not args and "_CLOUDGPU_COMPLETE" not in os.environ:
+            from cloudgpu.cli.help import front_page
+
+            sys.stdout.write(front_page())
+            return 0
+        code = _run_verb(args)
     except CloudgpuError as fault:
         return _show(fault, args)
     except interrupt.Interrupted as told:
@@ -170,6 +217,20 @@ def _shown(args: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _run_verb(args: list[str]) -> Any:
+    """Let the parser run a verb; on a terminal, show that it goes on."""
+
+    def go() -> Any:
+        return app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
+
+    if not is_terminal(sys.stderr):
+        return go()
+    from cloudgpu.cli import progress
+
+    with progress.shown(" ".join(args[:1])):
+        return go()
+
+
 def _show(fault: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
         import json  # --help does without
@@ -178,9 +239,14 @@ def _show(fault: CloudgpuError, args: list[str]) -> int:
     else:
         # A sentence that begins with what was typed says where it was typed.
         where = f"{fault.field}: " if fault.field and fault.message.startswith(("'", '"')) else ""
-        sys.stderr.write(f"error: {where}{fault.message}\n")
-        if fault.next:
-            sys.stderr.write(f"  {fault.next}\n")
+        lines = [f"error: {where}{fault.message}"]
+        lines += [f"  {fault.next}"] if fault.next else []
+        if is_terminal(sys.stderr):
+            lines = [filled(line.strip(), prose_columns(), "  " * number, "  ") for number, line in enumerate(lines)]
+        text = "\n".join(lines)
+        if is_coloured(sys.stderr):
+            text = paint("error:", "bold red") + text.removeprefix("error:")
+        sys.stderr.write(f"{text}\n")
     return 255 if args and args[0] in ("exec", "run") else fault.exit_code
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ MaybeName = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="May be left out when there is only one.", autocompletion=_complete_name),
 ]
+
+
+def without_name(args: list[str]) -> list[str]:
+    """Return the arguments of a verb that takes NAME and a command, with an empty NAME where the command begins first.
+
+    Options of the verb itself stand before both.
+    """
+    first = next((place for place, word in enumerate(args) if word == "--" or not word.startswith("-")), len(args))
+    return [*args[:first], "", *args[first:]] if args[first : first + 1] == ["--"] else args
 
 
 def open_here(*, warn: bool = True) -> Session:
@@ -70,15 +80,28 @@ def _warn_overdue(session: Session) -> None:
 
 def tell(sentence: str) -> None:
     """Say what is going on, on stderr."""
-    sys.stderr.write(f"  {sentence}\n")
+    for told in steps:
+        told(sentence)
+    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
+    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
     sys.stderr.flush()
+
+
+def shown(text: str, stream: Any) -> str:
+    """Return an answer as this stream shows it: with colours, or as it is."""
+    if not is_coloured(stream):
+        return text
+    from cloudgpu.cli.colours import coloured
+
+    return coloured(text)
 
 
 def emit(output: Format, value: Any, text: str) -> None:
     """Print the answer: `value` as one JSON document, or `text`."""
-    shown = json.dumps(value, indent=2, ensure_ascii=False) if output is Format.JSON else text
-    if shown:
-        sys.stdout.write(shown.rstrip("\n") + "\n")
+    if output is Format.JSON:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif text:
+        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
     sys.stdout.flush()
 
 
@@ -118,6 +141,8 @@ def answered(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     line = sys.stdin.readline()
+    for told in steps:
+        told("")
     if not line:
         sys.stderr.write("\n")
         raise InvalidRequest(

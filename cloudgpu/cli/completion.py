@@ -1,9 +1,16 @@
-"""Shell completion of verbs and machine names, without importing the verbs or asking a provider."""
+"""Shell completion of verbs and values: from the ledger, the settings, files and the catalogue; asks no provider.
+
+Whatever cannot be read completes to nothing: a shell shows no errors.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
+
+Names = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
 
 
 def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
@@ -11,7 +18,29 @@ def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
     from typer._click.shell_completion import CompletionItem  # the parser's own class: typer re-exports it nowhere
 
     del ctx
-    return [CompletionItem(verb, help=summary) for verb, summary in table.items() if verb.startswith(incomplete)]
+    shown = {verb: says for verb, says in table.items() if " " not in verb}  # a shell completes one word at a time
+    shown |= {"help": "Show all verbs, or explain one.", "version": "Print the version."}
+    return [CompletionItem(verb, help=says) for verb, says in shown.items() if verb.startswith(incomplete)]
+
+
+def complete_values(verb: str, params: Iterable[Any]) -> None:
+    """Let the options and arguments of a verb that take a name of ours be completed."""
+    for param in params:
+        names = next((NAMES[word] for word in (*param.opts, f"{verb} {param.name}") if word in NAMES), None)
+        if names is not None:
+            param._custom_shell_complete = partial(_completed, names)  # noqa: SLF001  (what the parser itself sets)
+
+
+def _completed(names: Names, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+    from typer._click.shell_completion import CompletionItem
+
+    from cloudgpu.errors import CloudgpuError
+
+    del param
+    try:
+        return [CompletionItem(name) for name in names(ctx.params) if name.startswith(incomplete)]
+    except (CloudgpuError, OSError):
+        return []
 
 
 def machine_names(incomplete: str) -> list[str]:
@@ -30,3 +59,65 @@ def machine_names(incomplete: str) -> list[str]:
 def machine_paths(incomplete: str) -> list[str]:
     """Return `NAME:` for living machines, for the two sides of `cp`."""
     return [f"{name}:" for name in machine_names(incomplete)]
+
+
+def _gpus(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the GPUs of the catalogue."""
+    from cloudgpu.control.catalog.names import gpu_names
+
+    return gpu_names()
+
+
+def _instance_types(typed: Mapping[str, Any]) -> Iterable[str]:
+    """Return the instance types of the provider, and with the GPU, that were typed before."""
+    from cloudgpu.control.catalog.names import instance_types
+
+    return instance_types(typed.get("provider"), typed.get("gpu"))
+
+
+def _regions(typed: Mapping[str, Any]) -> Iterable[str]:
+    """Return the regions of the provider that was typed before."""
+    from cloudgpu.control.catalog.names import region_names
+
+    return region_names(typed.get("provider"))
+
+
+def _templates(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the templates: the project's, the user's own, the shipped ones."""
+    from pathlib import Path
+
+    from cloudgpu.config.files.paths import find_home
+    from cloudgpu.config.templates.find import template_names
+
+    return template_names(search=(Path.cwd() / ".cloudgpu" / "templates", find_home(os.environ).templates))
+
+
+def _policies(_: Mapping[str, Any]) -> Iterable[str]:
+    """Return the policies: the project's, the user's own, the shipped ones."""
+    from cloudgpu.config.files.paths import find_home
+    from cloudgpu.config.policies.find import policy_names, policy_paths
+
+    return policy_names(search=policy_paths(find_home(os.environ)))
+
+
+def _accounts(typed: Mapping[str, Any]) -> Iterable[str]:
+    """Return the accounts of config.toml, of the provider that was typed before."""
+    from cloudgpu.config.files.paths import find_home
+    from cloudgpu.config.settings import load_settings
+
+    accounts = load_settings(find_home(os.environ), os.environ).accounts
+    kind = typed.get("provider")
+    return [name for name, one in accounts.items() if kind in {None, "any", one.provider}]
+
+
+NAMES: dict[str, Names] = {  # by an option, or by a verb and its argument
+    "--gpu": _gpus,
+    "--instance-type": _instance_types,
+    "--type": _instance_types,
+    "--region": _regions,
+    "--template": _templates,
+    "--policy": _policies,
+    "--account": _accounts,
+    "policy names": _policies,
+    "policy backtest policy": _policies,
+}

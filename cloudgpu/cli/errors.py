@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +14,6 @@ _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the p
 
 def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
     """Return a usage error of the parser or of the system as ours; anything else is a defect, and said to be one."""
-    if type(fault).__name__ == "NoArgsIsHelpError":
-        sys.stdout.write(getattr(fault, "message", "") + "\n")
-        raise SystemExit(0)
     if hasattr(fault, "format_message"):
         return _usage(fault, args)
     if os.environ.get("CLOUDGPU_TRACEBACK"):
@@ -41,7 +37,8 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
             return known
     param = getattr(fault, "param", None)
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
-    verb = next((f" {words}" for words in (" ".join(args[:2]), *args[:1]) if words in VERBS), "")
+    named = getattr(getattr(fault, "ctx", None), "info_name", None)  # also where another word was typed for it
+    verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
     sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is no whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"

@@ -1,4 +1,4 @@
-"""Values as text for a terminal of 80 columns. Nothing here asks or decides."""
+"""Values as text for a terminal. Nothing here asks or decides."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.terminal import columns, filled, prose_columns, table_columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import Plan
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
+FOLDED = " " * 4  # what the second line of a row begins with
 TEN_MINUTES = 600
-NARROWEST_LINE, WIDEST_LINE = 40, 80  # columns of prose
 NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
-    """Return aligned columns with two spaces between them; `right` names the columns aligned to the right."""
+    """Return aligned columns with two spaces between them; `right` names the columns aligned to the right.
+
+    On a terminal that is too narrow, the columns that do not fit stand indented on further lines of their row.
+    """
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     flush = set(right)
@@ -32,7 +36,27 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
     def cell(column: int, text: str) -> str:
         return text.rjust(widths[column]) if column in flush else text.ljust(widths[column])
 
-    return "\n".join("  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines)
+    parts = _parts(widths)
+    shown = (
+        (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
+        for line in lines
+        for number, part in enumerate(parts)
+    )
+    return "\n".join(line for line in shown if len(parts) == 1 or line.strip())
+
+
+def _parts(widths: Sequence[int]) -> list[list[int]]:
+    """Return the columns that stand on the first, second, ... line of each row: as many as fit the terminal."""
+    room = table_columns()
+    parts: list[list[int]] = [[]]
+    used = 0
+    for column, width in enumerate(widths):
+        if room is not None and parts[-1] and used + 2 + width > room:
+            parts.append([])
+            used = len(FOLDED) - 2
+        parts[-1].append(column)
+        used += width + (2 if parts[-1] != [0] else 0)
+    return parts
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
@@ -43,26 +67,18 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return prose in lines of at most 80 columns."""
-    if len(text) <= _line() and text.isprintable() and not text.endswith(" "):
+    """Return prose in lines that fit the terminal."""
+    if len(text) <= prose_columns() and text.isprintable() and not text.endswith(" "):
         return text  # a pass over thousands of machines has as many lines
     return wrapped(text)
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> str:
-    """Return prose in lines of at most 80 columns, or of the terminal's; `first` and `rest` are what lines begin with.
+    """Return prose in lines that fit the terminal, of at most 100 columns, which begin with `first` and `rest`.
 
     No word is ever broken: a command, a path, an id, a fingerprint, an address is there to be copied.
     """
-    from textwrap import fill
-
-    return fill(
-        text, _line(), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
-    )
-
-
-def _line() -> int:
-    return max(NARROWEST_LINE, min(WIDEST_LINE, _columns()))
+    return filled(text, prose_columns(), first, rest)
 
 
 def steps(ways: Sequence[tuple[str, str]]) -> str:
@@ -179,15 +195,9 @@ def machines(values: Sequence[MachineDocument], now: datetime, *, me: str | None
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    owners = [_clipped(value["owner"] or "?", max(NARROWEST, _columns() - rest - 2)) for value in values]
+    owners = [_clipped(value["owner"] or "?", max(NARROWEST, columns() - rest - 2)) for value in values]
     rows = [[row[0], owner, *row[1:]] for row, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
-
-
-def _columns() -> int:
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
 
 
 def _clipped(text: str, width: int) -> str:

@@ -70,6 +70,7 @@ def home(made, monkeypatch):
 
 def settle_in(patched, home):
     patched.syspath_prepend(str(write_plugin(home / "plugin", {"fake": FAKE})))
+    patched.setenv("NO_COLOR", "1")
     for key, value in {"CLOUDGPU_HOME": home, "HOME": home, "PATH": f"{home}/bin:{os.environ['PATH']}"}.items():
         patched.setenv(key, str(value))
 

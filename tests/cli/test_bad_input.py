@@ -238,7 +238,7 @@ WORDS = [
     Case("up --yes --gpu", "--gpu", "requires an argument", HELP),
     Case("up --yes extra", "arguments", "unexpected extra argument", HELP),
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
-    Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend --help"),
+    Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend amber-fox 4h"),
     Case("spot burn amber-fox", "ACTION", "'burn' is not", "cloudgpu spot --help"),
     Case("tunnel --port abc", "--port", "'abc' is no whole number", "cloudgpu tunnel --help"),
     Case("tunnel --port 99999", "--port", "99999 is no port", "1 to 65535"),
@@ -325,7 +325,7 @@ def check_document(case: Case, done: Done) -> None:
     assert "secret" not in done.out
 
 
-@pytest.mark.parametrize(("args", "says"), [("exec", "NAME is missing"), ("exec nobody", "no command to run")])
+@pytest.mark.parametrize(("args", "says"), [("exec", "no command to run"), ("exec nobody", "no command to run")])
 def test_exec_leaves_with_255_and_its_sentence_on_stderr(args, says, many, tmp_path):
     done = many.done(Program(tmp_path / "home"), args.split(), tmp_path)
     assert (done.code, done.out) == (255, "")

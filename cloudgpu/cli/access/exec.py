@@ -7,20 +7,24 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Name, open_here
+from cloudgpu.cli import progress
+from cloudgpu.cli.common import MaybeName, open_here, without_name
 from cloudgpu.errors import InvalidRequest
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
+arranged = without_name
+
 
 def command(
-    name: Name,
+    name: MaybeName = None,
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
     tty: Annotated[bool | None, typer.Option("--tty/--no-tty", help="A terminal there (as here, by default).")] = None,
 ) -> None:
     """Run a command on a machine: its stdin, stdout, stderr and exit status are the command's own.
 
+    Without NAME, it is the only machine that runs: cloudgpu exec -- nvidia-smi.
     Every failure of cloudgpu itself is exit code 255.
     """
     from cloudgpu.access.ssh.execute import run
@@ -32,10 +36,11 @@ def command(
             "There is no command to run.",
             field="CMD",
             value=None,
-            next="The machine's name comes before the dashes: cloudgpu exec NAME -- nvidia-smi",
+            next=f"For example: cloudgpu exec {name or 'NAME'} -- nvidia-smi",
         )
     session = open_here()
-    with reached(session, session.find(name)) as connection:
+    with reached(session, session.find(name or None, running=True)) as connection:
+        progress.end()
         status = run(
             connection, argv, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer, tty=tty
         )

@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Name, open_here
+from cloudgpu.cli import progress
+from cloudgpu.cli.common import MaybeName, open_here, without_name
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
+arranged = without_name
+
 
 def command(
-    name: Name,
+    name: MaybeName = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Handed to ssh after the host: a command, say.")] = None,
 ) -> None:
     """Open a shell on a machine with the system's ssh, or run what follows the name there.
 
+    Without NAME, it is the only machine that runs; a command follows two dashes then: cloudgpu ssh -- nvidia-smi.
     The same works without cloudgpu after adding this to ~/.ssh/config:  Include CLOUDGPU_HOME/ssh_config
     """
     from cloudgpu.access.ssh.ssh_config import ssh_command
@@ -25,8 +29,9 @@ def command(
     from cloudgpu.control.inventory.local_files import clean_up_local_files
 
     session = open_here()
-    row = find_way(session, session.find(name))
+    row = find_way(session, session.find(name or None, running=True))
     clean_up_local_files(session)
     words = list(arguments or [])
     argv = ssh_command(session.home.ssh_config, row.name, words[1:] if words[:1] == ["--"] else words)
+    progress.end()
     os.execv(argv[0], argv)  # noqa: S606  (argv comes from ssh_command; no shell)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloudgpu.cli import progress
 from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here, tell
 from cloudgpu.core.model.machine import Machine
 
@@ -35,7 +36,7 @@ def command(
 
     check_port(port)
     session = open_here()
-    row = session.find(name)
+    row = session.find(name, running=not stop)
     if stop:
         ended = stop_tunnel(session.home.tunnels, row.id) is not None
         said = f"The tunnel to {row.name} is closed." if ended else f"There was no background tunnel to {row.name}."
@@ -62,6 +63,7 @@ def _foreground(session: Session, row: Machine, port: int, output: Format, *, op
     with JupyterTunnel(session, row, first_port=port) as tunnel:
         _show(tunnel.document(), output)
         tell("Ctrl-C ends the tunnel; Jupyter and its kernels go on.")
+        progress.end()
         try:
             if open_:
                 _browse(session, row, tunnel.notebook)

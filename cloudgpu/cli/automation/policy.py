@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Action(StrEnum):
     """What to do with policies."""
 
-    LIST = "list"
+    LS = "ls"
     SHOW = "show"
     EXPLAIN = "explain"
     CHECK = "check"
@@ -29,8 +29,8 @@ def command(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="list|show|explain|check|schema|publish|withdraw",
-            help="list: all there are; show one; explain: which holds for a machine; check files; schema: for editors; "
+            metavar="ls|show|explain|check|schema|publish|withdraw",
+            help="ls: all there are; show one; explain: which holds for a machine; check files; schema: for editors; "
             "publish one for the whole lab; withdraw it.",
         ),
     ],
@@ -57,9 +57,9 @@ def command(
         _schema(given)
         return
     session = open_here()
-    if action is Action.LIST:
+    if action is Action.LS:
         _none(action, given)
-        _list(session, output)
+        _ls(session, output)
     elif action is Action.SHOW:
         _show(session, _one(action, given, session.settings.policy), output)
     elif action is Action.EXPLAIN:
@@ -72,7 +72,7 @@ def command(
         _check(session, given, output)
 
 
-def _list(session: Session, output: Format) -> None:
+def _ls(session: Session, output: Format) -> None:
     from cloudgpu.cli.automation.policy_text import list_text
     from cloudgpu.control.policies.commands import listed
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Name, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
 from cloudgpu.cli.machines.launching import Override
 
 
 def command(
-    name: Name,
-    by: Annotated[str, typer.Argument(metavar="BY", help="By how much, like 4h.")],
+    name: MaybeName = None,
+    by: Annotated[str | None, typer.Argument(metavar="BY", help="By how much, like 4h.")] = None,
     *,
     override: Override = None,
     yes: Yes = False,
@@ -20,6 +20,7 @@ def command(
 ) -> None:
     """Make a machine's lease longer, counted from its end (from now when it is over).
 
+    Without NAME, it is the only machine: cloudgpu extend 4h.
     Past renew-until that end moves along, and the question says so. Exit code 3 where a budget does not carry that.
     """
     from cloudgpu.cli.render import when
@@ -29,6 +30,8 @@ def command(
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
+    if by is None:
+        name, by = _alone(name)
     session = open_here()
     span, reason = duration(by, "BY"), check_reason(override)
     row = session.find(name)
@@ -44,3 +47,13 @@ def command(
     end = when(row.expires, session.clock())
     lives = "lives until" if row.state == "running" else f"is {row.state}; its lease ends"
     emit(output, machine_value(row, session.clock()), f"{row.name} {lives} {end}{moves}.")
+
+
+def _alone(word: str | None) -> tuple[str | None, str]:
+    """Return what a single argument is: how much, without a name. Raises InvalidRequest where it is a name."""
+    from cloudgpu.errors import InvalidRequest
+
+    if word is None or not word[:1].isdigit():
+        way = f"For example: cloudgpu extend {word or 'NAME'} 4h"
+        raise InvalidRequest("BY is missing: by how much the lease is to be longer.", field="BY", value=None, next=way)
+    return None, word

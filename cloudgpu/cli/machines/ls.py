@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
     from cloudgpu.views.documents.parts import Gap
 
+EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
+
 
 def command(
     *,
@@ -26,6 +28,9 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also each machine's id at its cloud, and when each layer ends it.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show them again every 2 s (30 s with --refresh), until Ctrl-C.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """List machines: state, price, what each has cost so far, and when its lease ends.
@@ -34,6 +39,22 @@ def command(
     Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
     account did not answer: its machines are shown as last seen.
     """
+    if watch:
+        from cloudgpu.cli.machines.watching import watched
+
+        watched(
+            lambda: _answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose)[1],
+            every_s=ASKS_EVERY_S if refresh else EVERY_S,
+            text=output is Format.TEXT,
+        )
+        return
+    document, text = _answer(refresh=refresh, ended=all_, mine=mine, verbose=verbose)
+    emit(output, document, text)
+    if document["unanswered"]:
+        raise _part_missing(document["unanswered"])
+
+
+def _answer(*, refresh: bool, ended: bool, mine: bool, verbose: bool) -> tuple[LsDocument, str]:
     from cloudgpu.control.inventory.listing import listed
     from cloudgpu.control.outage.opening import open_session
 
@@ -43,7 +64,7 @@ def command(
 
         for sentence in table_faults(session.settings):
             tell(sentence)
-    document = listed(session, refresh=refresh, ended=all_, mine=mine)
+    document = listed(session, refresh=refresh, ended=ended, mine=mine)
     text = _text(
         document,
         session.clock(),
@@ -53,9 +74,7 @@ def command(
         mine=mine,
         me=session.settings.owner,
     )
-    emit(output, document, text)
-    if document["unanswered"]:
-        raise _part_missing(document["unanswered"])
+    return document, text
 
 
 def _text(
@@ -68,14 +87,14 @@ def _text(
     mine: bool = False,
     me: str | None = None,
 ) -> str:
-    from cloudgpu.cli.render import ago, machines
+    from cloudgpu.cli.render import ago, machines, paragraph
 
     lines = []
     if document["machines"]:
         lines.append(machines(document["machines"], now, me=me))
         if document["view_as_of"]:
             older = "" if asked else "; cloudgpu ls --refresh asks now"
-            lines.append(f"\nAs last seen {ago(document['view_as_of'], now)}{older}.")
+            lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))
         lines += [
             *_absent(document["machines"]),
             *_rehearsed(document["machines"], now),
@@ -98,7 +117,7 @@ def _text(
         nobodys = f"No machine of {me} is running, as far as this ledger knows."
         lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))
     lines += [
-        f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}"
+        paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
         for other in document["foreign"]
         if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.machines import launching as options
 from cloudgpu.errors import InvalidRequest
 
@@ -18,6 +18,20 @@ if TYPE_CHECKING:
         RequestDifference,
         UpDocument,
     )
+
+
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": ("--gpu", "--provider", "--spot", "--template", "--name", "--lease", "--dry-run", "--yes"),
+    "Which machine": (
+        "--instance-type", "--account", "--region", "--zone", "--image", "--max-price", "--or-on-demand",
+        "--persistent",
+    ),
+    "Disks": ("--disk", "--volume"),
+    "Network": ("--ssh-from", "--ssh-from-anywhere", "--subnet", "--security-group", "--no-public-ip", "--jump"),
+    "What ends it, and who pays": ("--policy", "--renew-until", "--owner", "--project", "--override"),
+    "Launching again, and waiting": ("--key", "--new", "--wait-start", "--no-wait"),
+}  # fmt: skip
 
 
 def command(
@@ -127,7 +141,7 @@ def tell_plan(document: PlannedUpDocument, now: Any, output: Format) -> None:
     import sys
 
     if output is Format.TEXT:
-        sys.stderr.write(_plan_text(document, now) + "\n")
+        sys.stderr.write(shown(_plan_text(document, now), sys.stderr) + "\n")
 
 
 def _plan_text(document: PlannedUpDocument, now: Any) -> str:

@@ -20,6 +20,15 @@ def _option(*names: str, metavar: str, help: str) -> Any:  # noqa: A002  (typer'
     return typer.Option(*names, metavar=metavar, help=help)
 
 
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": ("--gpu", "--hours-per-day", "--days-per-week", "--spot", "--provider", "--region", "--all"),
+    "Work that ends": ("--flops", "--precision", "--efficiency", "--like", "--work"),
+    "What is rented": ("--type", "--number", "--disk", "--disk-gb", "--address", "--committed"),
+    "Currency": ("--currency", "--rate", "--rate-date"),
+}
+
+
 def command(
     *,
     gpu: Annotated[Text, _option("--gpu", metavar="NAME[:COUNT]", help="For example l4 or a100-80gb:8.")] = None,

@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": ("--gpu", "--hours-per-day", "--years", "--desktop", "--since", "--until"),
+    "What is rented": ("--utilization", "--price", "--spot", "--work"),
+    "The desktop": (
+        "--desktops", "--purchase", "--life", "--resale", "--maintenance", "--depreciation", "--yearly-loss",
+    ),
+    "Its electricity": ("--tariff", "--watts", "--rest-watts", "--idle-watts", "--pue"),
+    "Currency and days": ("--currency", "--rate", "--rate-date", "--tz"),
+}  # fmt: skip
+
+
 def command(
     *,
     gpu: options.Gpu = None,

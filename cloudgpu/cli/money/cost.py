@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat) -> None:
     elif output is CostFormat.CSV:
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
-        sys.stdout.write(cost_text(document, request.currency) + "\n")
+        sys.stdout.write(shown(cost_text(document, request.currency), sys.stdout) + "\n")
     sys.stdout.flush()
 
 

@@ -45,6 +45,18 @@ RENAME_ALONE = (FORGET_ALONE[0], "does not go with --rename.")
 RENAME_TAKES_NONE = (("--forget", *FORGET_TAKES_NONE[0]), "does not go with --rename.")
 
 
+# The parts of --help, the common options first.
+GROUPS = {
+    "Common options": ("--owner", "--project", "--provider", "--lease", "--yes"),
+    "This computer": ("--watts", "--usd-per-kwh"),
+    "Machines of your own": ("--host", "--fingerprint", "--key"),
+    "A cloud account (CLOUD)": (
+        "--account", "--profile", "--subscription", "--region", "--budget", "--email", "--remove",
+    ),
+    "Accounts and hosts that change": ("--rename", "--forget"),
+}  # fmt: skip
+
+
 def command(
     cloud: Annotated[
         str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account, instead.")

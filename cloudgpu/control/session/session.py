@@ -68,14 +68,15 @@ class Session(SessionBase):
         own.for_lab, own.apart = self.for_lab, self.apart
         return own
 
-    def find(self, name: str | None, *, ended: bool = False) -> Machine:
+    def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:
         """Return the row of the machine called `name` (or of the only one there is, for None).
 
         A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
         with `ended`, the latest ended one is good too.
+        With `running`, None is the only one that runs, where one does.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
-        return find_machine(self.ledger.machines(), name, self.clock(), ended=ended)
+        return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
     def target(self, row: Machine) -> Target:
         """Return where this machine's SSH server was last seen; raise Unreachable when it has no address."""
@@ -224,11 +225,14 @@ def present(rows: list[Machine]) -> list[Machine]:
     return [row for row in rows if row.terminated_at is None or stays(row)]
 
 
-def find_machine(rows: list[Machine], name: str | None, now: datetime, *, ended: bool = False) -> Machine:
+def find_machine(
+    rows: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
+) -> Machine:
     """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
     alive = living(rows)
     if name is None:
-        return _only(alive or present(rows))
+        now_running = [row for row in alive if row.state == "running"] if running else []
+        return _only(now_running or alive or present(rows))
     found = [row for row in alive if name in (row.name, row.id)]
     if not found:
         found = [row for row in present(rows) if name in (row.name, row.id)]

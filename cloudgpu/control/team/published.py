@@ -55,7 +55,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
         found = session.published()
         if name not in found:
             says = f"Nothing is published as {name!r}" + did_you_mean(near(name, found), ".")
-            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy list")
+            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy ls")
 
     def decision(view: View) -> Sequence[Draft]:
         known()

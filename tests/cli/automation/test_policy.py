@@ -43,7 +43,7 @@ def test_every_policy_is_listed_with_what_it_is_for(line):
     line.write("own", f"description: mine\n{USUAL}idle: {{do: warn}}\n")
     line.write("broken", "lease: soon\n")
     line.write("limits", "lease: 6h\npolicies: [default, own]\npayers: [ada]\n")
-    done = line("policy list")
+    done = line("policy ls")
     assert (done.code, narrow(done.out)) == (0, True), done.out + done.err
     said = " ".join(done.out.split())
     assert "broken ? ? ? - broken.yaml:1:" in said
@@ -51,7 +51,7 @@ def test_every_policy_is_listed_with_what_it_is_for(line):
     assert "nightly 6h 5d 1h 19:00 Asia/Seoul" in said
     assert "chosen by policies.projects.thesis; the limits allow no launch under it" in said
     assert "lease at most 6h; policies: default, own; payers: ada." in said
-    found = line("policy list -o json").json
+    found = line("policy ls -o json").json
     assert [one["name"] for one in found["policies"]] == sorted([*SHIPPED, "broken", "own"])
     assert {one["name"] for one in found["policies"] if one["allowed"]} == {"default", "own"}
 
@@ -158,7 +158,7 @@ def test_the_schemas_for_editors_are_printed(line):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("policy list default", 2, "takes no name"),
+        ("policy ls default", 2, "takes no name"),
         ("policy show default never", 2, "takes one name"),
         ("policy show nigtly", 2, "did you mean 'nightly'?"),
         ("policy explain nobody", 7, "No machine is called"),

@@ -1,0 +1,124 @@
+"""The pages of help: the short one of `cloudgpu` alone, all verbs, and the options of a verb in groups."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from cloudgpu.cli.terminal import columns, filled, is_coloured, paint, prose_columns
+from cloudgpu.cli.verbs import HEADINGS, SAYS, VERBS
+
+_FIRST = 30  # columns of an option and its value; where they are longer, the text begins on the next line
+# What most people type, on the page of `cloudgpu` alone.
+COMMON = {
+    "Begin": ("demo", "init", "doctor"),
+    "Machines": ("up", "ls", "ssh", "exec", "tunnel", "extend", "stop", "down"),
+    "Money": ("estimate", "cost", "budget", "compare"),
+}
+
+
+class Page:
+    """Collects a page of help: what the parser asks of a formatter. Unlike the parser's own, it breaks no word."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self._indent, self._parts = width, "", list[str]()
+
+    def write_usage(self, prog: str, args: str = "", prefix: str = "Usage: ") -> None:
+        """Write how a command is called."""
+        begin = f"{_head(prefix.rstrip())} {prog} "
+        wide = len(f"{prefix}{prog} ")
+        if wide + max(map(len, args.split()), default=0) > self.width:  # a long word stands on the next line
+            self._parts.append(f"{begin.rstrip()}\n{filled(args, self.width, ' ' * 4, ' ' * 4)}\n")
+            return
+        self._parts.append(begin + filled(args, self.width, " " * wide, " " * wide)[wide:] + "\n")
+
+    def write_paragraph(self) -> None:
+        """Write an empty line between two parts."""
+        if self._parts:
+            self._parts.append("\n")
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs, each filled anew."""
+        told = (filled(" ".join(one.split()), self.width, self._indent, self._indent) for one in text.split("\n\n"))
+        self._parts.append("\n\n".join(told) + "\n")
+
+    def write_rows(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Write a part: its title, and what can be typed with what it means."""
+        self.write_paragraph()
+        self._parts.append(f"{_head(f'{title}:')}\n")
+        wide = 2 + max((len(first) for first, _ in rows if len(first) <= _FIRST), default=0) + 2
+        for first, second in rows:
+            said = filled(second, self.width, " " * wide, " " * wide)
+            own_line = len(first) + 4 > wide
+            self._parts.append(f"  {_typed(first)}" + (f"\n{said}\n" if own_line else f"{said[2 + len(first) :]}\n"))
+
+    @contextmanager
+    def indentation(self) -> Iterator[None]:
+        """Indent what is written meanwhile."""
+        self._indent += "  "
+        yield
+        self._indent = self._indent[2:]
+
+    def getvalue(self) -> str:
+        """Return what was written."""
+        return "".join(self._parts)
+
+
+def page_of(command: Any, ctx: Any) -> str:
+    """Return the help of a command as wide as the terminal."""
+    page = Page(prose_columns())
+    command.format_help(ctx, page)
+    return page.getvalue().rstrip("\n")
+
+
+def front_page() -> str:
+    """Return the page of `cloudgpu` alone: the common verbs, in at most 30 lines."""
+    page = Page(columns())
+    page.write_text(SAYS)
+    page.write_paragraph()
+    page.write_usage("cloudgpu", "VERB [OPTIONS]")
+    width = max(len(verb) for verbs in COMMON.values() for verb in verbs)
+    for title, verbs in COMMON.items():
+        page.write_rows(title, [(verb.ljust(width), VERBS[verb][1]) for verb in verbs])
+    page.write_paragraph()
+    page.write_text("cloudgpu --help lists every verb, and cloudgpu help VERB explains one.")
+    return page.getvalue()
+
+
+def write_verbs(page: Page) -> None:
+    """Write all verbs in parts, without importing one: a line each at 80 columns."""
+    width = max(map(len, VERBS))
+    starts = [*map(list(VERBS).index, HEADINGS), len(VERBS)]
+    for title, (first, end) in zip(HEADINGS.values(), pairwise(starts), strict=True):
+        rows = list(VERBS.items())[first:end]
+        page.write_rows(title, [(verb.ljust(width), summary) for verb, (_, summary) in rows])
+
+
+def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Sequence[str]]) -> None:
+    """Write arguments and options under the titles of `groups`, which name options; those in none come last."""
+    place = {option: title for title, options in groups.items() for option in options}
+    rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in groups}, "Options": []}
+    for param in command.get_params(ctx):
+        shown = param.get_help_record(ctx)
+        if shown is not None:
+            argument = param.param_type_name == "argument"
+            title = next((place[option] for option in param.opts if option in place), "Options")
+            rows["Arguments" if argument else title].append(shown)
+    width = max((len(first) for found in rows.values() for first, _ in found if len(first) <= _FIRST), default=0)
+    order = {option: number for number, option in enumerate(place)}
+    for title, found in rows.items():
+        if title in groups:
+            found.sort(key=lambda row: min(order.get(word.rstrip(","), len(order)) for word in row[0].split()))
+        if found:
+            page.write_rows(title, [(first.ljust(width), second) for first, second in found])
+
+
+def _head(text: str) -> str:
+    return paint(text, "bold") if is_coloured(sys.stdout) else text
+
+
+def _typed(text: str) -> str:
+    return paint(text, "cyan") if is_coloured(sys.stdout) else text

@@ -1,0 +1,84 @@
+"""What the terminal can show: its width, and whether it has colours. The codes are our own: `--help` and `ls` use them.
+
+Colour follows NO_COLOR and FORCE_COLOR (https://no-color.org, https://force-color.org). Without them there is colour on
+a terminal that is not dumb.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NARROWEST, WIDEST, WIDEST_PROSE, USUAL = 40, 160, 100, 80  # columns
+CODES = {  # style: the codes of ECMA-48 that it consists of
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "bold red": "1;31",
+    "bold yellow": "1;33",
+}
+
+steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a pipe, which needs no module for it
+
+
+def columns() -> int:
+    """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
+    return table_columns() or _of(sys.__stderr__) or USUAL
+
+
+def table_columns() -> int | None:
+    """Return how wide a table may be: as COLUMNS or the terminal says; None in a pipe, where each row is one line."""
+    typed = os.environ.get("COLUMNS", "")
+    return _within(int(typed)) if typed.isdecimal() and int(typed) else _of(sys.__stdout__)
+
+
+def _of(stream: Any) -> int | None:
+    with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
+        return _within(os.get_terminal_size(stream.fileno()).columns)
+    return None
+
+
+def prose_columns() -> int:
+    """Return how wide a line of prose may be: longer ones than 100 columns are hard to read."""
+    return min(columns(), WIDEST_PROSE)
+
+
+def _within(found: int) -> int:
+    return max(NARROWEST, min(WIDEST, found or USUAL))
+
+
+def filled(text: str, width: int, first: str = "", rest: str = "") -> str:
+    """Return `text` in lines of at most `width` columns, which begin with `first` and `rest`; no word is broken."""
+    from textwrap import fill
+
+    return fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def is_coloured(stream: Any) -> bool:
+    """Say whether colours are shown on this stream."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR")
+    if forced:
+        return forced not in ("0", "false")
+    return is_terminal(stream)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Say whether this stream is a terminal on which a line can be written anew."""
+    return bool(stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb")
+
+
+def paint(text: str, style: str) -> str:
+    """Return `text` in a style of `CODES`."""
+    return f"\x1b[{CODES[style]}m{text}\x1b[0m" if text else text

@@ -1,0 +1,97 @@
+"""Completion of verbs and values: by a real bash, by what zsh and fish are sent, and in how much processor time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cli_start import cpu_seconds, fill
+
+ROOT = Path(__file__).parents[2]
+MOST_S = 0.15  # processor time: on a computer that does nothing else, that is how long the user waits
+BASH = """
+eval "$(cloudgpu --show-completion bash)"
+COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_cloudgpu_completion cloudgpu
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+VALUES = [
+    (("cloudgpu", "esti"), ["estimate"]),
+    (("cloudgpu", "ver"), ["version"]),
+    (("cloudgpu", "up", "--gpu", "a100-80gb-"), ["a100-80gb-pcie"]),
+    (("cloudgpu", "up", "--provider", "aws", "--instance-type", "g6.xl"), ["g6.xlarge"]),
+    (("cloudgpu", "estimate", "--gpu", "v100", "--type", "p3.2"), ["p3.2xlarge"]),
+    (("cloudgpu", "up", "--provider", "gcp", "--region", "europe-west4"), ["europe-west4"]),
+    (("cloudgpu", "up", "--provider", "aws", "--region", "europe-west4"), [""]),
+    (("cloudgpu", "up", "--template", "jup"), ["jupyter"]),
+    (("cloudgpu", "up", "--policy", "night"), ["nightly"]),
+    (("cloudgpu", "policy", "show", "clas"), ["classroom"]),
+    (("cloudgpu", "up", "--account", "wo"), ["work"]),
+    (("cloudgpu", "up", "--provider", "gcp", "--account", "wo"), [""]),
+    (("cloudgpu", "show", "machine-11"), ["machine-11"]),
+    (("cloudgpu", "ps", "--al"), ["--all"]),
+]
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory):
+    """A home with machines and an account, and `cloudgpu` on PATH."""
+    home = tmp_path_factory.mktemp("home")
+    fill(home, machines=12, lines=24)
+    (home / "config.toml").write_text('[accounts.work]\nprovider = "aws"\n')
+    (home / "bin").mkdir()
+    script = home / "bin" / "cloudgpu"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cloudgpu "$@"\n')
+    script.chmod(0o755)
+    return os.environ | {
+        "CLOUDGPU_HOME": str(home),
+        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONPYCACHEPREFIX": str(home / "bytecode"),
+    }
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="There is no bash here.")
+@pytest.mark.parametrize(("words", "found"), VALUES, ids=" ".join)
+def test_bash_completes(environ, tmp_path, words, found):
+    argv = ["bash", "--norc", "-c", BASH, "bash", *words]
+    done = subprocess.run(argv, env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == found, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "more", "out"),
+    [
+        ("zsh", {}, "_arguments '*: :((\"jupyter\"))'\n"),
+        ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "jupyter\n"),
+    ],
+)
+def test_what_zsh_and_fish_are_sent(environ, tmp_path, shell, more, out):
+    asked = {"_CLOUDGPU_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "cloudgpu up --template jup"}
+    done = subprocess.run(
+        ["cloudgpu"], env=environ | asked | more, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, out)
+
+
+def test_a_ledger_or_settings_that_cannot_be_read_complete_to_nothing(environ, tmp_path):
+    (tmp_path / "config.toml").write_text("this is no TOML")
+    asked = {"CLOUDGPU_HOME": str(tmp_path), "_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    for words in ("cloudgpu up --account x", "cloudgpu show x y"):
+        done = subprocess.run(
+            ["cloudgpu"], env=environ | asked | {"COMP_WORDS": words}, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("words", [words for words, _ in VALUES], ids=" ".join)
+def test_an_answer_takes_little_time(environ, words):
+    asked = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    argv = [sys.executable, "-m", "cloudgpu"]
+    spent = [cpu_seconds(argv, environ | asked) for _ in range(4)]  # the first compiles
+    assert min(spent) < MOST_S, spent

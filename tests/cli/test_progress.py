@@ -1,0 +1,149 @@
+"""What is shown on a terminal while something goes on: in a real one, and by a clock that the test holds."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudgpu.cli.app import run
+from cloudgpu.cli.common import tell
+from cloudgpu.cli.progress import Spinner
+
+ROOT = Path(__file__).parents[2]
+SLOW = """
+import sys, time
+from cloudgpu.cli import progress
+from cloudgpu.cli.common import tell
+with progress.shown("up"):
+    tell("waiting for SSH")
+    time.sleep({slept})
+    sys.stdout.write("ready\\n")
+"""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    clock, stream = Clock(), io.StringIO()
+    return Spinner(stream, "up", now=clock), clock, stream
+
+
+def after(clock, spinner, seconds):
+    clock.now += seconds
+    spinner.draw()
+
+
+def test_nothing_is_shown_within_a_second_of_output(made):
+    spinner, clock, stream = made
+    after(clock, spinner, 0.9)
+    assert stream.getvalue() == ""
+    after(clock, spinner, 0.2)
+    assert "1 s  up" in stream.getvalue()
+
+
+def test_the_line_is_cleared_before_what_is_said(made):
+    spinner, clock, stream = made
+    after(clock, spinner, 3)
+    spinner.write(stream, "done\n")
+    assert stream.getvalue().endswith("\r\x1b[Kdone\n")
+
+
+def test_a_question_is_left_alone(made):
+    spinner, clock, stream = made
+    spinner.write(stream, "Launch it? [y/N] ")
+    after(clock, spinner, 30)
+    assert stream.getvalue() == "Launch it? [y/N] "
+    spinner.begin("")  # it was answered
+    after(clock, spinner, 2)
+    assert stream.getvalue().endswith(" 2 s  up")
+
+
+def test_seconds_are_those_of_the_step_and_a_long_one_ends_at_a_word(made):
+    spinner, clock, stream = made
+    clock.now = 40
+    spinner.begin("waiting until the machine shows the host key that was made for it at its launch")
+    after(clock, spinner, 2)
+    line = stream.getvalue().removeprefix("\r\x1b[K")
+    assert line[1:].startswith(" 2 s  waiting until the machine shows")
+    assert line.endswith(" ..")
+    assert len(line) < 60
+
+
+def test_nothing_is_drawn_after_the_end(made):
+    spinner, clock, stream = made
+    spinner.stop()
+    after(clock, spinner, 30)
+    assert "up" not in stream.getvalue()
+
+
+def said(slept, **environ):
+    """What a terminal gets from a command that takes so long."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(slept=slept)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"} | environ,
+    ) as process:
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                got = os.read(ours, 4096)
+            except OSError:  # the terminal is closed
+                break
+            found += got
+            if not got:
+                break
+        assert process.wait() == 0
+    os.close(ours)
+    return found.decode()
+
+
+def test_a_real_terminal_sees_it_and_is_left_clean():
+    text = said(1.6)
+    assert " 1 s  waiting for SSH" in text
+    assert text.endswith("\x1b[Kready\r\n")
+
+
+def test_a_dumb_terminal_sees_only_what_is_said():
+    assert said(1.6, TERM="dumb") == "  waiting for SSH\r\nready\r\n"
+
+
+def test_a_pipe_sees_only_what_is_said():
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW.format(slept=1.6)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        capture_output=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (b"ready\n", b"  waiting for SSH\n")
+
+
+def test_on_a_terminal_sentences_break_between_words(monkeypatch, capsys):
+    said = "waiting for the machine to run, as it was launched under another name than the one that is shown here"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    tell(said)
+    assert capsys.readouterr().err == f"  {said}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    tell(said)
+    assert run(["config"]) == 2
+    shown = capsys.readouterr().err
+    assert max(len(line) for line in shown.splitlines() if len(line.split()) > 1) <= 60
+    assert shown.split()[: len(said.split())] == said.split()
