@@ -1,4 +1,4 @@
-"""Talks to AWS: one boto3 session per account, one client per service and region, errors in our own words."""
+"""Talks to AWS: one botocore session per account, one client per service and region, errors in our own words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
@@ -80,7 +79,7 @@ class Aws(CloudAccount):
             max_pool_connections=AT_ONCE,
         )
         try:
-            return self._session.client(service, region_name=region, config=config)
+            return self._session.create_client(service, region_name=region, config=config)
         except ValueError as error:  # botocore's word for a URL that is none
             url = os.environ.get("AWS_ENDPOINT_URL")
             message = f"The AWS client of {service} cannot be made: {error}."
@@ -92,13 +91,13 @@ class Aws(CloudAccount):
 
     def _watch(self, session: Any) -> None:
         """Let all clients of a session, those of its login too, keep to the time that a call has."""
-        session.events.register("before-send.*", _counted)  # metrics tell of it
-        session.events.register("before-call.*", self._begins)
-        session.events.register("needs-retry.*", self._sends_again)
-        session.events.register("needs-retry.*", _refused)
-        session.events.register("after-call.*", self._answered)
+        session.register("before-send.*", _counted)  # metrics tell of it
+        session.register("before-call.*", self._begins)
+        session.register("needs-retry.*", self._sends_again)
+        session.register("needs-retry.*", _refused)
+        session.register("after-call.*", self._answered)
         for one in SIGN_IN:
-            session.events.register(f"after-call.{one}", self._note)
+            session.register(f"after-call.{one}", self._note)
 
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
@@ -171,7 +170,7 @@ class Aws(CloudAccount):
         return each(regions, ask, AT_ONCE, patience=self.patience.reads)
 
     def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
-        """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
+        """Turn what botocore raises inside into our own errors; `action` and `region` are named in them."""
 
         def found(error: Exception) -> CloudgpuError | None:
             profile, status = self.options.profile, self._signed_in
@@ -192,16 +191,17 @@ class _Client:
 
 
 def _session(profile: str | None) -> tuple[Any, int]:
-    """Return a session, and how often the user wants a call sent."""
+    """Return a session, and how often the user wants a call sent. botocore is enough: boto3 takes 0.1 s to import."""
     try:
-        import boto3
         from botocore.session import Session
+
+        from cloudgpu.providers.aws.models import loader
     except ModuleNotFoundError as error:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
-    core = Session(profile=profile)
-    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
+    session = Session(profile=profile)
+    session.register_component("data_loader", loader(session.get_config_variable("data_path")))
+    return session, session.get_config_variable("max_attempts") or ATTEMPTS
 
 
 def _place(context: Mapping[str, Any]) -> str:
@@ -221,14 +221,6 @@ def _is_read(operation: str) -> bool:
 def _counted(event_name: str, **_request: Any) -> None:
     """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
     count(KIND, event_name.rpartition(".")[2])
-
-
-@cache
-def _loader(data_path: str | None) -> Any:
-    """Return what has read AWS's service models: 0.15 s for EC2's, once in a process instead of once per account."""
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
 
 
 def call_unless(
