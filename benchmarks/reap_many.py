@@ -1,10 +1,10 @@
 """One pass over 10,000 machines in 20 regions of three providers, against parsing the same answers and no more.
 
 The answers are canned: what EC2 says, parsed by botocore (by ours with the model of our AWS provider, which has of a
-machine what is read alone; in the parsing beside it with the whole one), and JSON in the shapes of Google's and Azure's REST answers,
-parsed by `json`. The three stand in for providers inside the process, region after region (no HTTP, no SDK of Google
-or Azure); our AWS provider asks its regions side by side, and then holds more at once. Nothing has changed since the
-pass before, as in most passes. CPU time and memory are those of a process of its own, in turns.
+machine what is read alone; in the parsing beside it with the whole one), and JSON in the shapes of Google's and Azure's
+REST answers, parsed by `json`. The three stand in for providers inside the process, region after region (no HTTP, no
+SDK of Google or Azure); our AWS provider asks its regions side by side, and then holds more at once. Nothing has
+changed since the pass before, as in most passes. CPU time and memory are those of a process of its own, in turns.
 """
 
 from __future__ import annotations
@@ -263,10 +263,10 @@ def _pass(place: Path, home: Path, now: datetime | None = None) -> Any:
     from cloudgpu.control.outage.opening import open_session
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import utc_now
-    from cloudgpu.providers.aws.models import loader
+    from cloudgpu.providers.aws.client import _loader
 
     clock = utc_now if now is None else lambda: now
-    session, parsers = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock), _parsers(loader(None))
+    session, parsers = open_session({"CLOUDGPU_HOME": str(home), "USER": "ada"}, clock=clock), _parsers(_loader(None))
     session._providers.update({kind: _Canned(kind, place, parse) for kind, parse in parsers.items()})  # type: ignore[misc]  # noqa: SLF001
     return reap(session, ReapOptions())
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from botocore.loaders import Loader
 
-from cloudgpu.providers.aws import models
+from cloudgpu.providers.aws import client as ours
+from cloudgpu.providers.aws.client import READ, _loader
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
 
-FOLDER = Path(models.__file__).parent
+FOLDER = Path(ours.__file__).parent
 
 
 def members(loader):
@@ -20,8 +21,8 @@ def members(loader):
 
 
 def test_all_that_is_read_of_a_machine_is_in_the_model():
-    assert set(members(models.loader(None))) == models.READ
-    assert set(members(Loader())) > models.READ
+    assert set(members(_loader(None))) == READ
+    assert set(members(Loader())) > READ
 
 
 def test_what_the_code_names_of_a_machine_is_parsed():
@@ -32,8 +33,8 @@ def test_what_the_code_names_of_a_machine_is_parsed():
     named = set()
     for file in FOLDER.rglob("*.py"):
         named |= set(re.findall(r'"([A-Z]\w+)"', file.read_text()))
-    left_out = set(members(Loader())) - models.READ
-    assert named & left_out <= elsewhere, "name it in models.READ, or here where it is read of something else"
+    left_out = set(members(Loader())) - READ
+    assert named & left_out <= elsewhere, "name it in client.READ, or here where it is read of something else"
 
 
 def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
@@ -41,13 +42,13 @@ def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
     tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}]
     made = launch(client(), TagSpecifications=tags, InstanceMarketOptions=spot())
     whole = look(client(), made["InstanceId"])
-    assert set(whole) - models.READ, "plain boto3 parses it all"
+    assert set(whole) - READ, "plain boto3 parses it all"
     parsed = listing.raw(provider._aws, "us-east-1", made["InstanceId"])
-    assert parsed == {name: value for name, value in whole.items() if name in models.READ}
+    assert parsed == {name: value for name, value in whole.items() if name in READ}
     as_ours = translate.instance(whole, account=provider.account, region="us-east-1", ssh_port=22)
     assert listing.get(provider._aws, as_ours.id) == as_ours
 
 
 def test_models_of_the_users_own_directory_are_found(tmp_path):
     (tmp_path / "mine").mkdir()
-    assert str(tmp_path / "mine") in models.loader(str(tmp_path / "mine")).search_paths
+    assert str(tmp_path / "mine") in _loader(str(tmp_path / "mine")).search_paths
