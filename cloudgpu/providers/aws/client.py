@@ -35,6 +35,19 @@ READ = frozenset(
     PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason StateTransitionReason Tags
     """.split()
 )
+# What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
+CALLED = frozenset(
+    """
+    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreateSecurityGroup
+    CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeleteSecurityGroup DeleteSnapshot
+    DeleteVolume DeregisterImage DescribeAddresses DescribeAvailabilityZones DescribeImages
+    DescribeInstanceTypeOfferings DescribeInstanceTypes DescribeInstances DescribeKeyPairs DescribeNetworkInterfaces
+    DescribeRegions DescribeSecurityGroups DescribeSnapshots DescribeSpotInstanceRequests DescribeSpotPriceHistory
+    DescribeSubnets DescribeVolumes DescribeVpcs ImportKeyPair ModifyInstanceAttribute RegisterImage ReleaseAddress
+    RevokeSecurityGroupIngress RunInstances StartInstances StopInstances TerminateInstances
+    UpdateSecurityGroupRuleDescriptionsIngress
+    """.split()
+)
 _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
 _BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
@@ -236,9 +249,9 @@ def _session(profile: str | None) -> tuple[Any, int]:
 
 @cache
 def _loader(data_path: str | None) -> Any:
-    """Return what reads AWS's service models, once in a process: 0.1 s for EC2's. Of its machines it has READ alone.
+    """Return what reads AWS's service models, once in a process: 0.1 s for EC2's.
 
-    It reads those in the directories of the user's `data_path`, too.
+    Of that it has READ and CALLED alone. It reads those in the directories of the user's `data_path`, too.
     """
     from botocore.loaders import Loader, instance_cache
 
@@ -251,7 +264,8 @@ def _loader(data_path: str | None) -> Any:
             shapes = dict(model["shapes"])
             members = {name: member for name, member in shapes["Instance"]["members"].items() if name in READ}
             shapes["Instance"] = shapes["Instance"] | {"members": members}
-            return model | {"shapes": shapes}
+            operations = {name: one for name, one in model["operations"].items() if name in CALLED}
+            return model | {"shapes": shapes, "operations": operations}
 
     paths = data_path.split(os.pathsep) if data_path else ()
     return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from botocore import xform_name
 from botocore.loaders import Loader
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import READ, _loader
+from cloudgpu.providers.aws.client import CALLED, READ, _loader
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -35,6 +36,16 @@ def test_what_the_code_names_of_a_machine_is_parsed():
         named |= set(re.findall(r'"([A-Z]\w+)"', file.read_text()))
     left_out = set(members(Loader())) - READ
     assert named & left_out <= elsewhere, "name it in client.READ, or here where it is read of something else"
+
+
+def test_the_model_has_the_operations_that_the_code_names():
+    whole = Loader().load_service_model("ec2", "service-2")["operations"]
+    by_name = {name: name for name in whole} | {xform_name(name): name for name in whole}
+    code = {file: file.read_text() for file in FOLDER.rglob("*.py")}
+    code[Path(ours.__file__)] = re.sub(r"CALLED = .*?split\(\)", "", code[Path(ours.__file__)], flags=re.DOTALL)
+    words = {word for text in code.values() for word in re.findall(r"\w+", text)}
+    assert {by_name[word] for word in words & by_name.keys()} == CALLED
+    assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == CALLED
 
 
 def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
