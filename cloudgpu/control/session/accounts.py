@@ -35,7 +35,8 @@ def used_accounts(session: Session) -> list[str]:
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
     rows, names = [row for row in used_rows(session) if _is_here_or_own(session, row)], session.names()
-    used = {name for row in rows if session.account(name := names.account(row.account)) is not None}
+    called = {names.account(row.account) for row in rows}
+    used = {name for name in called if session.account(name) is not None}
     other = {_place(row): row for row in rows if names.account(row.account) not in used}
     used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
