@@ -70,7 +70,8 @@ def look(session: Session, *, sweep: bool) -> Sight:
     remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(rows))
     with remembered:
         found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
-    found.answered |= _told_one_by_one(session, found.unlisted)
+    if found.unlisted:
+        found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
     return Sight(
