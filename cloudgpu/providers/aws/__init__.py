@@ -1,1 +1,1 @@
-"""Amazon EC2 through boto3."""
+"""Amazon EC2 through botocore."""
