@@ -15,7 +15,7 @@ from tests.clouds.aws.server import AwsServer
 from tests.soak import crash_cloud
 from tests.soak.crash_cloud import CloudLife, Moment
 
-SDK = ("botocore.session", "cloudgpu.providers.aws.provider")
+SDK = ("boto3", "cloudgpu.providers.aws.provider")
 REGION = "us-east-1"
 CONFIG = (
     f'provider = "aws"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\nregions = ["{REGION}"]\nssh_port = '

@@ -112,7 +112,7 @@ def _serve() -> None:
 
 def _load() -> None:
     """Load all that commands load, here once: a member may not be able to read this checkout."""
-    import botocore.session  # noqa: F401
+    import boto3  # noqa: F401
     import psycopg  # noqa: F401
 
     import cloudgpu

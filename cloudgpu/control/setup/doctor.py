@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 FREE_BYTES = 500_000_000
 SDKS = {
     "local": ("asyncssh", "jupyterlab"),
-    "aws": ("botocore",),
+    "aws": ("boto3",),
     "gcp": ("google.cloud.compute_v1",),
     "azure": ("azure.mgmt.compute", "azure.identity"),
 }

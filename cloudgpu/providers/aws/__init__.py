@@ -1,1 +1,1 @@
-"""Amazon EC2 through botocore."""
+"""Amazon EC2 through boto3."""

@@ -1,4 +1,4 @@
-"""Talks to AWS: one botocore session per account, one client per service and region, errors in our own words."""
+"""Talks to AWS: one boto3 session per account, one client per service and region, errors in our own words."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Aws(CloudAccount):
             max_pool_connections=AT_ONCE,
         )
         try:
-            return self._session.create_client(service, region_name=region, config=config)
+            return self._session.client(service, region_name=region, config=config)
         except ValueError as error:  # botocore's word for a URL that is none
             url = os.environ.get("AWS_ENDPOINT_URL")
             message = f"The AWS client of {service} cannot be made: {error}."
@@ -114,13 +114,13 @@ class Aws(CloudAccount):
 
     def _watch(self, session: Any) -> None:
         """Let all clients of a session, those of its login too, keep to the time that a call has."""
-        session.register("before-send.*", _counted)  # metrics tell of it
-        session.register("before-call.*", self._begins)
-        session.register("needs-retry.*", self._sends_again)
-        session.register("needs-retry.*", _refused)
-        session.register("after-call.*", self._answered)
+        session.events.register("before-send.*", _counted)  # metrics tell of it
+        session.events.register("before-call.*", self._begins)
+        session.events.register("needs-retry.*", self._sends_again)
+        session.events.register("needs-retry.*", _refused)
+        session.events.register("after-call.*", self._answered)
         for one in SIGN_IN:
-            session.register(f"after-call.{one}", self._note)
+            session.events.register(f"after-call.{one}", self._note)
 
     def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
@@ -215,7 +215,7 @@ class Aws(CloudAccount):
         return each(regions, ask, AT_ONCE, patience=self.patience.reads)
 
     def said(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
-        """Turn what botocore raises inside into our own errors; `action` and `region` are named in them."""
+        """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
 
         def found(error: Exception) -> CloudgpuError | None:
             profile, status = self.options.profile, self._signed_in
@@ -236,15 +236,16 @@ class _Client:
 
 
 def _session(profile: str | None) -> tuple[Any, int]:
-    """Return a session, and how often the user wants a call sent. botocore is enough: boto3 takes 0.1 s to import."""
+    """Return a session, and how often the user wants a call sent."""
     try:
+        import boto3
         from botocore.session import Session
     except ModuleNotFoundError as error:
         message = f"The provider {KIND} needs {error.name}, which is not installed."
         raise MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[aws]'") from error
-    session = Session(profile=profile)
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-    return session, session.get_config_variable("max_attempts") or ATTEMPTS
+    core = Session(profile=profile)
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+    return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Maps what botocore raises to the error tree: the code decides the class, never the wording."""
+"""Maps what boto3 raises to the error tree: the code decides the class, never the wording."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class CallContext:
 
 
 def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
-    """Return our error for what botocore raised; None for what is a defect of ours.
+    """Return our error for what boto3 raised; None for what is a defect of ours.
 
     A code that nobody mapped is ProviderUnavailable: nothing is known.
     """

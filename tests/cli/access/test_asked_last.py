@@ -12,11 +12,7 @@ import pytest
 from tests.address_service import AddressService
 from tests.cli.line import Line
 
-SDK = {
-    "aws": ("botocore.session",),
-    "gcp": ("google.auth",),
-    "azure": ("azure.core", "azure.core.rest", "azure.identity"),
-}
+SDK = {"aws": ("boto3",), "gcp": ("google.auth",), "azure": ("azure.core", "azure.core.rest", "azure.identity")}
 # No metadata server is looked for: the suite reaches for no machine but this one.
 ELSEWHERE = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
 NAMED = (

@@ -131,7 +131,7 @@ def test_an_endpoint_that_is_none_is_a_setting_to_correct(aws, provider, monkeyp
 
 
 def test_without_the_sdk_the_extra_is_named(aws, provider, monkeypatch):
-    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(MissingExtra) as missing:
         provider.list()
     assert missing.value.next == "Run: pip install 'cloudgpu[aws]'"

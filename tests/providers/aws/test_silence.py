@@ -48,7 +48,7 @@ def speak_for_east(provider, speak):
         if b"/us-east-1/" in request.headers["Authorization"]:
             speak()
 
-    provider._aws._session.register("before-send.*", send)
+    provider._aws._session.events.register("before-send.*", send)
     provider._aws._clients.clear()  # a client has what was registered before it was made
 
 

@@ -43,7 +43,7 @@ def _asked(
 ) -> list[tuple[Permission, Mapping[str, Any]]]:
     listed = list(calls)
     for probe, _ in listed:
-        aws.client(probe.client, probe.region or region)  # made here: botocore makes clients one after the other
+        aws.client(probe.client, probe.region or region)  # made here: boto3 makes clients one after the other
     with Pool(AT_ONCE) as pool:
         return list(pool.map(lambda call: _ask(aws, region, *call), listed))
 
