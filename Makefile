@@ -29,7 +29,7 @@ test: $(VENV)/.test-installed $(VENV)/.focus-installed ## the test suite, withou
 
 # What each package is used for, once: a machine's whole life here and the first of each cloud, boot data, jobs, mail.
 LOWEST = tests/cli/test_life.py::test_a_machine_lives_from_up_to_down \
-	tests/cli/test_templates.py::test_what_a_template_installs_is_the_machines_own_and_goes_with_it \
+	tests/cli/machines/test_templates.py::test_what_a_template_installs_is_the_machines_own_and_goes_with_it \
 	tests/cli/machines/test_up_aws.py::test_the_headline_command_needs_no_settings \
 	tests/cli/machines/test_up_gcp.py::test_the_headline_command_needs_no_settings \
 	tests/cli/machines/test_up_azure.py::test_the_headline_command_needs_no_settings_and_down_leaves_nothing_at_all \

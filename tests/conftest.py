@@ -41,7 +41,9 @@ def pytest_configure(config):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Three SDKs' models are millions of objects that stay: looking for garbage among them took a quarter of the time.
     gc.set_threshold(50_000, 20, 50)
+    sys.setswitchinterval(0.02)  # clients and servers of one process hand over often enough by waiting for each other
     _use_memory_for_files()
+    _call_python_itself()
     os.environ["CLOUDGPU_PATIENCE"] = "60"  # seconds: how busy this computer is says nothing about a cloud
     _keep_bytecode()
     _guard_network(config)
@@ -56,6 +58,11 @@ def _use_memory_for_files():
     """
     if IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= ROOM_B:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+
+def _call_python_itself():
+    """Let `python3` be this interpreter and no shim before it: hosts start it a thousand times, a shim doubles that."""
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.base_prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
 def _keep_bytecode():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-FACTOR = float(os.environ.get("CLOUDGPU_EXAMPLES", "0.25"))
+FACTOR = float(os.environ.get("CLOUDGPU_EXAMPLES", "0.15"))
 FEWEST = 10
 
 

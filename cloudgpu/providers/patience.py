@@ -2,6 +2,7 @@
 
 What counts is silence, not work: each page of a long list has these seconds anew, so that a cloud that is slow and
 answers is read to its end. A read that was silent is not asked again at once: whoever comes next would wait as long.
+Nor is the proof of an end waited for where no question about it is answered.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
-from cloudgpu.errors import InvalidRequest, Silent
+from cloudgpu.errors import CloudgpuError, InvalidRequest, Silent
 
 VARIABLE = "CLOUDGPU_PATIENCE"
 USUAL_S = 7.0  # for the answer to a read, over all its attempts
@@ -71,3 +73,35 @@ class Patience:
         """Remember that it answers."""
         with self._lock:
             self._silent.pop((action, where), None)
+
+
+GIVEN_UP_AFTER = timedelta(seconds=10)  # after the first question of a proof that was not answered
+
+
+class Silence:
+    """How long rounds of questions have gone without an answer to one of them. An error is an answer."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self.word = ""  # what was not answered first
+        self._silent = False  # in this round
+        self._since: datetime | None = None
+
+    def note(self, fault: CloudgpuError) -> str:
+        """Note what was said in place of an answer in this round; return its sentence without the full stop."""
+        word = fault.message.removesuffix(".")
+        if isinstance(fault, Silent):
+            self._silent, self.word = True, self.word or word
+        return word
+
+    @property
+    def is_now(self) -> bool:
+        """Whether a question of this round was not answered."""
+        return self._silent
+
+    def lasts(self) -> bool:
+        """End the round; say whether the silence has lasted so long that it is given up."""
+        silent, self._silent = self._silent, False
+        now = self._clock()
+        self._since = (self._since or now) if silent else None
+        return self._since is not None and now - self._since >= GIVEN_UP_AFTER

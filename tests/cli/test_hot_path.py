@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ HEAVY = """
 boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich psutil
 jupyter_client websocket asyncio importlib.metadata tomllib tomlkit hashlib concurrent.futures
 """.split()
+
+MOST_MODULES, MOST_PACKAGES = 56, 24  # of ours that `ls` loads
+ROOT = Path(__file__).parents[2]
 
 CHILD = """
 import json, sqlite3, sys
@@ -80,6 +84,17 @@ def test_ls_imports_only_its_own_verb(home):
     _, told = seen(home, "ls")
     imported = {name.removeprefix("cloudgpu.cli.") for name in told["modules"] if name.startswith("cloudgpu.cli.")}
     assert imported == {"app", "common", "interrupt", "machines", "machines.ls", "render", "verbs"}
+
+
+@pytest.mark.parametrize("args", [["ls"], ["ls", "-o", "json"]], ids=" ".join)
+def test_ls_loads_at_most_56_modules_of_ours(args, home):
+    _, told = seen(home, *args)
+    ours = [name for name in told["modules"] if name.partition(".")[0] == "cloudgpu"]
+    package = [name for name in ours if (ROOT / name.replace(".", "/") / "__init__.py").exists()]
+    modules = sorted(set(ours) - set(package))
+    assert "cloudgpu" in package
+    assert len(modules) <= MOST_MODULES, modules
+    assert len(package) <= MOST_PACKAGES, package  # a package is a line of text; each is a file to read all the same
 
 
 def without_numbers(statement):

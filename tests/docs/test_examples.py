@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.cli import test_templates
+from tests.cli.machines import test_templates
 from tests.cli.program import until
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client

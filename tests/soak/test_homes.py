@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from cloudgpu.config.templates.find import template_names
-from tests.cli.test_templates import serve_notebooks, serve_package, site
+from tests.cli.machines.test_templates import serve_notebooks, serve_package, site
 from tests.providers.ssh.conftest import lab, own
 from tests.providers.ssh.homes import everything, parts_of
 from tests.providers.ssh.test_home import host, launched

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -28,6 +29,14 @@ REPORT_TO = "CLOUDGPU_REPORT_FD"  # the number of the pipe on which a new proces
 START_S = 60.0
 STOP_S = 10.0
 LINE = 64 * 1024  # bytes that a report may have at most
+HIGHEST_PORT = 65535
+
+
+def check_port(port: int) -> None:
+    """Raise InvalidRequest for a number that is no port."""
+    if not 0 < port <= HIGHEST_PORT:
+        way_out = f"Name one from 1 to {HIGHEST_PORT}."
+        raise InvalidRequest(f"{port} is no port.", field="--port", value=str(port), next=way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +129,34 @@ def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> Background | N
     """End this machine's tunnel and return it once it is gone; None when none is running.
 
     It is asked first, and killed after `timeout` seconds. Never touches a process that does not hold the lock.
-    Its messages are removed.
+    Its messages and its page are removed.
     """
     own = find(directory, id)
     if own is not None:
         _end(directory, own, timeout)
     with explained(_log(directory, id)):
         _log(directory, id).unlink(missing_ok=True)
+    remove_page(directory, id)
     return own
+
+
+def known(directory: Path) -> list[str]:
+    """Return the machines whose tunnels have written something in this directory, living or not."""
+    if not directory.is_dir():
+        return []
+    return sorted({path.name.partition(".")[0] for path in directory.iterdir()} - {""})
+
+
+def page_directory(directory: Path, id: str) -> Path:  # noqa: A002
+    """Return where the page stands that leads a browser to this machine's Jupyter, as long as its tunnel does."""
+    return directory / f"{id}.page"
+
+
+def remove_page(directory: Path, id: str) -> None:  # noqa: A002
+    """Remove that page, which holds the token, and the directory where nothing else is in it."""
+    shutil.rmtree(page_directory(directory, id), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
 
 
 def _end(directory: Path, own: Background, timeout: float) -> None:

@@ -30,13 +30,14 @@ def command(
 
     Survives lost connections: what is opened meanwhile waits, kernels live on. Ctrl-C ends the tunnel, not Jupyter.
     """
-    from cloudgpu.control.network import tunnels
+    from cloudgpu.access.tunnel.background import check_port
+    from cloudgpu.access.tunnel.background import stop as stop_tunnel
 
-    tunnels.check_port(port)
+    check_port(port)
     session = open_here()
     row = session.find(name)
     if stop:
-        ended = tunnels.stop(session, row)
+        ended = stop_tunnel(session.home.tunnels, row.id) is not None
         said = f"The tunnel to {row.name} is closed." if ended else f"There was no background tunnel to {row.name}."
         emit(output, {"name": row.name, "stopped": ended}, said)
     elif serve:
@@ -55,8 +56,8 @@ def command(
 
 
 def _foreground(session: Session, row: Machine, port: int, output: Format, *, open_: bool) -> None:
+    from cloudgpu.access.tunnel.background import remove_page
     from cloudgpu.control.access.jupyter import JupyterTunnel
-    from cloudgpu.control.network.tunnels import remove_page
 
     with JupyterTunnel(session, row, first_port=port) as tunnel:
         _show(tunnel.document(), output)
@@ -68,7 +69,7 @@ def _foreground(session: Session, row: Machine, port: int, output: Format, *, op
         except KeyboardInterrupt:
             return
         finally:
-            remove_page(session, row)
+            remove_page(session.home.tunnels, row.id)
     if fault:
         raise fault
 
@@ -82,9 +83,9 @@ def _browse(session: Session, row: Machine, notebook: Notebook) -> None:
     import webbrowser
 
     from cloudgpu.access.jupyter.notebook import open_page
-    from cloudgpu.control.network.tunnels import page_directory
+    from cloudgpu.access.tunnel.background import page_directory
 
-    page = open_page(page_directory(session, row), notebook.port, notebook.token)
+    page = open_page(page_directory(session.home.tunnels, row.id), notebook.port, notebook.token)
     if not webbrowser.open(page.as_uri()):
         tell("No browser could be started; open this yourself:")
         sys.stderr.write(f"{page.as_uri()}\n")

@@ -39,10 +39,11 @@ def command(
     machine is only ended where --stopped-older-than says so. Exit code 8 when a region did not answer (the others are
     shown, and cleaned), 9 when the removal of something that costs money could not be proved.
     """
-    from cloudgpu.control.resources.documents import surveyed, wished
-    from cloudgpu.control.resources.orphans import survey
+    from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
 
-    request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+    request = cleanup_options(
+        clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
+    )
     session = open_here()
     found = survey(session, request, region=region)
     document = surveyed(found, snapshot=snapshot)
@@ -58,8 +59,7 @@ def _clean(
 ) -> None:
     """Ask, remove what may go, and say what became of it."""
     from cloudgpu.cli.automation.orphans_text import going, gone
-    from cloudgpu.control.resources.cleanup import clean
-    from cloudgpu.control.resources.documents import cleaned
+    from cloudgpu.control.resources.cleanup import clean, cleaned
 
     for line in going(document, session.clock()).splitlines():
         tell(line)

@@ -74,11 +74,11 @@ def command(
 
 def _next(session: Session, row: Machine) -> str:
     from cloudgpu.cli.render import next_steps
-    from cloudgpu.control.launch.templates import opens_jupyter
+    from cloudgpu.config.templates.find import opens_jupyter
 
     if row.state != "running":
         return f" See: cloudgpu show {row.name} --refresh"
-    return "\n" + next_steps(row.name, jupyter=opens_jupyter(session, row))
+    return "\n" + next_steps(row.name, jupyter=opens_jupyter(row.template, session.template_paths()))
 
 
 def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:

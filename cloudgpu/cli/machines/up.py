@@ -69,11 +69,11 @@ def command(
     """
     asked = locals()  # before anything else is one
     asked["ssh_from_anywhere"] = asked.pop("ssh_from_any")
+    from cloudgpu.config.templates.find import opens_jupyter
     from cloudgpu.control.inputs.launch_request import UpOptions, parse_request
     from cloudgpu.control.launch.budget_preview import check_budgets, look_for_budgets, planned
     from cloudgpu.control.launch.launch import launch, launched
     from cloudgpu.control.launch.plan import prepare
-    from cloudgpu.control.launch.templates import opens_jupyter
 
     if wait_start and no_wait:
         says = "--wait-start waits for more than --no-wait leaves out."
@@ -102,7 +102,11 @@ def command(
     ready = not no_wait and done.row.state == "running"
     on_start = _on_start(session, done.row, prepared.template, wait=wait_start) if ready else None
     result = launched(session, prepared, done, on_start)
-    emit(output, result, _result_text(result, ready=not no_wait, jupyter=opens_jupyter(session, done.row)))
+    emit(
+        output,
+        result,
+        _result_text(result, ready=not no_wait, jupyter=opens_jupyter(done.row.template, session.template_paths())),
+    )
 
 
 def _on_start(session: Session, row: Machine, template: Template, *, wait: bool) -> str | None:

@@ -1,23 +1,26 @@
-"""Policies: how long machines live and what ends them, as data, found by name."""
+"""Policies: how long machines live and what ends them, as data, found by name: in files, and in the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.files.text import shown
-from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.policies.file import policy_from
+from cloudgpu.config.files.yaml import parse_yaml, read_yaml
+from cloudgpu.config.policies.file import limits_from, policy_from
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits
 from cloudgpu.core.policies.policy import Policy
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
+    from cloudgpu.core.team.rights import Published
 
+_PLACE = Path("ledger")  # where errors say that a published text stands
 LIMITS = "limits"  # a file of this name beside the policies is the lab's limits, and no policy
 
 
@@ -79,3 +82,20 @@ def _rule_of(name: str) -> str:
 def policy_paths(home: Home) -> tuple[Path, ...]:
     """Return where policies are looked for before the shipped ones: the project's, then the user's own."""
     return (Path.cwd() / ".cloudgpu" / "policies", home.policies)
+
+
+def lab_limits(published: Mapping[str, Published]) -> Limits:
+    """Return the limits that are published; without any, no limits."""
+    one = published.get(LIMITS)
+    if one is None:
+        return NO_LIMITS
+    return replace(limits_from(parse_yaml(one.text, _PLACE / f"{LIMITS}.yaml")), places=(one.origin,))
+
+
+def published_policy(published: Mapping[str, Published], name: str) -> Found | None:
+    """Return the published policy of this name, None for none such; raise InvalidRequest for a fault in it."""
+    one = published.get(name)
+    if one is None or name == LIMITS:
+        return None
+    file = _PLACE / f"{one.name}.yaml"
+    return Found(policy_from(parse_yaml(one.text, file), one.name, tz=one.tz), file, one.origin)

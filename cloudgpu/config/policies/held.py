@@ -1,17 +1,24 @@
-"""The policy that holds for a machine: what a pass decides by."""
+"""The policy that holds for a machine, which is what a pass decides by: by its launch, the ledger, and files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cloudgpu.config.policies.file import load_limits
+from cloudgpu.config.policies.find import Found, lab_limits, load_policy, published_policy
+from cloudgpu.config.policies.terms import HomeTerms, is_from, limits_in, policy_in, terms_now
+from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits
+from cloudgpu.core.policies.description import FACTS, TYPED, Chosen, choose
+from cloudgpu.core.policies.limits import NO_LIMITS, Limits, cut, joined
 from cloudgpu.core.policies.policy import Policy
+from cloudgpu.core.team.rights import Law, Published
 from cloudgpu.errors import InvalidRequest
 
 NAMED = 5  # machines in a sentence
+LAST = "default"  # the shipped policy that counts where nobody knows better
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +69,100 @@ def with_why(held: Held, why: str) -> Held:
     if held.policy is None:
         why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
     return replace(held, why=why)
+
+
+def policies_held(
+    rows: Iterable[Machine], named: str | None, law: Law, published: Mapping[str, Published], home: HomeTerms
+) -> dict[str, Held]:
+    """Return the policy that holds for each machine, by its id; each file is read once.
+
+    It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
+    would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
+    alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    """
+    lab = lab_limits(published)
+    limits = {True: joined((lab, load_limits(home.search))), False: lab}
+    known: dict[tuple[str, bool], Held] = {}
+    alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
+    found: dict[str, Held] = {}
+    for row in rows:
+        ours = not law.is_member or law.owns(row)
+        by_terms = named is None and bool(row.policy) and bool(row.terms)
+        facts = () if row.policy else _facts_of(row).values()
+        words = (ours, row.policy, row.policy_by, repr(row.terms) if by_terms else None, *facts)
+        if words not in alike:
+            chosen = chosen_for(home, row, named) if ours or row.policy else _of_lab(named)
+            if by_terms:
+                held = _by_terms(row, published, home, limits[False])
+            else:
+                if (chosen.name, ours) not in known:
+                    known[chosen.name, ours] = _resolved(
+                        chosen.name, limits[ours], published, home, published_only=not ours
+                    )
+                held = known[chosen.name, ours]
+            alike[words] = with_why(held, chosen.why)
+        found[row.id] = alike[words]
+    return found
+
+
+def _by_terms(row: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> Held:
+    """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
+
+    A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
+    """
+    name, here = row.policy, is_from(home, row)
+    try:
+        terms = terms_now(home, row)
+        found = found_by_terms(name, terms, published, home, here=here)
+        limits = joined((lab, limits_in(terms)))
+    except InvalidRequest as fault:
+        broken = fault if here and fault.field != "policy" else None
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def found_by_terms(
+    name: str, terms: Terms, published: Mapping[str, Published], home: HomeTerms, *, here: bool
+) -> Found:
+    """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
+    found = published_policy(published, name) or policy_in(terms, name, here=here)
+    return found or load_policy(name, tz=home.tz)
+
+
+def _of_lab(named: str | None) -> Chosen:
+    """Return the policy of somebody else's machine of which nobody knows it: what this home would choose is its own."""
+    return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
+
+
+def chosen_for(home: HomeTerms, row: Machine, named: str | None = None) -> Chosen:
+    """Return the policy that is meant for a machine: `named`, its launch's, or what the home would choose now."""
+    if named is not None:
+        return Chosen(named, f"{TYPED} {named}")
+    if row.policy:
+        by = row.policy_by
+        return Chosen(row.policy, f"it was launched under {row.policy}" + (f" ({by})" if by else ""))
+    chosen = choose(None, _facts_of(row), home.choices, home.policy)
+    return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
+
+
+def _facts_of(row: Machine) -> dict[str, str | None]:
+    """Return what a policy is chosen by, of a machine's row."""
+    return {name: getattr(row, name) for name in FACTS}
+
+
+def _resolved(
+    name: str, limits: Limits, published: Mapping[str, Published], home: HomeTerms, *, published_only: bool
+) -> Held:
+    try:
+        found = published_policy(published, name) or load_policy(
+            name, search=() if published_only else home.search, tz=home.tz
+        )
+    except InvalidRequest as fault:
+        broken = None if fault.field == "policy" else fault
+        return Held(name, None, "", fault.message.removesuffix("."), broken)
+    return _within(found, limits)
+
+
+def _within(found: Found, limits: Limits) -> Held:
+    within = cut(found.policy, limits)
+    return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)

@@ -1,23 +1,61 @@
-"""Reads the policy and the limits that stand in a machine's terms, in whatever home this is."""
+"""Keeps what a launch is under in the ledger: the texts of its policy and limits, so that every pass goes by the same.
+
+A file lies in one home. What it said at the launch stands in the launch's line, as the row's `terms`. The home where it
+lies reads it anew, and its passes write what has changed; every other home goes by what stands in the ledger.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cloudgpu.config.files.paths import data_dir
+from cloudgpu.config.files.text import read_text
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.policies.file import limits_from, policy_from
+from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import Found
-from cloudgpu.core.model.facts import Terms
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.observed_lines import terms_set
+from cloudgpu.core.model.facts import Terms, TermsText
+from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.limits import Limits, joined
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cloudgpu.core.policies.description import Choices
+    from cloudgpu.core.team.rights import Published
 
 _AT_LAUNCH = "the ledger, as the home that launched it last read it"
 
 
-def is_from(home: str, row: Machine) -> bool:
-    """Say whether this home has launched a machine: its files are the ones that count. `home` is its `home_id`."""
+@dataclass(frozen=True, slots=True)
+class HomeTerms:
+    """What a home says of its machines.
+
+    `search` is where its policies are looked for, its own directory last; `tz` the time zone of schedules that name
+    none; `policy` the usual one, where no word of `choices` counts.
+    """
+
+    id: str
+    search: tuple[Path, ...]
+    tz: str
+    price_jump: str
+    policy: str
+    choices: Choices | None
+
+    @property
+    def policies(self) -> Path:
+        """The directory of its own policies."""
+        return self.search[-1]
+
+
+def is_from(home: HomeTerms, row: Machine) -> bool:
+    """Say whether this home has launched a machine: its files are the ones that count."""
     terms = row.terms
-    return terms is not None and bool(terms.home == home)
+    return terms is not None and bool(terms.home == home.id)
 
 
 def policy_in(terms: Terms, name: str, *, here: bool) -> Found | None:
@@ -33,3 +71,76 @@ def policy_in(terms: Terms, name: str, *, here: bool) -> Found | None:
 def limits_in(terms: Terms) -> Limits:
     """Return the narrowest of the limits that stand in a machine's terms; raise InvalidRequest for a fault."""
     return joined(limits_from(parse_yaml(one.text, Path(str(one.place)))) for one in terms.limits)
+
+
+def terms_of(home: HomeTerms, found: Found, published: Mapping[str, Published]) -> Terms:
+    """Return what a launch from this home under this policy is under.
+
+    `policy` is None for a shipped policy, and its `place` for a published one. `price_jump` is the home's setting: an
+    alert has one threshold, whoever's pass raises it.
+    """
+    limits = [_text_at(place / FILE) for place in home.search]
+    return Terms(
+        home.id,
+        _policy_text(home, found, published),
+        tuple([one for one in limits if one is not None]),
+        home.price_jump,
+    )
+
+
+def _policy_text(home: HomeTerms, found: Found, published: Mapping[str, Published]) -> TermsText | None:
+    if found.origin:
+        one = published[found.policy.name]
+        return TermsText(None, one.text, one.tz)
+    if found.path.parent == data_dir("policies"):
+        return None
+    text = _text_at(found.path)
+    return None if text is None else text._replace(tz=home.tz)
+
+
+def terms_now(home: HomeTerms, row: Machine) -> Terms:
+    """Return the terms of a row that has some: of a machine that this home has launched, with the files as they are.
+
+    A file that is gone leaves what it said, but for this home's own limits. Raises InvalidRequest for a file that
+    cannot be read.
+    """
+    terms = fact(row.terms)
+    if not is_from(home, row):
+        return terms
+    own = str(home.policies / FILE)
+    known = {fact(one.place): one for one in terms.limits}
+    read = {place: _text_at(Path(place)) for place in dict.fromkeys([*known, own])}
+    limits = [text or (None if place == own else known[place]) for place, text in read.items()]
+    return terms._replace(
+        policy=_policy_now(home, row, terms),
+        limits=tuple([one for one in limits if one is not None]),
+        price_jump=home.price_jump,
+    )
+
+
+def _policy_now(home: HomeTerms, row: Machine, terms: Terms) -> TermsText | None:
+    """Return the text of the policy; a file of this home that has the name of a shipped one counts from now on."""
+    known = terms.policy
+    if known is not None and known.place is None:
+        return known
+    place = known and known.place
+    text = _text_at(Path(place) if place else home.policies / f"{row.policy}.yaml")
+    return known if text is None else text._replace(tz=home.tz)
+
+
+def _text_at(place: Path) -> TermsText | None:
+    text = read_text(place, place.name)
+    return None if text is None else TermsText(str(place), text)
+
+
+def changed_terms(home: HomeTerms, rows: Sequence[Machine], now: datetime) -> Iterator[Draft]:
+    """Yield a line for each machine of this home whose policy or limits say something else by now."""
+    read: dict[str, Terms] = {}
+    for row in rows:
+        if not row.policy or row.terminated_at is not None or not is_from(home, row):
+            continue
+        words = repr((row.policy, row.terms))
+        if words not in read:
+            read[words] = terms_now(home, row)
+        if read[words] != row.terms:
+            yield terms_set(row.id, read[words], now)

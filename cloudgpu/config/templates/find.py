@@ -148,3 +148,11 @@ def _unknown(name: str, search: Sequence[Path]) -> InvalidRequest:
     return unknown_word(
         f"No template is called {name!r}", name, names, field="template", next=f"Use one of: {', '.join(names)}{own}."
     )
+
+
+def opens_jupyter(name: str | None, search: Sequence[Path]) -> bool:
+    """Say whether a machine of this template has a Jupyter to open; True where the template is not known here."""
+    try:
+        return bool(load_template(name or "", search=search).jupyter)
+    except InvalidRequest:
+        return True

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.files.yaml import parse_yaml
-from cloudgpu.config.templates.find import Template
-from cloudgpu.core.model.launch import Part
+from cloudgpu.config.templates.find import Template, load_template
+from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
@@ -40,7 +41,46 @@ VALUES = (
 # What a rendered text may hold. Users, SSH keys and the power state are cloudgpu's own to set.
 CLOUD_CONFIG = ("apt", "bootcmd", "mounts", "package_update", "packages", "runcmd", "swap", "write_files")
 HEAD = "#cloud-config\n"
+DRIVER_TEMPLATE = "cuda"
 _SOURCE = "<template>"  # what jinja2 calls a text without a file in a traceback
+
+
+def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:
+    """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it."""
+    return rendered(template, _values(request, offer))
+
+
+def driver_parts(
+    driver: Mapping[str, str],
+    search: Sequence[Path],
+    settings: Mapping[str, Mapping[str, str]],
+    request: LaunchRequest,
+    offer: Offer,
+) -> tuple[Part, ...]:
+    """Return what installs a driver on an image that has none, before the template's own parts.
+
+    `driver` are its settings; templates are looked for in `search`, and `settings` are the user's.
+    """
+    mine = {**settings, DRIVER_TEMPLATE: {**driver, **settings.get(DRIVER_TEMPLATE, {})}}
+    installs = load_template(DRIVER_TEMPLATE, search=search, settings=mine)
+    return tuple(part for part in parts_at(installs, request, offer) if part.kind in ("packages", "cloud_init"))
+
+
+def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
+    at = offer.available
+    return {
+        "provider": at.provider,
+        "account": at.account,
+        "region": at.region,
+        "zone": at.zone,
+        "instance_type": at.instance_type,
+        "market": str(at.market),
+        "gpu": at.accelerators[0].name if at.accelerators else "",
+        "gpu_count": sum(one.count for one in at.accelerators),
+        "owner": request.owner,
+        "project": request.project,
+        "template": request.template,
+    }
 
 
 def rendered(template: Template, values: Mapping[str, Any]) -> tuple[Part, ...]:

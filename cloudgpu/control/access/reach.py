@@ -16,7 +16,6 @@ from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import closed
 from cloudgpu.control.pricing.traffic import count
-from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, stays
 from cloudgpu.errors import (
@@ -26,6 +25,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

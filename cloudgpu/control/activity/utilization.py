@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.core.activity.utilization import HOUR, OWN, Hour, Word, hours
 from cloudgpu.core.events.observations import NEWS_OF_ACTIVITY
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import ReportsActivity
 

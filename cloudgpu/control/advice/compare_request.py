@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.advice.desktop_choice import rate_known, requested_desktop
-from cloudgpu.control.inputs.numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
-from cloudgpu.control.inputs.values import check_keywords, member, parse_gpu
 from cloudgpu.core.advice.desktop import years
+from cloudgpu.core.advice.numbers import MOST_PRICE, Number, money_of, number_of, use_of
 from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cloudgpu.control.inputs.numbers import Rates
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.advice.numbers import Rates
     from cloudgpu.core.advice.rent_or_buy import Use
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.core.values.money import Money

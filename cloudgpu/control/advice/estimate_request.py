@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
-from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Hours, Precision
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

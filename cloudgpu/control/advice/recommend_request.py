@@ -10,14 +10,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from cloudgpu.control.catalog.market import Filters, parse_filters
-from cloudgpu.control.inputs.numbers import money_of, number_of
 from cloudgpu.control.inputs.periods import CurrencyOptions
-from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
+from cloudgpu.core.advice.numbers import money_of, number_of
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.naming import unknown_word
+from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 

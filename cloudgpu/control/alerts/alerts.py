@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
 from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
+from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import living
 from cloudgpu.control.team.law import law_of
-from cloudgpu.control.team.published import lab_limits
 from cloudgpu.core.alerts.alerts import (
     SUBJECT,
     AlertState,
@@ -36,10 +35,10 @@ from cloudgpu.core.alerts.alerts import (
     raised_line,
 )
 from cloudgpu.core.alerts.findings import (
-    ENDED,
     TOPICS,
     ended_findings,
     held_finding,
+    is_wrong,
     machine_findings,
     price_leaps,
     unproved_since,
@@ -50,6 +49,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.team.people import People
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
+from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.views.machines import reason_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
     """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
     published = None
     with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
-        published = lab_limits(session).price_jump
+        published = lab_limits(session.published()).price_jump
 
     def factor(row: Machine) -> Fraction:
         return Fraction(published or Decimal(row.terms.price_jump if row.terms else PRICE_JUMP))
@@ -185,7 +185,7 @@ def deliver(
     known = _told(session) if outcomes else known
     heard = _audience(session) if known.news else Audience(frozenset())
     waiting = {one.id for label in heard.all for one in known.waiting(label, heard)}
-    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and _is_wrong(one))
+    titles = tuple(one.finding.title for one in as_now(known.news, found) if one.cleared_at is None and is_wrong(one))
     return Delivery(raised, cleared, outcomes, len(waiting), titles)
 
 
@@ -199,7 +199,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
     Raises InvalidRequest where no receiver is set or the user's own template has a fault, MissingExtra.
     """
-    addresses = _everybody(session)
+    addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         raise InvalidRequest(
             "Nobody is told of alerts: no receiver is set.",
@@ -221,7 +221,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
 def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     """Send one finding to every receiver, without the ledger; return how each attempt ended. Raises MissingExtra."""
-    addresses = _everybody(session)
+    addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         return ()
     text = _message(session, [News(finding, 1, session.clock(), frozenset())])
@@ -231,7 +231,8 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
 def undelivered(session: Session) -> dict[str, tuple[News, ...]]:
     """Return, for each receiver that something is waiting for, what that is."""
     known, heard = _told(session), _audience(session)
-    found = {label: known.waiting(label, heard) for label in map(label_of, _everybody(session))}
+    addresses = everybody(session.settings.alerts, session.home)
+    found = {label: known.waiting(label, heard) for label in map(label_of, addresses)}
     return {label: news for label, news in found.items() if news}
 
 
@@ -257,7 +258,8 @@ def _sent(session: Session, found: Sequence[Finding]) -> tuple[Outcome, ...]:
         with session.hold(LOCK, wait=False):
             known = _told(session)  # as it is under the lock: another command may have sent all of it
             heard = _audience(session)
-            waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in _everybody(session)}
+            addresses = everybody(session.settings.alerts, session.home)
+            waiting = {one: as_now(known.waiting(label_of(one), heard), found) for one in addresses}
             outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
             return (*outcomes, *_tried(session, _instead(session, heard, found, outcomes)))
     except LedgerUnavailable:
@@ -311,10 +313,6 @@ def _message(session: Session, news: Sequence[News], *, strict: bool = False) ->
         return message(news, now, shipped_template())
 
 
-def _everybody(session: Session) -> tuple[str, ...]:
-    return everybody(session.settings.alerts, session.home)
-
-
 def _audience(session: Session) -> Audience:
     """Return who hears of what; a key of [alerts.people] is any name of a person, or their user of the database."""
     alerts = session.settings.alerts
@@ -324,11 +322,6 @@ def _audience(session: Session) -> Audience:
         person = known_as(names, owner)
         people[person] = people.get(person, frozenset()) | set(map(label_of, addresses))
     return Audience(frozenset(map(label_of, receivers(alerts, session.home))), people, names)
-
-
-def _is_wrong(one: News) -> bool:
-    """Say whether news that last are of something to be put right: an end is over when it is told."""
-    return one.finding.topic != ENDED or one.finding.urgent
 
 
 def _told(session: Session) -> AlertState:

@@ -185,8 +185,8 @@ class Cloudgpu(Policies):
         In the block it has `port`, `token` and `url` (which holds the token: keep it to yourself), and `document()`.
         The first free port from `port` on is taken. Lost connections are made again; Jupyter lives on afterwards.
         """
+        from cloudgpu.access.tunnel.background import check_port
         from cloudgpu.control.access.jupyter import JupyterTunnel
-        from cloudgpu.control.network.tunnels import check_port
 
         check_port(port)
         return JupyterTunnel(self._session, self._session.find(name), first_port=port)
@@ -346,14 +346,16 @@ class Cloudgpu(Policies):
         What did not answer is in the document. Raises the gravest fault where something could not be removed:
         StopUnproved for what costs money.
         """
-        from cloudgpu.control.resources.documents import cleaned, surveyed, wished
-        from cloudgpu.control.resources.orphans import survey
+        from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
 
-        request = wished(clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than)
+        request = cleanup_options(
+            clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
+        )
         found = survey(self._session, request, region=region)
         if not clean:
             return surveyed(found)
         from cloudgpu.control.resources.cleanup import clean as remove
+        from cloudgpu.control.resources.cleanup import cleaned
 
         document, fault = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
         if fault:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.budgets.refusal import Way, refusal
 from cloudgpu.control.budgets.store import budgets, counted_prices
 from cloudgpu.control.inventory.sync import look_at
 from cloudgpu.control.team.law import check_override
 from cloudgpu.core.budgets.admission import Asking, Billed, asking
 from cloudgpu.core.budgets.budget import Budget
+from cloudgpu.core.budgets.refusal import Way, refusal
 from cloudgpu.core.events.lab_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
 from cloudgpu.core.model.identity import gap_text

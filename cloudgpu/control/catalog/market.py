@@ -13,7 +13,6 @@ from cloudgpu.catalog.place import use
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import ANY
-from cloudgpu.control.inputs.values import parse_gpu, parse_memory, parse_price
 from cloudgpu.core.catalog.catalog import (
     OLD_AFTER,
     CatalogOffer,
@@ -26,6 +25,7 @@ from cloudgpu.core.catalog.catalog import (
 )
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.typed import parse_gpu, parse_memory, parse_price
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.catalog import offer_value
 from cloudgpu.views.machines import price_value

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import gpus, quotas_of, types
 from cloudgpu.config.files.text import shown
-from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, meant_by
@@ -20,6 +19,7 @@ from cloudgpu.core.catalog.matching import same_gpu
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import near, unknown_word
+from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasQuota, HasRegions, RaisesQuota

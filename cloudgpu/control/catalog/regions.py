@@ -14,7 +14,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus
-from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
@@ -23,6 +22,7 @@ from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Market, Offer, Requirements
+from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions

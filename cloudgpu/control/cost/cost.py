@@ -5,21 +5,26 @@ Beside the amounts it says credits, sustained use discounts, and how long each b
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.cost.desktop_line import desktop_line
+from cloudgpu.catalog.read import gpu_of, speeds
+from cloudgpu.control.advice.desktop_choice import desktop_named
 from cloudgpu.control.inputs.periods import parse_cost
+from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
+from cloudgpu.core.billing.cost_groups import billed_within, of_owner, time_owned_within
 from cloudgpu.core.billing.cost_groups import costs as grouped
-from cloudgpu.core.billing.cost_groups import of_owner
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
+from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.periods import period
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
+from cloudgpu.views.advice.compare_sentences import desktop_value
 from cloudgpu.views.cost import (
     burn_value,
     group_names,
@@ -31,13 +36,15 @@ from cloudgpu.views.cost import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.core.billing.cost_groups import CostQuery, Ended, Tally
     from cloudgpu.core.billing.discounts import AfterCredits
+    from cloudgpu.core.values.currency import Currency
     from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.money.cost import (
         BudgetForecast,
@@ -165,6 +172,40 @@ def _desktop(
     except InvalidRequest as fault:
         session.tell(f"what a desktop would have cost is not known: {fault.message}")
         return None
+
+
+def desktop_line(
+    session: Session,
+    rows: Sequence[Machine],
+    ended: Iterable[Ended],
+    query: CostQuery,
+    now: datetime,
+    currency: Currency | None = None,
+) -> DesktopLine:
+    """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
+
+    Scaled by speed at training. `ended` are the uses that ended, where the sums in the rows are not what is asked.
+    `currency` is one whose rate was asked for. `compare` knows more: which of these hours were work. Raises
+    InvalidRequest for a desktop that cannot be read.
+    """
+    desktop = desktop_named(session, currency=currency)
+    counted, _ = clouds_of(rows)
+    ran = billed_within(counted, ended, query, now)
+    worked = _work(counted, ran, desktop)
+    elapsed = max([time_owned_within(counted, query, now), *ran.values()])
+    cost = busy(desktop, elapsed, worked)
+    when = "by then" if query.until and query.until <= now else "by now"
+    return desktop_value(desktop, cost, when)
+
+
+def _work(rows: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+    speed, seconds = speeds(desktop, Work.TRAINING), 0.0
+    for row in rows:
+        gpu = gpu_of(row) if ran[row.id] else None
+        if gpu is not None:
+            scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
+            seconds += scale * ran[row.id].total_seconds()
+    return timedelta(seconds=int(seconds))
 
 
 def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cloudgpu.control.inputs.periods import Moment, parse_period_request
-from cloudgpu.control.inputs.values import member
 from cloudgpu.core.billing.line_items import Item, itemised
 from cloudgpu.core.billing.totals import billed
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.typed import member
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.exports import focus
 from cloudgpu.views.exports import plain as exports

@@ -18,7 +18,6 @@ from cloudgpu.control.advice.compare_request import parse_compare
 from cloudgpu.control.cost.cost import budgets_left, to_come
 from cloudgpu.control.cost.report_files import KIND
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_month
-from cloudgpu.control.inputs.values import check_keywords
 from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import micros_of
@@ -30,6 +29,7 @@ from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.reaper.savings import FOREVER, KINDS, stops, wasted
 from cloudgpu.core.resources.idle_costs import left_over
 from cloudgpu.core.values.times import iso
+from cloudgpu.core.values.typed import check_keywords
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.cost import total_value
 from cloudgpu.views.report import document as values

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.inputs.values import member
+from cloudgpu.core.values.typed import member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

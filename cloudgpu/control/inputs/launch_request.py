@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.text import shown
 from cloudgpu.config.settings import LONGEST
 from cloudgpu.control.inputs.setup import setup_of
-from cloudgpu.control.inputs.values import check_keywords, parse_gpu, parse_price
 from cloudgpu.core.model.launch import Setup
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value
 from cloudgpu.core.values.times import from_iso, parse_duration
+from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.zones import zone_of
-from cloudgpu.control.inputs.values import check_keywords, member
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery
 from cloudgpu.core.values.periods import KINDS, Period, midnight, period
 from cloudgpu.core.values.times import from_iso, iso, parse_duration
+from cloudgpu.core.values.typed import check_keywords, member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -101,7 +101,8 @@ def valued(
     """
     now, uses = session.clock(), gpus_now or {}
     reached = looks(session, rows) if reached is None else reached
-    here, lost = reachable(session, rows), absences(session, rows)
+    here = reachable(session, rows)
+    lost = absences(session, rows, here)
     rows = [_as_seen(row, reached) for row in rows]
     return [
         machine_value(

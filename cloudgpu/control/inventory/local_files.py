@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cloudgpu.access import known_hosts
 from cloudgpu.access.ssh import ssh_config
-from cloudgpu.control.network import tunnels
-from cloudgpu.control.network.authorized_keys import pin_all_shared
+from cloudgpu.access.tunnel import background
+from cloudgpu.control.network.authorized_keys import pin_shared
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.machine import Machine, jump_of
@@ -36,7 +36,7 @@ def put_in_order(session: Session) -> None:
     # Files before rows: what a launch writes just now is then surely among the rows.
     calls = sorted(set(saved.waiting(session.home.attempts)))
     pinned = known_hosts.machines(session.home.known_hosts)
-    tunnelled = tunnels.known(session)
+    tunnelled = background.known(session.home.tunnels)
     rows = session.ledger.machines()
     alive = living(rows)
     for token, lock in calls:
@@ -47,8 +47,11 @@ def put_in_order(session: Session) -> None:
         if machine not in known or not _may_live(session, known[machine]):
             known_hosts.unpin(session.home.known_hosts, machine)
     gone = [machine for machine in tunnelled if machine not in known or not _may_live(session, known[machine])]
-    tunnels.end(session, gone)
-    pin_all_shared(session, alive)
+    for machine in gone:
+        background.stop(session.home.tunnels, machine)
+    for row in alive:
+        if row.shared:  # the system's own ssh can verify it then, too
+            pin_shared(session, row)
     write_ssh_config(session, alive)
 
 

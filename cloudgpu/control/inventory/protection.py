@@ -5,13 +5,13 @@ A protection against deletion mostly lets a machine be stopped. Then at least it
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.control.inventory.stop_proof import is_stopped, prove
 from cloudgpu.control.pricing.price_history import pin_to_the_end
-from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.team.law import by
-from cloudgpu.core.events.machine_lines import action_refused
+from cloudgpu.core.events.machine_lines import action_refused, requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, EndRefused, LedgerUnavailable
@@ -71,7 +71,9 @@ def _stopped(session: Session, row: Machine, refusal: EndRefused) -> tuple[str, 
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.tell(f"{row.name}: {refusal.message} Stopping it instead")
     now = not_before(row, session.clock())
-    session.ledger.append([action_requested("stop", row.id, "its end was refused", now, who=by(session, row, "stop"))])
+    session.ledger.append(
+        [requested("stop", row.id, "its end was refused", now, host=platform.node(), who=by(session, row, "stop"))]
+    )
     try:
         row = prove(session, row, is_stopped, lambda: provider.stop(fact(row.provider_id)), watched=True)
     except LedgerUnavailable:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.network.host_keys import pin_given
 from cloudgpu.control.session.session import Session, living
-from cloudgpu.control.session.waiting import wait_while_cleaned
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
     from cloudgpu.providers.base import Provider
 
+CLEANING = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
+_CLEANED_PAUSE_S = 0.2
 SURELY_NOT_MADE = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
 BEFORE_THE_TOKEN = (QuotaExceeded, AuthFailed, InvalidRequest)
@@ -211,3 +212,20 @@ def _found(row: Machine, instance: Instance, now: datetime) -> list[Draft]:
         launch_settled(row.id, fact(row.token), "made", "found in the provider's listing", now),
         instance_observed(instance, now),
     ]
+
+
+def wait_while_cleaned(session: Session, deadline: datetime) -> None:
+    """Wait until nobody removes what a launch may use. To be called between writing the launch down and sending it.
+
+    Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is
+    gone, and makes it anew. Raises ProviderUnavailable when the deadline has passed: nothing was sent.
+    """
+    while session.held(CLEANING):
+        if session.clock() >= deadline:
+            raise ProviderUnavailable(
+                "Another cloudgpu is removing what launches have left, and is not done.",
+                field="lock",
+                value=CLEANING,
+                next="Run the same up again.",
+            )
+        session.pause(_CLEANED_PAUSE_S)

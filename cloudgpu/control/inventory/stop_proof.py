@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.session.last_seen import last_seen_at
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.machine import Machine, fact, may_go_on
@@ -22,6 +20,8 @@ from cloudgpu.errors import (
     Silent,
     StopUnproved,
 )
+from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.providers.patience import Silence
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.views.machines import cloud_id
 
@@ -78,7 +78,7 @@ def prove(
     and where the cloud takes what is asked and says nothing: whether it was done, a later look tells.
     """
     deadline, pause, last, arrived = session.clock() + PROVED_WITHIN, 0.05, "no answer", False
-    again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session)
+    again, patience, silence = session.clock(), ASKED_AGAIN, Silence(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{row.name}: not proved yet", deadline)
     while True:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cloudgpu.control.inventory.adoption import taken_up
 from cloudgpu.control.inventory.local_files import clean_up_local_files
@@ -15,15 +15,14 @@ from cloudgpu.control.inventory.stop_proof import got
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.records.intents import given_up
 from cloudgpu.control.records.named_resources import is_silent, news
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import Whose, elsewhere
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.session.session import Session, living
 from cloudgpu.core.events.lab_lines import account_synced, ledger_doubted
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import start_refused
 from cloudgpu.core.events.observations import is_resized, not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_observed, instance_vanished
 from cloudgpu.core.events.price_lines import lines_of
@@ -34,9 +33,10 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life
 from cloudgpu.core.values.naming import lock_name, scope_of
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, Silent
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger.last_seen import last_seen_at
 
 
 @dataclass
@@ -218,8 +218,11 @@ def _write_listing(session: Session, answer: Answer, look: Look) -> None:
             ),
         ]
     drafts += _doubts(session, listing, now)
-    for scope in _scopes(answer, rows.values()):
-        drafts.append(_looked(scope, len(ours), unseen, answer))
+    asked, pinned = answer.resources is not None, not answer.priced.gap
+    drafts += [
+        account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=asked, pinned=pinned)
+        for scope in _scopes(answer, rows.values())
+    ]
     if answer.priced.gap:
         look.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
     session.ledger.append(drafts)
@@ -259,12 +262,6 @@ def _scopes(answer: Answer, rows: Iterable[Machine]) -> list[str]:
         usual = answer.whose.of(None)
         found = {answer.account if usual is None else usual.id}
     return [scope_of(answer.kind, one) for one in sorted(found)]
-
-
-def _looked(scope: str, machines: int, unseen: Sequence[str], answer: Answer) -> Draft:
-    gaps = answer.listing.unanswered
-    asked, pinned = answer.resources is not None, not answer.priced.gap
-    return account_synced(scope, machines, gaps, answer.asked_at, unseen=unseen, resources=asked, pinned=pinned)
 
 
 def _is_asked(row: Machine, listing: Listing) -> bool:
@@ -316,7 +313,8 @@ def _seen(session: Session, row: Machine | None, instance: Instance, look: Look,
             f"{row.name} was changed by others from {row.instance_type} ({row.market}) to "
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
-    return [*drafts, *news_of(session, row, instance, now), *given_up(session, row, instance, now)]
+    drafts += news_of(session, row, instance, now)
+    return drafts + (given_up(session, row, instance, now) if row.pending_action == "start" else [])
 
 
 def _is_closed(session: Session, row: Machine, instance: Instance, look: Look) -> bool:
@@ -377,3 +375,22 @@ def _missing_attempt(session: Session, row: Machine, look: Look, answer: Answer)
     look.sentences.append(f"{row.name}: an interrupted launch made no machine; that is settled now.")
     saved.forget(session.home.attempts, fact(row.token))
     return [launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)]
+
+
+RESTS = (State.STOPPED, State.DEALLOCATED)
+BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
+
+
+def given_up(session: Session, row: Machine, instance: Instance, now: datetime) -> list[Draft]:
+    """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
+
+    Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
+    that the provider took would have shown by then, whatever became of it since.
+    """
+    if instance.billed or instance.state not in RESTS:
+        return []
+    asked = [line.occurred_at for line in session.ledger.events(row.id) if line.kind == "start_requested"]
+    since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
+    if since < BEGUN_WITHIN or session.held(lock_name(row.key or row.id)):
+        return []
+    return [start_refused(row.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.stop_proof import PAUSES, pauses_of
 from cloudgpu.control.inventory.sync import close_request
 from cloudgpu.control.records.changes import news_of
-from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.core.events.observations import not_before, too_fresh
 from cloudgpu.core.events.observed_lines import instance_vanished
 from cloudgpu.core.model.instances import Instance
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
+from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import BulkStop
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import OF_ACCOUNTS_S, gather
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

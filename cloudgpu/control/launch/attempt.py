@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.agent import own_source
 from cloudgpu.agent import source as agent_source
+from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.access.reach import client_key
 from cloudgpu.control.budgets.admission import carried, decided
 from cloudgpu.control.launch.budget_preview import way_of
-from cloudgpu.control.launch.templates import driver_parts, parts_at
 from cloudgpu.control.network.host_keys import makes_its_own
 from cloudgpu.control.pricing.attached_costs import extras_of
 from cloudgpu.control.pricing.price_history import on_demand_of
@@ -21,7 +21,7 @@ from cloudgpu.core.events.launch_lines import launch_intended
 from cloudgpu.core.launch.plan import stop_means
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model import instances
-from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest
+from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part
 from cloudgpu.core.model.machine import Machine, stays
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.endings import is_spared, of_offer
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.access.keys import HostKey
+    from cloudgpu.config.templates.find import Template
+    from cloudgpu.control.launch.candidates import Candidate
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import View
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
 def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Attempt:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent."""
     identity = identity_of(session, offer.available.account, offer.available.region)
-    boot = _boot(session, prepared, offer, resolved)
-    asked = prepared.candidates.of(offer).request
+    at = prepared.candidates.of(offer)
+    boot = _boot(session, prepared.template, at, offer, resolved)
+    asked = at.request
     extras, on_demand = extras_of(offer, resolved), on_demand_of(session, offer, prepared.offers)
     made: list[Attempt] = []
 
@@ -66,7 +69,7 @@ def record(session: Session, prepared: Prepared, offer: Offer, resolved: Resolve
             on_demand=on_demand,
             licence=resolved.licence,
             identity=identity,
-            guards=guarding(prepared.candidates.of(offer).provider, resolved).to_json(),
+            guards=guarding(at.provider, resolved).to_json(),
         )
         return [line, *carried(session, view, row_of(line, view.machine(attempt.machine)), prepared.override)]
 
@@ -112,15 +115,17 @@ def _attempt(session: Session, view: View, request: LaunchRequest, offer: Offer,
     )
 
 
-def _boot(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> Boot:
+def _boot(session: Session, template: Template, at: Candidate, offer: Offer, resolved: Resolved) -> Boot:
     host = _host_key(session, offer, resolved)
-    template, at = prepared.template, prepared.candidates.of(offer)
     now, policy, request = session.clock(), at.policy, at.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     spared = is_spared(of_offer(item, request.setup), policy)
+    driver: tuple[Part, ...] = ()
+    if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
+        driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
     return Boot(
         template=template.name,
-        parts=(*driver_parts(session, resolved, template, request, offer), *parts_at(template, request, offer)),
+        parts=(*driver, *parts_at(template, request, offer)),
         jupyter=template.jupyter,
         agent_source=agent_source(),
         user="",

@@ -1,4 +1,4 @@
-"""What the budgets say of a plan before it is carried out: shown with it, and refused alike by a dry run."""
+"""What is shown with a plan before it is carried out: what budgets say, and how a machine that is there differs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
-from cloudgpu.control.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.control.inventory.listing import machine
-from cloudgpu.control.launch.differences import differences
 from cloudgpu.control.pricing.price_history import on_demand_of
+from cloudgpu.core.budgets.refusal import Way, period_text, refusal, shorter_launch
 from cloudgpu.core.launch.plan_cost import beside_entry
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import setup_to_json
-from cloudgpu.core.model.machine import BudgetSubject
+from cloudgpu.core.model.machine import BudgetSubject, Machine
 from cloudgpu.core.model.offers import price_to_json
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
+from cloudgpu.views.differences import differences_value
 from cloudgpu.views.machines import plan_value
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import Asking, Verdict
     from cloudgpu.core.model.offers import Offer, Price
-    from cloudgpu.views.documents.machines.machines import PlannedUpDocument
+    from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
 
@@ -105,6 +105,19 @@ def check_asking(ask: Asking, override: str | None, way: Way) -> None:
     refusals = ask.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
         raise refusal(ask, way)
+
+
+def differences(session: Session, prepared: Prepared, row: Machine | None) -> list[RequestDifference]:
+    """Return each option in which this request is not the one that launched the machine, and how to have it so.
+
+    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
+    """
+    if row is None:
+        return []
+    launch = next((one for one in session.ledger.events(row.id) if one.kind == "launch_intended"), None)
+    if launch is None:
+        return []
+    return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
 
 
 def planned(session: Session, prepared: Prepared) -> PlannedUpDocument:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.settings import ANY
 from cloudgpu.control.inputs.setup import check_setup
 from cloudgpu.control.policies.resolve import Agreed, agreed
+from cloudgpu.control.records.named_resources import named_resources
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
+from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.team.law import check_may_use
 from cloudgpu.core.launch.plan import keeps_disk
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.offers import Market, Requirements
+from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Policy, Said
 from cloudgpu.errors import (
     AuthFailed,
@@ -185,6 +190,19 @@ def _request(
         policy_by=terms.by,
         terms=terms.terms.record(),
     ), terms
+
+
+def check_volume(session: Session, candidates: Candidates, name: str) -> None:
+    """Raise RoleNeeded where the volume of this name is there and somebody else's, as far as the ledger knows it."""
+    rows = [row for row in named_resources(session.ledger) if row.name == name and row.state == Kind.VOLUME]
+    known = by_account(session, rows)[0]
+    for one in candidates.each:
+        check_may_use(session, [row for row in known.get(one.account, ()) if _may_lie(row, one.request.want)])
+
+
+def _may_lie(row: Machine, want: Requirements) -> bool:
+    same = [(want.region, row.region), (want.zone, row.zone)]
+    return all(wished == known for wished, known in same if wished and known)
 
 
 def owner_of(session: Session, request: UpRequest) -> str:

@@ -17,10 +17,9 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import ended_unrecorded
 from cloudgpu.control.launch.any_provider import tied_candidates
 from cloudgpu.control.launch.attempt import record
-from cloudgpu.control.launch.budget_preview import look_for_budgets, row_of_offer, row_of_plan
-from cloudgpu.control.launch.differences import differences
+from cloudgpu.control.launch.budget_preview import differences, look_for_budgets, row_of_offer, row_of_plan
 from cloudgpu.control.launch.offers import Refused, open_to_caller, resolve
-from cloudgpu.control.launch.plan import Prepared, living_of, unsettled_of
+from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.launch.volumes import with_volume
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lease import latest_of, set_lease
@@ -31,6 +30,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_may, check_override, claim_owner
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.launch.plan import Lease
+from cloudgpu.core.launch.same_request import living_of, unsettled_of
 from cloudgpu.core.model.machine import Machine, Owned, and_billed, comes_back
 from cloudgpu.core.model.offers import Market, Offer
 from cloudgpu.core.values.times import iso
@@ -75,7 +75,8 @@ def launch(
     BudgetRefused where a budget does not carry it, or the offer that comes after one without capacity.
     """
     session.check_launchable()
-    check_override(session, prepared.override)
+    if prepared.override is not None:
+        check_override(session, prepared.override)
     if prepared.again:
         check_may(session, Owned(prepared.name or "", prepared.plan.request.owner), "start")
     else:
@@ -148,7 +149,7 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
     where the plan that was agreed to covers it.
     """
-    row = None if prepared.new else living_of(session.ledger, prepared.key, prepared.fingerprint)
+    row = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
     if row is not None and row.terminated_at is None:
         row = refresh(session, row)  # what ended unseen is no machine to return
         if row.terminated_at is None:
@@ -157,8 +158,8 @@ def _found_or_settled(session: Session, prepared: Prepared, agree: Callable[[], 
     if row is not None and comes_back(row) and not prepared.again:
         return row, True
     if row is not None and not comes_back(row):
-        living_of(session.ledger, prepared.key, prepared.fingerprint)  # says so, where its key is used up
-    row = unsettled_of(session.ledger, prepared.lock)
+        living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)  # says so, where its key is used up
+    row = unsettled_of(session.ledger.machines(), prepared.lock)
     if row is None:
         return None, False
     if prepared.existing is not None:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.templates.find import Template
+from cloudgpu.config.templates.render import parts_at
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.inputs.setup import setup_remarks
 from cloudgpu.control.launch.any_provider import Found, offers_of_any_provider, volume_accounts
-from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, owner_of
+from cloudgpu.control.launch.candidates import Candidate, Candidates, candidate, candidates_of, check_volume, owner_of
 from cloudgpu.control.launch.offers import Exact, first_exact, offers_in, offers_or_known, open_to_caller, tied
-from cloudgpu.control.launch.templates import find_template, parts_at
-from cloudgpu.control.launch.volumes import check_volume
 from cloudgpu.control.network.reachability import network_again
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.pricing.attached_costs import extras_of
-from cloudgpu.control.session.session import Session, living
+from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import check_override, check_owner
 from cloudgpu.core.launch.plan import LaunchPlan, launch_plan
+from cloudgpu.core.launch.same_request import fingerprint_of, living_of, unsettled_of
 from cloudgpu.core.model.launch import LaunchRequest, Part
-from cloudgpu.core.model.machine import Machine, comes_back
+from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, rules_for
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer
 from cloudgpu.core.policies.policy import Lifetime, Rule
-from cloudgpu.core.values.naming import derived_key, digest, lock_name
-from cloudgpu.core.values.times import duration_text, minute
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.core.values.naming import derived_key, lock_name
+from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.abilities import WritesAtHome, guarding
 from cloudgpu.providers.base import Provider
 
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from cloudgpu.ledger.log.base import View
 
 TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
 OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
@@ -53,6 +50,7 @@ class Prepared:
     candidates: Candidates  # the accounts that they are of, each with its own request
     template: Template
     fingerprint: str
+    lock: str  # under which this request is launched
     existing: Machine | None
     key: str | None = None
     name: str | None = None
@@ -60,11 +58,6 @@ class Prepared:
     again: bool = False  # it brings back a machine of which an image is kept
     exact: Exact | None = None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     override: str | None = None  # why a budget is to be passed
-
-    @property
-    def lock(self) -> str:
-        """The lock under which this request is launched."""
-        return lock_name(self.key or derived_key(self.fingerprint, 1))
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
@@ -74,22 +67,26 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
-    check_override(session, request.override)
+    if request.override is not None:
+        check_override(session, request.override)
     check_owner(session, owner_of(session, request))
-    template = find_template(session, request.template)
+    template = session.find_template(request.template)
     candidates = candidates_of(session, request, template)
-    fingerprint = _fingerprint(candidates.identity, request.name)
-    existing = None if request.new else living_of(session.ledger, request.key, fingerprint)
-    there = existing or unsettled_of(session.ledger, lock_name(request.key or derived_key(fingerprint, 1)))
+    fingerprint = fingerprint_of(candidates.identity, request.name)
+    existing = None if request.new else living_of(session.ledger.machines(), request.key, fingerprint)
+    lock = lock_name(request.key or derived_key(fingerprint, 1))
+    there = existing or unsettled_of(session.ledger.machines(), lock)
     if existing and candidates.anywhere:
         here = session.account_here(existing)
         one = candidate(session, request, template, here)  # it is there, whatever the others offer
         candidates = replace(candidates, each=(one,), passed=())
-    if there is None and not candidates.anywhere:
-        check_volume(session, candidates)
+    volume = request.setup.volume
+    if there is None and volume is not None and not candidates.anywhere:
+        check_volume(session, candidates, volume.name)
     found = _found(session, candidates, there)
+    if there is None and volume is not None:
+        check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
     if there is None:
-        check_volume(session, found.candidates)  # by now it is known in which zone one of several lies
         found = replace(found, candidates=open_to_caller(session, found.candidates))
     first = Exact(found.offers[0]) if there else first_exact(session, found.candidates, found.offers)
     found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
@@ -99,6 +96,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         candidates=found.candidates,
         template=template,
         fingerprint=fingerprint,
+        lock=lock,
         existing=existing,
         key=request.key,
         name=request.name,
@@ -127,7 +125,7 @@ def prepare_again(
 
     Raises as `prepare` does.
     """
-    provider, template = session.provider(request.account), find_template(session, request.template)
+    provider, template = session.provider(request.account), session.find_template(request.template)
     request = tied(provider, request)
     offers = offers_or_known(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
@@ -140,6 +138,7 @@ def prepare_again(
         candidates=found.candidates,
         template=template,
         fingerprint=row.request,
+        lock=lock_name(row.key or derived_key(row.request, 1)),
         existing=None,
         key=row.key,
         name=row.name,
@@ -223,70 +222,3 @@ def _guards(found: Guards) -> tuple[str, ...]:
     said = {Agent.ENDS: "the agent on the machine (idle time, lease)", Agent.TELLS: TELLS_ONLY}
     timers = {Timer.CLOUD: "a timer on the provider's side (renew-until)", Timer.OWN: OWN_TIMER}
     return tuple(filter(None, (said.get(found.agent), timers.get(found.timer))))
-
-
-def living_of(view: View, key: str | None, fingerprint: str) -> Machine | None:
-    """Return the machine of this request that lives, or that can be started from what is kept of it.
-
-    Raises InvalidRequest when `key` cannot be used for it.
-    """
-    rows = view.machines()
-    if key is None:
-        same = [row for row in rows if _is_of(row, fingerprint) and _is_there(row)]
-        return max(same, key=lambda row: row.terminated_at is None) if same else None
-    for row in rows:
-        if row.key != key or (row.launch_status in ("refused", "void") and not comes_back(row)):
-            continue
-        if row.terminated_at is not None and not comes_back(row):
-            raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key launches one machine, once.",
-                field="--key",
-                value=key,
-                next="Use another --key for a new machine.",
-            )
-        if row.request not in (fingerprint, key):  # one that was taken up without its launch bears its key
-            raise InvalidRequest(
-                f"--key {key} belongs to {row.name}, which was launched by a different request.",
-                field="--key",
-                value=key,
-                next=f"Repeat that request as it was, or use another --key (cloudgpu show {row.name}).",
-            )
-        return row if _is_there(row) else None
-    return None
-
-
-def _is_there(row: Machine) -> bool:
-    return comes_back(row) or (row.terminated_at is None and row.launch_status == "made")
-
-
-def _is_of(row: Machine, fingerprint: str) -> bool:
-    """Say whether a row is of this request: by its fingerprint, or by its key where its launch is not known here."""
-    if row.request == row.key:
-        return lock_name(row.key) == lock_name(derived_key(fingerprint, 1))
-    return bool(row.request == fingerprint)
-
-
-def unsettled_of(view: View, lock: str) -> Machine | None:
-    """Return the unfinished attempt that is launched under this lock, if there is one."""
-    rows = (row for row in living(view.machines()) if row.launch_status == "open" and lock_name(row.key) == lock)
-    return next(rows, None)
-
-
-def _fingerprint(request: LaunchRequest, name: str | None) -> str:
-    """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
-    want, setup = request.want, request.setup
-    return digest(
-        request.provider,
-        request.account,
-        want.gpu or "",
-        str(want.gpu_count),
-        want.instance_type or "",
-        want.region or "",
-        want.zone or "",
-        str(want.market),
-        request.template,
-        request.owner,
-        request.project,
-        name or "",
-        json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
-    )

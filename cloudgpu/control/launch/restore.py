@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.budgets.admission import ask_budgets, look_first
-from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.launch.budget_preview import check_asking
@@ -23,6 +22,7 @@ from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.team.law import check_may, check_override
+from cloudgpu.core.budgets.refusal import Way, shorter_launch
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.launch.plan_cost import Extra, row_until
 from cloudgpu.core.model.facts import HourlyPrice

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import carried, decided, look_first
-from cloudgpu.control.budgets.refusal import Way, span_text
 from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
@@ -25,6 +24,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
+from cloudgpu.core.budgets.refusal import Way, span_text
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import hold_set, lease_put_back
 from cloudgpu.core.launch.limit_checks import check_extended, check_held

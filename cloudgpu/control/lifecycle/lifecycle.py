@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.budgets.admission import carried, decided, look_first
-from cloudgpu.control.budgets.refusal import Way, shorter_launch
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.protection import note, stopped_instead
 from cloudgpu.control.inventory.settle import settle, settle_to_end
@@ -24,14 +23,13 @@ from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start
 from cloudgpu.control.pricing.price_history import available, pin_to_the_end, price_again
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.records import retention as kept
-from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.session.ended import gone
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.law import by, check_may, check_override
+from cloudgpu.core.budgets.refusal import Way, shorter_launch
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.events.machine_lines import lease_set, start_refused
+from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
@@ -57,6 +55,7 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, Remains, Taggable, WritesAtHome
 from cloudgpu.providers.base import Provider
 from cloudgpu.underway import changing
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,9 +127,8 @@ def _stop(session: Session, row: Machine, why: str) -> Machine:
         return latest
     session.tell(f"{row.name}: stopping")
     count_before_end(session, latest)
-    session.ledger.append(
-        [action_requested("stop", row.id, why, not_before(row, session.clock()), who=by(session, row, "stop"))]
-    )
+    who, now = by(session, row, "stop"), not_before(row, session.clock())
+    session.ledger.append([requested("stop", row.id, why, now, host=platform.node(), who=who)])
     try:
         latest = prove(session, latest, is_stopped, lambda: provider.stop(row.provider_id), watched=True)
     except EndRefused as refusal:
@@ -231,7 +229,7 @@ def _admit_start(session: Session, row: Machine, lease: Lease, prices: list[Draf
     lines = [
         lease_line(row, lease, "start", now, who=who),
         *prices,
-        action_requested("start", row.id, "asked", now, who=who),
+        requested("start", row.id, "asked", now, host=platform.node(), who=who),
     ]
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {row.name}")
     decided(session, lambda view: [*lines, *carried(session, view, wanted, override)], Way(until))
@@ -343,18 +341,8 @@ def _end(session: Session, row: Machine, why: str, *, failed: bool) -> Machine:
     session.tell(f"{row.name}: ending")
     count_before_end(session, row)
     there = _is_there(provider, row)  # some are unknown at once when they are ended: that it lived is known by then
-    session.ledger.append(
-        [
-            action_requested(
-                "terminate",
-                row.id,
-                why,
-                not_before(row, session.clock()),
-                who=by(session, row, "end"),
-                failed=failed,
-            )
-        ]
-    )
+    who, now = by(session, row, "end"), not_before(row, session.clock())
+    session.ledger.append([requested("terminate", row.id, why, now, host=platform.node(), who=who, failed=failed)])
     ask = partial(provider.terminate, fact(row.provider_id))
     try:
         row = prove(session, row, lambda seen: bool(seen.terminated_at), ask, watched=there)

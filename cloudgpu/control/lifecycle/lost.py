@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.lifecycle.lifecycle import alone
 from cloudgpu.control.session.base import is_mine
-from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.last_seen import last_seen_at
 from cloudgpu.control.team.law import check_may, law_of
 from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.observations import not_before
@@ -17,6 +15,8 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.team.rights import Role
 from cloudgpu.errors import AuthFailed, InvalidRequest, NotReachableHere, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger.last_seen import last_seen_at
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session

@@ -1,1 +1,1 @@
-"""Who may reach a machine: addresses, host keys, tunnels."""
+"""Who may reach a machine: addresses, host keys, keys that were let in."""

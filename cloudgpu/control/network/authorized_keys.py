@@ -24,8 +24,6 @@ from cloudgpu.errors import WrongHostKey
 from cloudgpu.ledger import saved_calls as saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cloudgpu.control.session.session import Session
     from cloudgpu.errors import Unreachable
 
@@ -83,13 +81,6 @@ def _handed_over(session: Session, row: Machine) -> list[str]:
         owner = first.body["owner"] if first is not None else None
         shares = [one for one in shares if one.actor in may or law.people.owns(one.actor, owner)]
     return [one.body["host_key"] for one in shares]
-
-
-def pin_all_shared(session: Session, rows: Iterable[Machine]) -> None:
-    """Pin what was shared with this home, so that the system's own ssh can verify it too."""
-    for row in rows:
-        if row.shared:
-            pin_shared(session, row)
 
 
 def explained(session: Session, row: Machine, fault: Unreachable) -> Unreachable:

@@ -11,7 +11,6 @@ from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.file import FILE, limits_from, policy_from
 from cloudgpu.config.policies.find import policy_paths
 from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
-from cloudgpu.control.team.published import published
 from cloudgpu.core.policies.description import holding, rules_of
 from cloudgpu.core.policies.limits import Limits, cut
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -119,7 +118,7 @@ def _uses(session: Session) -> Iterator[tuple[str, str]]:
 
 def _published(session: Session, name: str) -> Publication | None:
     """Return who has published this for the lab, and when, and which file of this home does not count for that."""
-    one = published(session).get(name)
+    one = session.published().get(name)
     if one is None:
         return None
     unused = unused_file(session, name)

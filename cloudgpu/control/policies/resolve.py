@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.paths import data_dir
 from cloudgpu.config.policies.file import load_limits
-from cloudgpu.config.policies.find import LIMITS, Found, load_policy, policy_names, policy_paths
-from cloudgpu.config.policies.held import Held, with_why
-from cloudgpu.config.policies.terms import is_from, limits_in, policy_in
+from cloudgpu.config.policies.find import (
+    LIMITS,
+    Found,
+    lab_limits,
+    load_policy,
+    policy_names,
+    policy_paths,
+    published_policy,
+)
+from cloudgpu.config.policies.held import Held, chosen_for, found_by_terms, policies_held
+from cloudgpu.config.policies.terms import is_from, terms_now, terms_of
 from cloudgpu.control.team.law import law_of
-from cloudgpu.control.team.published import lab_limits, published, published_policy
-from cloudgpu.control.team.terms import home_id, terms_now, terms_of
 from cloudgpu.core.launch.limit_checks import check_allowed, check_typed
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.description import FACTS, TYPED, USUAL, Chosen, choose
+from cloudgpu.core.policies.description import TYPED, USUAL, Chosen, choose
 from cloudgpu.core.policies.limits import Limits, cut, cut_lifetime, joined
 from cloudgpu.core.policies.policy import Lifetime, Origin, Policy, Said, lifetime
 from cloudgpu.core.values.times import duration_text
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 _NOTHING = Said()
-LAST = "default"  # the shipped policy that counts where nobody knows better
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Agreed:
     """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
 
     `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
-    (`control.team.terms`).
+    (`config.policies.terms`).
     """
 
     policy: Policy
@@ -63,12 +68,12 @@ def policy_named(session: Session, name: str, *, published_only: bool = False) -
     `published_only`: what is in this home does not count, as for somebody else's machine. Raises as `load_policy`.
     """
     search = () if published_only else policy_paths(session.home)
-    return published_policy(session, name) or load_policy(name, search=search, tz=session.settings.tz)
+    return published_policy(session.published(), name) or load_policy(name, search=search, tz=session.settings.tz)
 
 
 def policies_known(session: Session) -> tuple[str, ...]:
     """Return the names of all policies there are, published ones too, sorted."""
-    ours = set(published(session)) - {LIMITS}
+    ours = set(session.published()) - {LIMITS}
     return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
 
 
@@ -93,7 +98,7 @@ def limits_of(session: Session) -> Limits:
 
     So no file of a home loosens what is published. Raises InvalidRequest for a fault, LedgerUnavailable.
     """
-    return joined((lab_limits(session), load_limits(policy_paths(session.home))))
+    return joined((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
 def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, str | None]) -> Agreed:
@@ -111,7 +116,8 @@ def agreed(session: Session, typed: str | None, said: Said, facts: Mapping[str, 
     lasting, shorter = cut_lifetime(wished, limits)
     check_typed(lasting, limits)
     within = cut(policy, limits)
-    terms = terms_of(session, found, policy_paths(session.home))
+    published = session.published() if found.origin else {}
+    terms = terms_of(session.home_terms, found, published)
     return Agreed(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
 
 
@@ -122,11 +128,6 @@ def _chosen_policy(session: Session, chosen: Chosen) -> Found:
         if chosen.why not in (TYPED, USUAL) and fault.field == "policy":
             fault.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
         raise
-
-
-def facts_of(row: Machine) -> dict[str, str | None]:
-    """Return what a policy is chosen by, of a machine's row."""
-    return {name: getattr(row, name) for name in FACTS}
 
 
 def policy_of(session: Session, row: Machine, named: str | None = None) -> Held:
@@ -141,80 +142,7 @@ def policies_of(session: Session, rows: Iterable[Machine], named: str | None = N
     would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
     alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    law, lab = law_of(session), lab_limits(session)
-    limits = {True: joined((lab, load_limits(policy_paths(session.home)))), False: lab}
-    home = home_id(session)
-    known: dict[tuple[str, bool], Held] = {}
-    alike: dict[tuple[str | bool | None, ...], Held] = {}  # thousands of machines are chosen for by the same words
-    found: dict[str, Held] = {}
-    for row in rows:
-        ours = not law.is_member or law.owns(row)
-        by_terms = named is None and bool(row.policy) and bool(row.terms)
-        facts = () if row.policy else facts_of(row).values()
-        words = (ours, row.policy, row.policy_by, repr(row.terms) if by_terms else None, *facts)
-        if words not in alike:
-            chosen = _of_row(session, row, named) if ours or row.policy else _of_lab(named)
-            if by_terms:
-                held = _by_terms(session, row, home, limits[False])
-            else:
-                if (chosen.name, ours) not in known:
-                    known[chosen.name, ours] = _resolved(session, chosen.name, limits[ours], published_only=not ours)
-                held = known[chosen.name, ours]
-            alike[words] = with_why(held, chosen.why)
-        found[row.id] = alike[words]
-    return found
-
-
-def _by_terms(session: Session, row: Machine, home: str, lab: Limits) -> Held:
-    """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
-
-    A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
-    """
-    name, here = row.policy, is_from(home, row)
-    try:
-        terms = terms_now(session, row, home)
-        found = _found_by(session, name, terms, here=here)
-        limits = joined((lab, limits_in(terms)))
-    except InvalidRequest as fault:
-        broken = fault if here and fault.field != "policy" else None
-        return Held(name, None, "", fault.message.removesuffix("."), broken)
-    return _within(found, limits)
-
-
-def _found_by(session: Session, name: str, terms: Terms, *, here: bool) -> Found:
-    """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
-    found = published_policy(session, name) or policy_in(terms, name, here=here)
-    return found or load_policy(name, tz=session.settings.tz)
-
-
-def _of_lab(named: str | None) -> Chosen:
-    """Return the policy of somebody else's machine of which nobody knows it: what this home would choose is its own."""
-    return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
-
-
-def _of_row(session: Session, row: Machine, named: str | None) -> Chosen:
-    if named is not None:
-        return Chosen(named, f"{TYPED} {named}")
-    if row.policy:
-        by = row.policy_by
-        return Chosen(row.policy, f"it was launched under {row.policy}" + (f" ({by})" if by else ""))
-    settings = session.settings
-    chosen = choose(None, facts_of(row), settings.policies, settings.policy)
-    return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
-
-
-def _resolved(session: Session, name: str, limits: Limits, *, published_only: bool) -> Held:
-    try:
-        found = policy_named(session, name, published_only=published_only)
-    except InvalidRequest as fault:
-        broken = None if fault.field == "policy" else fault
-        return Held(name, None, "", fault.message.removesuffix("."), broken)
-    return _within(found, limits)
-
-
-def _within(found: Found, limits: Limits) -> Held:
-    within = cut(found.policy, limits)
-    return Held(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
+    return policies_held(rows, named, law_of(session), session.published(), session.home_terms)
 
 
 def lifetime_of(policy: Policy, settings: Settings, typed: Said = _NOTHING) -> Lifetime:
@@ -236,7 +164,7 @@ def lifetime_of_start(session: Session, row: Machine, lease: timedelta | None) -
     Raises InvalidRequest where that policy cannot be read any more, with the way out.
     """
     try:
-        name = _of_row(session, row, None).name
+        name = chosen_for(session.home_terms, row).name
         return lifetime_of(_of_start(session, row, name), session.settings, Said(lease))
     except InvalidRequest as fault:
         fault.next = f"{fault.next or ''} Or say how long: cloudgpu start {row.name} --lease 8h".strip()
@@ -246,8 +174,9 @@ def lifetime_of_start(session: Session, row: Machine, lease: timedelta | None) -
 def _of_start(session: Session, row: Machine, name: str) -> Policy:
     if not (row.policy and row.terms):
         return find_policy(session, name)
-    home = home_id(session)
-    return _found_by(session, name, terms_now(session, row, home), here=is_from(home, row)).policy
+    home = session.home_terms
+    terms = terms_now(home, row)
+    return found_by_terms(name, terms, session.published(), home, here=is_from(home, row)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

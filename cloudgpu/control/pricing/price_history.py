@@ -12,18 +12,18 @@ from cloudgpu.control.pricing.attached_costs import paid_prices
 from cloudgpu.core.billing.discounts import agreed
 from cloudgpu.core.events.log import OWN, Draft
 from cloudgpu.core.events.observed_lines import price_observed
-from cloudgpu.core.events.price_lines import Priced, pins
+from cloudgpu.core.events.price_lines import Priced, is_to_price, pins
 from cloudgpu.core.model.instances import Instance
-from cloudgpu.core.model.machine import Machine, scope_of_row, scopes_of
+from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.last_seen import prices_asked_at
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.identity import Whose
     from cloudgpu.control.session.session import Session
-    from cloudgpu.ledger.log.base import Ledger
 
 REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
@@ -114,25 +114,9 @@ def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
     written yet, whatever process died over it.
     """
     earliest = iso(session.clock() - REMEMBERED_FOR)
-    known = [row for row in rows if row.instance_type and row.provider_id and _is_to_ask(row, earliest)]
+    known = [row for row in rows if row.instance_type and row.provider_id and is_to_price(row, earliest)]
     accounts = {scope_of_row(row): row for row in known}
-    return ToAsk(known, {scope: _asked_before(session.ledger, row) for scope, row in accounts.items()})
-
-
-def _is_to_ask(row: Machine, earliest: str) -> bool:
-    if row.terminated_at is None:
-        return bool(row.billed)
-    return bool(row.market == Market.SPOT and row.terminated_at >= earliest)
-
-
-def _asked_before(ledger: Ledger, row: Machine) -> str | None:
-    """Return when all prices of a machine's account were last asked for and answered."""
-    lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
-    found = [line.occurred_at for line in lines if line.body.get("pinned")]
-    if not found and lines:
-        every = (line for scope in scopes_of(row) for line in ledger.events(scope))
-        found = [line.occurred_at for line in every if line.body.get("pinned")]
-    return max(found, default=None)
+    return ToAsk(known, {scope: prices_asked_at(session.ledger, row) for scope, row in accounts.items()})
 
 
 def ask(session: Session, account: str, since: str | None, rows: Sequence[Machine]) -> Priced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
@@ -11,11 +12,10 @@ from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.pricing.price_history import pin_to_the_end
 from cloudgpu.control.reaper.recheck import Judge, each_alone, still_to_end
-from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.bodies import RequestedBy
+from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, fact, unproved
@@ -23,6 +23,7 @@ from cloudgpu.core.reaper.outcome import Item, Outcome
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import BulkStop, Pausable
+from cloudgpu.providers.patience import Silence
 from cloudgpu.providers.shared.calls import Waiting
 from cloudgpu.underway import changing
 
@@ -60,11 +61,10 @@ def stop_together(session: Session, items: Sequence[Item], judge: Judge, check: 
 
 
 def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
-    now = session.clock()
+    now, law = session.clock(), law_of(session)
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(changing(unproved("stop", one.row.name)))
-        law = law_of(session)
         session.ledger.append([_asked(one, now, by(session, one.row, "stop", law=law)) for one in items])
         failed = _asked_and_proved(session, {one.id: one.row for one in items})
     outcome = Outcome()
@@ -79,7 +79,7 @@ def _stopped(session: Session, items: Sequence[Item]) -> Outcome:
 
 
 def _asked(item: Item, now: datetime, who: RequestedBy) -> Draft:
-    return action_requested("stop", item.id, item.decision.why, not_before(item.row, now), who=who)
+    return requested("stop", item.id, item.decision.why, not_before(item.row, now), host=platform.node(), who=who)
 
 
 def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _asked_and_proved(session: Session, rows: Mapping[str, Machine]) -> dict[str
     looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
     the next pass.
     """
-    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session)
+    deadline, pause, silence = session.clock() + PROVED_WITHIN, FIRST_PAUSE_S, Silence(session.clock)
     waiting, to_ask, failed = dict(rows), dict(rows), dict[str, str]()
     wait = Waiting(session.waits, session.clock, f"{len(rows)} stops: not all proved yet", deadline)
     while True:

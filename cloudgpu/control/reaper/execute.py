@@ -32,9 +32,9 @@ def carry_out(
     judged again by them: what came to life is spared. `apart`: each region by itself, so that one that is silent delays
     no end in another. The caller holds the reaper's lock.
     """
+    check = _checker(session)
     items = [Item(one, decision) for one, decision in zip(seen, decisions, strict=True) if decision.ends]
     places = _by_place(items) if apart else {"": items}
-    check = _checker(session)
     ways = [partial(_carried_out, items=some, judge=judge, check=check) for some in places.values() if some]
     return _side_by_side(session, ways)
 

@@ -14,7 +14,6 @@ from cloudgpu.control.inventory.protection import with_way
 from cloudgpu.control.inventory.stop_proof import PROVED_WITHIN
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.recheck import LOCK
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import by, law_of
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
@@ -31,6 +30,7 @@ from cloudgpu.core.values.times import duration_text, from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.providers.abilities import Imageable, Pausable
 from cloudgpu.providers.base import Provider
+from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
 
     In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
     """
-    payers, law = {tag_value(one) for one in limits_of(session).payers}, law_of(session)
+    law, payers = law_of(session), {tag_value(one) for one in limits_of(session).payers}
     if law.is_member or not payers & {tag_value(session.settings.owner), tag_value(law.person)}:
         return []
     return [one for one in foreign if _is_over(one, session.clock())]
@@ -116,7 +116,7 @@ def _way(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # 
 def _proved(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
     """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
     deadline, pause, arrived = session.clock() + PROVED_WITHIN, 0.05, False
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             if not arrived:

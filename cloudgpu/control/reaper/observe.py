@@ -66,7 +66,8 @@ def look(session: Session, *, sweep: bool) -> Sight:
     accounts = used_accounts(session)
     unfinished = [row for row in rows if stays(row) and row.parked and not keeping.is_parked(row)]
     found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
-    found.answered |= _told_one_by_one(session, found.unlisted)
+    if found.unlisted:
+        found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
     answered = found.answered | (_told_of(session, to_judge, found.unanswered) if sweep else set())
     return Sight(

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from cloudgpu.config.policies.held import check_whole, unresolved
+from cloudgpu.config.policies.terms import changed_terms
 from cloudgpu.control.budgets.store import pass_budgets, standings
 from cloudgpu.control.lifecycle.timers import Repaired, repair
 from cloudgpu.control.outage.notices import over
@@ -23,9 +24,9 @@ from cloudgpu.control.reaper.recheck import LOCK, Judge
 from cloudgpu.control.reaper.record import left_over, record_decisions, record_failure, record_pass
 from cloudgpu.control.session.identity import judged_here
 from cloudgpu.control.session.session import living
-from cloudgpu.control.team.law import for_the_lab, law_of, stops_of
+from cloudgpu.control.team.law import law_of
 from cloudgpu.control.team.roles import payers_only
-from cloudgpu.control.team.terms import changed_terms
+from cloudgpu.core.budgets.enforcement import stops_of
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
@@ -128,7 +129,7 @@ def _told_away(session: Session, request: ReapOptions, fault: LedgerUnavailable)
 
 def _reaped(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     with ExitStack() as held:
-        held.enter_context(for_the_lab(session))
+        held.enter_context(session.for_the_lab())
         try:
             held.enter_context(session.hold(LOCK, wait=False))
         except LedgerUnavailable:
@@ -188,7 +189,7 @@ def _passed(session: Session, request: ReapOptions, begun: datetime) -> Pass:
     found = _carried_out(session, judged, judged.found(begun))  # before all that a full disk would refuse
     rows = session.ledger.bills()
     if request.policy is None:
-        session.ledger.append(list(changed_terms(session, rows)))
+        session.ledger.append(list(changed_terms(session.home_terms, rows, session.clock())))
     repaired = repair(session, [row for row in rows if not row.is_named_resource], sweep=request.sweep)
     found = replace(
         found,
@@ -209,12 +210,16 @@ def _carried_out(session: Session, judged: _Judged, found: Pass) -> Pass:
     record_decisions(session, judged.decisions, rows)
     told = warn(session, judged.decisions, _reachable(judged))
     (renewed, left), outcome = _renewed_and_ended(session, judged)
-    record_decisions(session, outcome.again, {one.machine: _latest_row(session, rows, one) for one in outcome.again})
-    told += warn(session, outcome.again, {})
-    outcome.add(stop_overdue(session, overdue(session, judged.sight.foreign)))
+    if outcome.again:
+        latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
+        record_decisions(session, outcome.again, latest)
+        told += warn(session, outcome.again, {})
+    late = overdue(session, judged.sight.foreign)
+    if late:
+        outcome.add(stop_overdue(session, late))
     return replace(
         found,
-        decisions=_latest(found.decisions, outcome),
+        decisions=outcome.latest(found.decisions),
         ended=tuple(outcome.ended),
         renewed=tuple(renewed),
         warned=tuple(told),
@@ -281,15 +286,6 @@ def _reachable(judged: _Judged) -> dict[str, Machine]:
     silent = {one for one, report in judged.reports.items() if report.machine_now is None}
     rows = (one.row for one in judged.seen)
     return {row.id: row for row in rows if row.address and row.id not in silent}
-
-
-def _latest_row(session: Session, rows: Mapping[str, Machine], one: Decision) -> Machine:
-    return session.ledger.machine(one.machine) or rows[one.machine]
-
-
-def _latest(decisions: Sequence[Decision], outcome: Outcome) -> tuple[Decision, ...]:
-    again = {one.machine: one for one in outcome.again}
-    return tuple(again.get(one.machine, one) for one in decisions)
 
 
 def _broken_off(session: Session, request: ReapOptions, why: str) -> None:

@@ -22,8 +22,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import Decision, Seen
 from cloudgpu.core.reaper.outcome import Item, Outcome, busy, lock_of
 from cloudgpu.core.reaper.result import Left
-from cloudgpu.core.reaper.seen import with_report
-from cloudgpu.core.values.times import from_iso
+from cloudgpu.core.reaper.seen import with_report, with_row
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 
 if TYPE_CHECKING:
@@ -104,9 +103,10 @@ def _seen_again(session: Session, items: Sequence[Item], outcome: Outcome) -> li
     left = [one for one in items if one.id not in silent]
     rows = {one.id: session.ledger.machine(one.id) or one.row for one in left}
     running = [row for row in rows.values() if row.state == State.RUNNING and row.terminated_at is None]
-    reports = probe_twice(session, running)
-    _count_traffic(session, rows, reports)
-    return [with_report(_now(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
+    reports = probe_twice(session, running) if running else {}
+    if reports:
+        _count_traffic(session, rows, reports)
+    return [with_report(with_row(one.seen, rows[one.id]), reports.get(one.id)) for one in left]
 
 
 def _count_traffic(session: Session, rows: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
@@ -115,9 +115,3 @@ def _count_traffic(session: Session, rows: Mapping[str, Machine], reports: Mappi
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):
                 record(session, rows[machine], report.answer)
-
-
-def _now(seen: Seen, row: Machine) -> Seen:
-    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
-    written = from_iso(row.last_active) if row.last_active else None
-    return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

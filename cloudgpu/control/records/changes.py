@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.pricing.price_history import history_of, item_of, list_price
-from cloudgpu.control.session.last_seen import before_its_end, last_seen_at
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.observations import is_news, is_resized
 from cloudgpu.core.events.observed_lines import instance_observed
@@ -14,6 +13,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Market, accelerator_to_json, price_to_json
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError
+from cloudgpu.ledger.last_seen import before_its_end, last_seen_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

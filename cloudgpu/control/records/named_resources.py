@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.intents import retained_entry
-from cloudgpu.control.session.last_seen import last_seen_at
+from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.team.law import by, named_row
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.observed_lines import resource_observed, resource_vanished, subject_of
+from cloudgpu.core.model.facts import Retained
 from cloudgpu.core.model.identity import is_hidden
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.resources import ProviderResource, ResourceListing
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.times import iso
+from cloudgpu.ledger.last_seen import last_seen_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,3 +98,20 @@ def write_removed(session: Session, resource: ProviderResource) -> None:
     session.ledger.append(
         [resource_vanished(row, "removed and no longer there", now, ended=iso(now), who=who) for row in rows]
     )
+
+
+def retained_entry(resource: ProviderResource) -> Retained:
+    """Return what is kept as the ledger has it: `nanos_per_month` is at most what it costs, None where nobody knows."""
+    rate = rate_of_resource(resource)
+    entry = Retained(
+        id=resource.id,
+        kind=str(resource.kind),
+        region=resource.region,
+        zone=resource.zone,
+        size_gb=resource.size_gb,
+        stored_as=resource.stored_as,
+        made_at=None if resource.made_at is None else iso(resource.made_at),
+        ready=resource.ready,
+        nanos_per_month=None if rate.per_month is None else rate.per_month.nanos,
+    )
+    return entry._replace(**rate.terms())

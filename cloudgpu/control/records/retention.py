@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.records.intents import action_requested, retained_entry
-from cloudgpu.control.session.ended import gone
-from cloudgpu.control.session.last_seen import retained_last_seen_at
-from cloudgpu.control.session.waiting import Silence
+from cloudgpu.control.records.named_resources import retained_entry
 from cloudgpu.control.team.law import by
+from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.events.observed_lines import resources_retained
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
@@ -28,7 +27,10 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     StopUnproved,
 )
+from cloudgpu.ledger.last_seen import retained_last_seen_at
 from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
+from cloudgpu.providers.patience import Silence
+from cloudgpu.views.ended import gone
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -110,7 +112,7 @@ def parked(session: Session, row: Machine) -> Machine:
     InstanceNotFound when no disk and no image of the machine is there.
     """
     deadline, pause, last = session.clock() + IMAGED_WITHIN, 0.5, "the image is not ready"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     tell, done = _once(session, row), None
     while True:
         before = done
@@ -167,7 +169,7 @@ def cleared(session: Session, row: Machine) -> tuple[Machine, list[ProviderResou
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
     deadline, pause, last = session.clock() + REMOVED_WITHIN, 0.2, "it is still in use"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             found = leftovers_at(session, row)
@@ -221,14 +223,13 @@ def on_purpose(session: Session, row: Machine, found: ResourceListing) -> list[P
 def discard_line(session: Session, row: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if row.terminated_at is not None and not row.discard:
-        session.ledger.append(
-            [action_requested("terminate", row.id, why, not_before(row, session.clock()), who=by(session, row, "end"))]
-        )
+        who, now = by(session, row, "end"), not_before(row, session.clock())
+        session.ledger.append([requested("terminate", row.id, why, now, host=platform.node(), who=who)])
 
 
 def park_line(session: Session, row: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return its row."""
-    line = action_requested("park", row.id, why, not_before(row, now), who=by(session, row, "stop"))
+    line = requested("park", row.id, why, not_before(row, now), host=platform.node(), who=by(session, row, "stop"))
     return session.ledger.append_to(row, [line])
 
 

@@ -6,7 +6,6 @@ Each is synced again under its lock, recorded, and proved gone.
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -14,20 +13,19 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cloudgpu.control.inventory.settle import CLEANING
 from cloudgpu.control.lifecycle.lifecycle import end_all_of
-from cloudgpu.control.pricing.attached_costs import image_price
 from cloudgpu.control.records import retention as kept
 from cloudgpu.control.records.named_resources import write
-from cloudgpu.control.resources.orphans import again, there
-from cloudgpu.control.session.waiting import LOCK, Silence
+from cloudgpu.control.resources.orphans import again, price_of, there
 from cloudgpu.control.team.law import law_of
 from cloudgpu.core.events.bodies import OrphanRemoved
 from cloudgpu.core.events.machine_lines import orphan_removed
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT
 from cloudgpu.core.model.machine import Machine, Owned
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import Cost, Do, Orphan, is_held, is_paused
-from cloudgpu.core.values.naming import digest, lock_name, tag_value
+from cloudgpu.core.resources.orphan import Do, Orphan, image_name, is_held, is_paused
+from cloudgpu.core.values.naming import lock_name, tag_value
 from cloudgpu.errors import (
     CloudgpuError,
     InvalidRequest,
@@ -36,30 +34,20 @@ from cloudgpu.errors import (
     StopUnproved,
 )
 from cloudgpu.providers.abilities import HasOrphans, HasResources, Imageable, SetsTimer
+from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
+from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.orphans import orphan_value, orphans_value
 
 if TYPE_CHECKING:
+    from cloudgpu.control.resources.orphans import Survey
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
 
 SAVED_WITHIN = timedelta(minutes=60)
+_GRAVE = {9: 0, 8: 1}  # exit codes, the gravest first
 _LONGEST_PAUSE_S = 15.0
-
-
-def saves(one: Orphan) -> bool:
-    """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
-    return one.do is Do.REMOVE and one.what == Kind.DISK
-
-
-def price_of(one: Orphan) -> Cost:
-    """Return what an image of a disk costs a month, at most."""
-    found = image_price(one.provider, one.region, one.size_gb)
-    return Cost(found.per_month, at_most=True, source=found.source)
-
-
-def name_of(one: Orphan) -> str:
-    """Return the name of the image: it follows from the disk, so that who asks again after a crash makes no second."""
-    word = re.sub(r"[^a-z0-9]+", "-", one.origin.name.lower()).strip("-")[:31]
-    return f"{word if word[:1].isalpha() else 'disk'}-{digest(one.id)[:8]}"
 
 
 def saved(session: Session, one: Orphan) -> ProviderResource:
@@ -67,7 +55,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
 
     Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
     """
-    provider, name = session.provider(one.account), name_of(one)
+    provider, name = session.provider(one.account), image_name(one)
     if not isinstance(provider, Imageable):
         raise InvalidRequest(f"{one.provider} makes no image of a disk", field="--snapshot", value=one.id)
     tags = {
@@ -78,7 +66,7 @@ def saved(session: Session, one: Orphan) -> ProviderResource:
     } | ({TAG_ID: one.origin.id} if one.origin.id else {})
     session.tell(f"making the image {name} of {one.id} ({one.size_gb} GB)")
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             made = provider.save_image(one.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
@@ -142,6 +130,23 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     return outcomes
 
 
+def cleaned(found: Survey, outcomes: Sequence[Cleaned]) -> tuple[OrphansDocument, CloudgpuError | None]:
+    """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
+    gone = {one.orphan.id: one for one in outcomes if one.gone}
+    after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
+    left = [after.get(one.id, one) for one in found.orphans if one.id not in gone]
+    document = orphans_value(left, found.unanswered, {}, queried_accounts_value(found.asked, found.closed))
+    document["removed"] = [_removed_value(one) for one in gone.values()]
+    faults = [one.fault for one in outcomes if one.fault is not None]
+    document["failed"] = [fault.as_dict() for fault in faults]
+    return document, min(faults, key=lambda fault: _GRAVE.get(fault.exit_code, 2), default=None)
+
+
+def _removed_value(one: Cleaned) -> OrphanValue:
+    image = one.image
+    return orphan_value(one.orphan, None if image is None else (image.name, price_of(one.orphan)))
+
+
 def _told_apart(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
     """Return what this person may remove, and what stays since it is a colleague's."""
     law = law_of(session)
@@ -190,7 +195,7 @@ def _removed(session: Session, one: Orphan, *, snapshot: bool) -> Cleaned:
     row, image = one.row, None
     _check_free(session, row)
     with session.hold(lock_name(row.key or row.id), wait=0) if row else nullcontext():
-        with nullcontext() if row else session.hold(LOCK, wait=5):
+        with nullcontext() if row else session.hold(CLEANING, wait=5):
             if not _may_go(session, one):
                 return Cleaned(one, gone=True)  # others have removed it
             if snapshot and one.what == Kind.DISK:
@@ -254,7 +259,7 @@ def _prove(session: Session, one: Orphan) -> list[ProviderResource]:
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
     deadline, pause, last = session.clock() + GONE_WITHIN, 0.2, "it is still there"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     while True:
         try:
             found = there(session, one)

@@ -10,7 +10,6 @@ from cloudgpu.control.inventory.sync_some import gone_if_terminated, looked_at
 from cloudgpu.control.pricing.attached_costs import rate_of_resource
 from cloudgpu.control.records.named_resources import write, write_removed
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
-from cloudgpu.control.session.waiting import Silence
 from cloudgpu.control.team.law import check_may, named_row
 from cloudgpu.core.model.identity import Unanswered, gap_text
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, TAG_PROJECT, State
@@ -23,6 +22,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
+from cloudgpu.providers.patience import Silence
 from cloudgpu.underway import changing
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
 
 def _remove(session: Session, resource: ProviderResource) -> None:
     provider, deadline, pause = _provider(session, resource.account), session.clock() + REMOVED_WITHIN, 0.2
-    silence = Silence(session)
+    silence = Silence(session.clock)
     if not isinstance(provider, HasResources):
         return
     last = "it is still there"
@@ -203,7 +203,7 @@ def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, re
     }
     full_name = f"cloudgpu-{session.ledger.id}-{name}"
     deadline, pause, last = session.clock() + SAVED_WITHIN, 0.5, "it is still being made"
-    silence = Silence(session)
+    silence = Silence(session.clock)
     session.tell(f"{row.name}: making the image {name}")
     while True:
         try:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import look_at
-from cloudgpu.control.pricing.attached_costs import rate_of_resource
+from cloudgpu.control.pricing.attached_costs import image_price, rate_of_resource
 from cloudgpu.control.resources.named import complete
 from cloudgpu.control.session.accounts import gap_of, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
@@ -17,17 +18,22 @@ from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known, Orphan
+from cloudgpu.core.resources.orphan import CleanupOptions, Cost, Do, Known, Orphan, image_name, is_saved
 from cloudgpu.core.resources.orphans import orphans
 from cloudgpu.core.values.money import ZERO
 from cloudgpu.core.values.naming import lock_name, unknown_word
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
+from cloudgpu.views.accounts import queried_accounts_value
+from cloudgpu.views.orphans import orphans_value
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +213,36 @@ def _check_region(session: Session, accounts: Sequence[str], region: str, found:
         raise unknown_word(
             f"No account has a region {region!r}", region, known, field="--region", next="See them: cloudgpu regions"
         )
+
+
+def cleanup_options(
+    *, clean: bool, snapshot: bool, older_than: timedelta | str | None, stopped_older_than: timedelta | str | None
+) -> CleanupOptions:
+    """Return what is asked for. Raises InvalidRequest for what is no duration, or says how to clean without --clean."""
+    for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
+        if given and not clean:
+            raise InvalidRequest(
+                f"{option} says how to clean, and nothing is cleaned without --clean.",
+                field=option,
+                value=None,
+                next="Add --clean: it shows what would go, and asks.",
+            )
+    older = duration(older_than, "--older-than")
+    spare = older is None and not snapshot  # whoever says neither may not mean what `start` brings back
+    return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
+
+
+def surveyed(found: Survey, *, snapshot: bool = False) -> OrphansDocument:
+    """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
+    images = _images(found.orphans) if snapshot else {}
+    return orphans_value(found.orphans, found.unanswered, images, queried_accounts_value(found.asked, found.closed))
+
+
+def _images(found: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
+    return {one.id: (image_name(one), price_of(one)) for one in found if is_saved(one)}
+
+
+def price_of(one: Orphan) -> Cost:
+    """Return what an image of a disk costs a month, at most."""
+    found = image_price(one.provider, one.region, one.size_gb)
+    return Cost(found.per_month, at_most=True, source=found.source)

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS
-from cloudgpu.control.session.reachable import reachable
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.machine import Machine, stays
@@ -34,13 +33,12 @@ class Absent:
     way: str
 
 
-def absences(session: SessionBase, rows: Sequence[Machine]) -> list[Absent | None]:
+def absences(session: SessionBase, rows: Sequence[Machine], known: Sequence[bool | None]) -> list[Absent | None]:
     """Return for each of these machines what of it the settings do not name any more; None where they do.
 
     Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
-    where an account here has said that it is the one, whatever it is called.
+    where an account here has said that it is the one, whatever it is called: `known` is what `reachable` says of them.
     """
-    known = reachable(session, rows)
     return [None if here else absence(session, row) for row, here in zip(rows, known, strict=True)]
 
 

@@ -34,10 +34,15 @@ def used_accounts(session: Session) -> list[str]:
     (`init --forget`) counts again once config.toml has it, and with what is not over, or has ended since. A name that
     stands for an account of another name here, as it does on another computer of the same person, is left out.
     """
-    rows, names = [row for row in used_rows(session) if _is_here_or_own(session, row)], session.names()
-    used = {name for row in rows if session.account(name := names.account(row.account)) is not None}
-    other = {_place(row): row for row in rows if names.account(row.account) not in used}
-    used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
+    names, used, other = session.names(), set[str](), dict[tuple[str, ...], Machine]()
+    for row in used_rows(session):
+        name = names.account(row.account)
+        if session.account(name) is not None:
+            used.add(name)
+        elif row.owner == session.settings.owner:  # a colleague's is no business of ours
+            other[_place(row)] = row
+    if other:
+        used |= {names.account(row.account) for row in _not_here(session, list(other.values()))}
     return sorted(used.union(accounts_here(session)))
 
 
@@ -61,18 +66,13 @@ def used_rows(session: Session) -> list[Machine]:
     """
     since = iso(session.clock() - LOOKED_BACK)
     rows, left = session.ledger.bills(), forgotten_times(session.ledger.events(SUBJECT))
-
-    def counts(row: Machine) -> bool:
-        retired = left.get(row.identity.id, "") if row.identity else ""
-        return row.terminated_at is None or _stays(row) or row.terminated_at > max(since, retired)
-
-    return [row for row in rows if counts(row)]
-
-
-def _is_here_or_own(session: Session, row: Machine) -> bool:
-    """Say whether this computer has, or should have, the account of this row: a colleague's is no business of ours."""
-    named = session.names().account(row.account)
-    return session.account(named) is not None or row.owner == session.settings.owner
+    return [
+        row
+        for row in rows
+        if row.terminated_at is None
+        or (not row.is_named_resource and stays(row))
+        or row.terminated_at > max(since, left.get(row.identity.id, "") if row.identity else "")
+    ]
 
 
 def accounts_here(session: Session) -> list[str]:
@@ -106,10 +106,6 @@ def found_here(session: Session) -> set[str]:
     # The SDKs look for credentials in this process's environment, whatever the session was opened with.
     further = clouds_here(os.environ).intersection(CLOUDS, kinds()) - having
     return {kind for kind in further if not is_forgotten(session, kind) and session.account(kind) is not None}
-
-
-def _stays(row: Machine) -> bool:
-    return not row.is_named_resource and stays(row)
 
 
 def is_any_provider(session: Session, *, account: str | None, provider: str | None) -> bool:

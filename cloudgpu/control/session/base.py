@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,11 +18,13 @@ from cloudgpu.ledger.log import locks
 
 if TYPE_CHECKING:
     from cloudgpu.config.files.paths import Home
+    from cloudgpu.config.policies.terms import HomeTerms
     from cloudgpu.config.settings import Settings
     from cloudgpu.core.alerts.alerts import AlertState
     from cloudgpu.core.events.account_names import Names
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.identity import AccountIdentity
+    from cloudgpu.core.team.rights import Published
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -74,6 +77,32 @@ class SessionBase:
                 found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
             self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
         return self._names[1]
+
+    def published(self) -> dict[str, Published]:
+        """Return what the lab's payers have published in the ledger, by name."""
+        from cloudgpu.core.team.rights import SUBJECT, published_of
+
+        return published_of(self.ledger.events(SUBJECT))
+
+    @property
+    def home_terms(self) -> HomeTerms:
+        """What this home says of its machines; its id is the computer and the directory."""
+        from cloudgpu.access.computer import computer
+        from cloudgpu.config.policies.find import policy_paths
+        from cloudgpu.config.policies.terms import HomeTerms
+
+        id_, said = f"{computer()}{os.path.realpath(self.home.root)}", self.settings
+        jump = str(said.alerts.price_jump)
+        return HomeTerms(id_, policy_paths(self.home), said.tz, jump, said.policy, said.policies)
+
+    @contextmanager
+    def for_the_lab(self) -> Iterator[None]:
+        """Let what happens meanwhile happen for the lab, by its policies, leases and budgets, whoever runs it."""
+        before, self.for_lab = self.for_lab, True
+        try:
+            yield
+        finally:
+            self.for_lab = before
 
     def forget_names(self) -> None:
         """Read anew what was renamed: this process has just written it."""

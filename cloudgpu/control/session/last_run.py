@@ -75,11 +75,7 @@ def carried(ledger: Ledger, *, ok: bool, sweep: bool, now: datetime) -> tuple[st
     before = last_pass(ledger)
     ok_at = now if ok else before.ok_at
     sweep_at = now if ok and sweep else before.sweep_at
-    return _text(ok_at), _text(sweep_at)
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else iso(at)
+    return None if ok_at is None else iso(ok_at), None if sweep_at is None else iso(sweep_at)
 
 
 def overdue(session: SessionBase, rows: list[Machine] | None = None, last: LastPass | None = None) -> str | None:

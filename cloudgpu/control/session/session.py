@@ -19,6 +19,7 @@ from cloudgpu.ledger.open import open_ledger
 
 if TYPE_CHECKING:
     from cloudgpu.access.ssh.target import Target
+    from cloudgpu.config.templates.find import Template
     from cloudgpu.ledger.log.base import Ledger
     from cloudgpu.providers.base import Provider
 
@@ -107,6 +108,20 @@ class Session(SessionBase):
     def template_paths(self) -> tuple[Path, ...]:
         """Return where templates are looked for before the shipped ones: the project's, then the user's own."""
         return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
+
+    def find_template(self, name: str | None) -> Template:
+        """Return the template called `name` (None: the usual one) with the user's settings; say where an own one lies.
+
+        Raises InvalidRequest as `load_template` does.
+        """
+        from cloudgpu.config.files.paths import data_dir
+        from cloudgpu.config.templates.find import load_template
+
+        wanted = self.settings.template if name is None else name
+        template = load_template(wanted, search=self.template_paths(), settings=self.settings.templates)
+        if template.path.parent != data_dir("templates"):  # a project's runs what its author wrote
+            self.tell(f"the template {template.name} is from {template.path}")
+        return template
 
     def integrity_problem(self) -> str | None:
         """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a look found."""
@@ -236,7 +251,7 @@ def _only(alive: list[Machine]) -> Machine:
 
 
 def _unknown(name: str, rows: list[Machine], now: datetime) -> InstanceNotFound:
-    from cloudgpu.control.session.ended import gone
+    from cloudgpu.views.ended import gone
 
     ended = [row for row in rows if name in (row.name, row.id)]
     if ended:

@@ -32,6 +32,7 @@ from cloudgpu.control.session.accounts import (
 )
 from cloudgpu.control.session.base import is_mine, utc_now
 from cloudgpu.control.session.identity import by_account
+from cloudgpu.control.session.reachable import reachable
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
@@ -274,7 +275,7 @@ def _absent(session: Session) -> Iterator[Check]:
     with suppress(LedgerUnavailable):  # its own check has said so
         rows = [row for row in session.ledger.machines() if is_there(row) and is_mine(session, row)]
         _, faults = by_account(session, rows)
-        for row, found in zip(rows, absences(session, rows), strict=True):
+        for row, found in zip(rows, absences(session, rows, reachable(session, rows)), strict=True):
             fault = faults.get(row.id)
             if isinstance(fault, NotReachableHere):
                 yield failed(f"machine {row.name}", fault)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.inputs.launch_request import UpRequest
-from cloudgpu.control.inputs.values import parse_gpu
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
@@ -30,6 +29,7 @@ from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasResources, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions

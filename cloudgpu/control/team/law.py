@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.team.roles import payers_only, remember
-from cloudgpu.core.budgets.enforcement import Stop, stops
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.lab_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
@@ -20,11 +17,9 @@ from cloudgpu.ledger.log.base import is_a_file
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Sequence
 
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.model.resources import ProviderResource
     from cloudgpu.ledger.log.base import View
@@ -46,16 +41,6 @@ def law_of(session: Session) -> Law:
 def person_of(session: Session) -> str:
     """Return who asks: the user of the database in a team, the owner of config.toml alone."""
     return session.ledger.person() or session.settings.owner
-
-
-@contextmanager
-def for_the_lab(session: Session) -> Iterator[None]:
-    """Let what happens meanwhile happen for the lab, by its policies, leases and budgets, whoever runs it."""
-    before, session.for_lab = session.for_lab, True
-    try:
-        yield
-    finally:
-        session.for_lab = before
 
 
 def check_may(session: Session, row: Ownable, verb: str, *, law: Law | None = None) -> Right:
@@ -215,9 +200,9 @@ def _who_pays(session: Session) -> str:
 
 
 def _stoppers(session: Session) -> Stoppers:
-    from cloudgpu.control.team.published import lab_limits
+    from cloudgpu.config.policies.find import lab_limits
 
-    return lab_limits(session).stop or Stoppers.OWNER
+    return lab_limits(session.published()).stop or Stoppers.OWNER
 
 
 _BY = {
@@ -225,18 +210,3 @@ _BY = {
     Right.MEMBERS: "the lab's limits let every member stop it",
     Right.PASS: "the pass acts for the lab",
 }
-
-
-def stops_of(
-    law: Law, standings: Sequence[BudgetState], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
-) -> list[Stop]:
-    """Return what passed budgets do with machines, as `core.budgets.enforcement.stops`.
-
-    For a member, a budget in a file of their home stops their own machines alone.
-    """
-    if not law.is_member:
-        return stops(standings, rows, warned, now)
-    found = stops([one for one in standings if not one.budget.place], rows, warned, now)
-    known = {one.machine for one in found}
-    own = stops([one for one in standings if one.budget.place], [row for row in rows if law.owns(row)], warned, now)
-    return found + [one for one in own if one.machine not in known]

@@ -1,20 +1,18 @@
-"""Reads what a lab's payers have published in the ledger, publishes and withdraws it."""
+"""Publishes a lab's policies and limits in the ledger, and withdraws them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.text import read_text
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.file import limits_from, policy_from
-from cloudgpu.config.policies.find import LIMITS, Found, check_policy_name
+from cloudgpu.config.policies.find import LIMITS, check_policy_name
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.events.lab_lines import policy_published, policy_withdrawn
-from cloudgpu.core.policies.limits import NO_LIMITS, Limits
-from cloudgpu.core.team.rights import SUBJECT, Published, published_of
+from cloudgpu.core.team.rights import Published
 from cloudgpu.core.values.naming import did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
@@ -23,25 +21,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.ledger.log.base import View
     from cloudgpu.views.documents.automation.policies import PublishedDocument, WithdrawnDocument
-
-_PLACE = Path("ledger")  # where errors say that a published text stands
-
-
-def published(session: Session) -> dict[str, Published]:
-    """Return what is published, by name."""
-    return published_of(session.ledger.events(SUBJECT))
-
-
-def lab_limits(session: Session) -> Limits:
-    """Return the limits that are published; without any, no limits."""
-    one = published(session).get(LIMITS)
-    return NO_LIMITS if one is None else _limits(one)
-
-
-def published_policy(session: Session, name: str) -> Found | None:
-    """Return the published policy of this name, None for none such; raise InvalidRequest for a fault in it."""
-    one = published(session).get(name)
-    return None if one is None or name == LIMITS else _policy(one)
 
 
 def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> PublishedDocument:
@@ -58,7 +37,7 @@ def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> Publ
     before: list[Published] = []
 
     def decision(view: View) -> Sequence[Draft]:
-        known = published(session).get(name)
+        known = session.published().get(name)
         before.extend([known] if known else [])
         if known is not None and (known.text, known.tz) == (text, tz):
             return []
@@ -73,7 +52,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
     payers_only(session, f"Withdrawing {name} from the lab")
 
     def known() -> None:
-        found = published(session)
+        found = session.published()
         if name not in found:
             says = f"Nothing is published as {name!r}" + did_you_mean(near(name, found), ".")
             raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy list")
@@ -112,12 +91,3 @@ def _check(one: Published, file: Path) -> None:
         limits_from(table)
     else:
         policy_from(table, one.name, tz=one.tz)
-
-
-def _limits(one: Published) -> Limits:
-    return replace(limits_from(parse_yaml(one.text, _PLACE / f"{LIMITS}.yaml")), places=(one.origin,))
-
-
-def _policy(one: Published) -> Found:
-    file = _PLACE / f"{one.name}.yaml"
-    return Found(policy_from(parse_yaml(one.text, file), one.name, tz=one.tz), file, one.origin)

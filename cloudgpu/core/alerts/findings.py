@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
 
-from cloudgpu.core.alerts.alerts import Finding
+from cloudgpu.core.alerts.alerts import Finding, News
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import RefusedAction
 from cloudgpu.core.model.machine import Machine, fact
@@ -299,3 +299,8 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
 def have(lines: Iterable[Event], month: str) -> frozenset[str]:
     """Return the receivers that have taken the report of a month."""
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
+
+
+def is_wrong(one: News) -> bool:
+    """Say whether news that last are of something to be put right: an end is over when it is told."""
+    return one.finding.topic != ENDED or one.finding.urgent

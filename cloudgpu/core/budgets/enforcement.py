@@ -18,6 +18,7 @@ from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.policies.endings import NOTHING_GENTLER, gentlest
+from cloudgpu.core.team.rights import Law
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -120,3 +121,18 @@ def _stop(row: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
     why += f"; held until {fact(row.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
     return Stop(row.id, row.name, over.budget.name, do, why)
+
+
+def stops_of(
+    law: Law, standings: Sequence[BudgetState], rows: Sequence[Machine], warned: Mapping[str, int], now: datetime
+) -> list[Stop]:
+    """Return what passed budgets do with machines, as `stops`.
+
+    For a member, a budget in a file of their home stops their own machines alone.
+    """
+    if not law.is_member:
+        return stops(standings, rows, warned, now)
+    found = stops([one for one in standings if not one.budget.place], rows, warned, now)
+    known = {one.machine for one in found}
+    own = stops([one for one in standings if one.budget.place], [row for row in rows if law.owns(row)], warned, now)
+    return found + [one for one in own if one.machine not in known]

@@ -35,7 +35,7 @@ class RequestedBy(TypedDict, total=False):
 
 
 class BeforeTheEnd(TypedDict, total=False):
-    """What is known of the time before a machine was seen to have ended: `control.session.last_seen`."""
+    """What is known of the time before a machine was seen to have ended: `ledger.last_seen`."""
 
     alive_at: Time
     billed_at: Time

@@ -22,7 +22,10 @@ from cloudgpu.errors import EndRefused
 def requested(
     what: Action, machine: str, why: str, now: datetime, *, host: str, who: RequestedBy, failed: bool = False
 ) -> Draft:
-    """Return the line written before an action is requested. `failed`: the machine never came up."""
+    """Return the line written before a stop, start, park or end is asked (`what`).
+
+    `who` says who asked, by which right. `failed`: it is ended because it never came up.
+    """
     plain: bodies.Requested = {"why": why, "host": host, **who}
     body: bodies.Requested | bodies.TerminateRequested = {**plain, "failed": True} if failed else plain
     return Draft(f"{what}_requested", machine, body, now, f"{what}:{machine}:{iso(now)}")

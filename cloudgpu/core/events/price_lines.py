@@ -67,3 +67,10 @@ def _is_another(row: Machine, price: Price) -> bool:
 def _changed(row: Machine, price: Price, since: str | None, now: datetime) -> Draft:
     on_demand = price if row.market == Market.ON_DEMAND else None
     return price_changed(row.id, price, since, now, on_demand=on_demand)
+
+
+def is_to_price(row: Machine, earliest: str) -> bool:
+    """Say whether prices of a machine may be asked: it is billed, or on spot and has not ended before `earliest`."""
+    if row.terminated_at is None:
+        return bool(row.billed)
+    return bool(row.market == Market.SPOT and row.terminated_at >= earliest)

@@ -78,7 +78,7 @@ class LaunchRequest:
 
     `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
     chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
-    it is under (`control.team.terms`).
+    it is under (`config.policies.terms`).
     """
 
     key: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -57,6 +58,11 @@ class Outcome:
         self.unproved += other.unproved
         self.unanswered += other.unanswered
         self.again += other.again
+
+    def latest(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+        """Return these decisions, each as a second look has changed it."""
+        again = {one.machine: one for one in self.again}
+        return tuple(again.get(one.machine, one) for one in decisions)
 
 
 def lock_of(row: Machine) -> str:

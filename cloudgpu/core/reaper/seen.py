@@ -75,3 +75,9 @@ def _ends_soon(row: Machine, now: datetime) -> bool:
 
 def _limits(policy: Policy | None) -> Thresholds:
     return Thresholds() if policy is None else thresholds(policy)
+
+
+def with_row(seen: Seen, row: Machine) -> Seen:
+    """Return it with its row of now; a word that was heard in this pass, and is no news to the ledger, counts on."""
+    written = from_iso(row.last_active) if row.last_active else None
+    return replace(seen, row=row, last_active=max(filter(None, (written, seen.last_active)), default=None))

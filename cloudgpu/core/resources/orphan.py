@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,8 +10,9 @@ from enum import StrEnum
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_NAME, TAG_OWNER, TAG_PROJECT, Instance, State
 from cloudgpu.core.model.machine import Machine, fact, stays
-from cloudgpu.core.model.resources import ProviderResource
+from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import digest
 from cloudgpu.core.values.times import from_iso
 
 STOPPED, ALLOCATED = "stopped_machine", "allocated_machine"
@@ -143,3 +145,14 @@ def origin_of(tags: Mapping[str, str], row: Machine | None, known: Known) -> Ori
     if row is not None:
         return Origin(row.id, row.name, row.owner or "", row.project or "", known.ledger)
     return Origin(*(tags.get(key, "") for key in (TAG_ID, TAG_NAME, TAG_OWNER, TAG_PROJECT, TAG_LEDGER)))
+
+
+def is_saved(one: Orphan) -> bool:
+    """Say whether an image of it is made before it goes, where that is asked: it is a disk."""
+    return one.do is Do.REMOVE and one.what == Kind.DISK
+
+
+def image_name(one: Orphan) -> str:
+    """Return the name of the image: it follows from the disk, so that who asks again after a crash makes no second."""
+    word = re.sub(r"[^a-z0-9]+", "-", one.origin.name.lower()).strip("-")[:31]
+    return f"{word if word[:1].isalpha() else 'disk'}-{digest(one.id)[:8]}"

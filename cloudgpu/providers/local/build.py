@@ -11,12 +11,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudgpu.providers.local as local_package
 from cloudgpu.access.computer import login_name
-from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.local.layout import (
     Layout,
     hold_lifetime_lock,
@@ -27,6 +25,9 @@ from cloudgpu.providers.local.layout import (
 )
 from cloudgpu.providers.local.processes import MARKER, marker, wait_for
 from cloudgpu.providers.local.python import make_environment, naming_it, programs
+
+if TYPE_CHECKING:
+    from cloudgpu.core.model.launch import Attempt
 
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
@@ -81,6 +82,8 @@ def _write_profiles(here: Layout, final: Layout) -> None:
 
 
 def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
+    from cloudgpu.core.launch.plan import Lease  # a machine's own process imports this module, and makes no machine
+
     write_file(here.agent / "agent.py", attempt.boot.agent_source)
     write_file(here.agent / "own.py", attempt.boot.own_source)
     wrapper = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$HOME/.cloudgpu/agent.py" "$@"\n'

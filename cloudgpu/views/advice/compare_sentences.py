@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, History, Own, Side
-from cloudgpu.core.advice.desktop import Depreciation, Desktop
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, Owned
 from cloudgpu.core.catalog.gpus import Work
-from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.core.values.money import ZERO, Money, usd
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
+    from cloudgpu.views.documents.parts import DesktopLine
 
 HOUR = 3600
 FEW = 4  # names that are told one by one
@@ -240,3 +241,31 @@ def few(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return f"{', '.join(names[:FEW])}{more}"
+
+
+def desktop_value(desktop: Desktop, cost: Owned, when: str) -> DesktopLine:
+    """Return what a desktop would have cost; `when` is "by now" or "by then"."""
+    said = _would_have_cost(desktop, cost, when)
+    return {
+        "name": desktop.name,
+        "gpu": desktop.gpu,
+        "desktops": cost.number,
+        "hours": f"{cost.worked / timedelta(hours=1):.4f}",
+        "electricity_usd": usd(cost.electricity),
+        "purchase_usd": usd(cost.purchase),
+        "total_usd": usd(cost.total),
+        "source": desktop.source,
+        "as_of": desktop.as_of.isoformat(),
+        "sentence": said,
+    }
+
+
+def _would_have_cost(desktop: Desktop, cost: Owned, when: str) -> str:
+    shown, which = Shown(), desktops(desktop, cost.number)
+    first, more = shown(desktop.purchase.scaled(Fraction(cost.number))), "cloudgpu compare says more"
+    if not cost.worked:
+        paid = "all of it" if first == shown(cost.total) else f"{first} of it"
+        said = f"{which[0].upper()}{which[1:]} would have cost {shown(cost.total)} {when}"
+        return f"{said}, {paid} on the first day; {more}."
+    said = f"If every billed hour was work, {which} doing the same would have cost {shown(cost.total)} {when}"
+    return f"{said}, {first} of it on the first day; {more}."

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudgpu.cli.money.compare_text import compare_text
 from cloudgpu.control.advice.compare import Read, compared
 from cloudgpu.control.advice.compare_request import parse_compare
-from cloudgpu.control.cost.desktop_line import desktop_line
+from cloudgpu.control.cost.cost import desktop_line
 from cloudgpu.control.lifecycle.lifecycle import end
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.activity.utilization import Hour

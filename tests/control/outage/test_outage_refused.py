@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cloudgpu.control.records.intents import action_requested
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observed_lines import instance_observed
 from cloudgpu.core.model.instances import State
 from cloudgpu.ledger.log.outbox import Outbox, _hash
@@ -23,7 +23,7 @@ def stopped(lab, name):
     row = lab.session.find(name)
     lab.cloud.stop(row.provider_id)
     lab.later(minutes=5)
-    ask = action_requested("stop", row.id, "over", lab.clock(), who={})
+    ask = requested("stop", row.id, "over", lab.clock(), host="here", who={})
     return [ask, instance_observed(lab.cloud.get(row.provider_id), lab.clock())]
 
 

@@ -11,10 +11,9 @@ from cloudgpu import underway
 from cloudgpu.control.inventory.retention_sync import leftovers_of
 from cloudgpu.control.inventory.sync import look_at_all
 from cloudgpu.control.lifecycle.lifecycle import end, start, stop
-from cloudgpu.control.resources.cleanup import clean
-from cloudgpu.control.resources.documents import cleaned, surveyed
+from cloudgpu.control.resources.cleanup import clean, cleaned
 from cloudgpu.control.resources.named import save
-from cloudgpu.control.resources.orphans import survey
+from cloudgpu.control.resources.orphans import survey, surveyed
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
 from cloudgpu.core.model.launch import Setup, Volume

@@ -2,7 +2,7 @@
 
 A life is made up: its start is taken, it runs, it ends; it is looked at now and then; somebody ends it, often we. Its
 cloud tells its end rightly (cut to the second), earlier than something proves, or not at all. The lines are those that
-looks write: what is news, and beside an end what was known before it (`control.session.last_seen`). The truth is what
+looks write: what is news, and beside an end what was known before it (`ledger.last_seen`). The truth is what
 the machine's own rule makes of the time in which it ran. An end that was watched and of which no time is told is left
 out: it counts to the look that saw it, seconds later.
 """
@@ -88,7 +88,7 @@ def waited(life: Life) -> dict[str, Any]:
 
 
 def known(life: Life) -> dict[str, Any]:
-    """Return what a look knows of the time before an end, as `control.session.last_seen.before_its_end` does."""
+    """Return what a look knows of the time before an end, as `ledger.last_seen.before_its_end` does."""
     saw = [look for look in life.looks if life.ran <= look < life.ended]
     billed = life.call if life.watched else max(saw, default=None)
     if life.told is None:

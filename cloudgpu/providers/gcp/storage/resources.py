@@ -115,12 +115,6 @@ def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
     return used and region in (None, where)
 
 
-def _placed(found: Raw, scope: str) -> Raw:
-    """Return a thing with its place, which is also that of the list in which it stood."""
-    kind = scope.partition("s/")[0]
-    return found if kind not in ("zone", "region") or kind in found else {**found, kind: scope}
-
-
 def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
     return finished(gcp, gcp.ask(action, where, value=value, **parameters), action=action, value=value)

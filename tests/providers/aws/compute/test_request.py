@@ -10,8 +10,7 @@ import pytest
 
 from cloudgpu.agent import source as agent_source
 from cloudgpu.config.templates.find import load_template, template_names
-from cloudgpu.config.templates.render import rendered
-from cloudgpu.control.launch.templates import _values
+from cloudgpu.config.templates.render import _values, rendered
 from cloudgpu.core.model.launch import Part, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest

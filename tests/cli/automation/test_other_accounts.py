@@ -17,7 +17,7 @@ from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 
 __all__ = ["aws", "aws_process", "azure_arm", "azure_process", "gcp", "gcp_process"]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FROM = "--ssh-from 203.0.113.7"
 ELSE = "22222222-2222-4333-8444-555555555555"  # bob's subscription
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.control.budgets.refusal import span_text
+from cloudgpu.core.budgets.refusal import span_text
 from cloudgpu.core.model.machine import Machine, fact
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
@@ -14,8 +14,6 @@ from cloudgpu.core.values.times import duration_text, from_iso
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cloudgpu.control.launch.plan import Prepared
-    from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import LaunchRequest
     from cloudgpu.views.documents.machines.machines import RequestDifference
 
@@ -23,20 +21,13 @@ SHORTER = "a lease is never made shorter: stop or end the machine yourself"
 NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch was written down
 
 
-def differences(session: Session, prepared: Prepared, row: Machine | None) -> list[RequestDifference]:
-    """Return each option in which this request is not the one that launched the machine, and how to have it so.
+def differences_value(
+    request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machine
+) -> Iterator[RequestDifference]:
+    """Yield each option in which a request is not that of the machine's launch, and how to have it so.
 
-    None where the request returns no machine. One that was taken up without its launch record is compared with nothing.
+    `then` is the body of the launch's line, which was written at `at`.
     """
-    if row is None:
-        return []
-    launch = next((one for one in session.ledger.events(row.id) if one.kind == "launch_intended"), None)
-    if launch is None:
-        return []
-    return list(_found(prepared.plan.request, dict(launch.body), launch.occurred_at, row))
-
-
-def _found(request: LaunchRequest, then: Mapping[str, Any], at: str, row: Machine) -> Iterator[RequestDifference]:
     name, new = row.name, "launch another with --new"
     lease = _whole(from_iso(fact(then["expires"])) - from_iso(at))
     asked = timedelta(seconds=request.lease_s)

@@ -1,4 +1,4 @@
-"""When something was last known to be there: by the lines of the looks in which it was seen."""
+"""When something was last known to be there, and its prices were asked: by the lines of the looks."""
 
 from __future__ import annotations
 
@@ -101,3 +101,13 @@ def _proves(line: Event, row: Machine, *, resources: bool, before: str | None) -
     if line.occurred_at < row.intended_at or (before is not None and line.occurred_at >= before):
         return False
     return row.id not in unseen and (not resources or bool(line.body["resources"]))
+
+
+def prices_asked_at(ledger: Ledger, row: Machine) -> str | None:
+    """Return when all prices of a machine's account were last asked for and answered."""
+    lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
+    found = [line.occurred_at for line in lines if line.body.get("pinned")]
+    if not found and lines:
+        every = (line for scope in scopes_of(row) for line in ledger.events(scope))
+        found = [line.occurred_at for line in every if line.body.get("pinned")]
+    return max(found, default=None)
