@@ -58,6 +58,12 @@ def test_cost_and_compare_tell_one_story(home, many):
     )
 
 
+def test_cost_names_a_desktop_only_where_the_cloud_has_cost_a_tenth_of_it(home, many):
+    program = QuickProgram(home, many=many)
+    assert "desktop" not in program("cost").out, "$9 beside $2,200 says nothing"
+    assert "a desktop with one RTX 3090" in program("cost", "-v").out
+
+
 def test_what_was_spent_is_said_where_the_desktop_cannot_be_read(home, many):
     (home / "config.toml").write_text('desktop = "mine"\n')
     done = QuickProgram(home, many=many)("cost", "-o", "json")
