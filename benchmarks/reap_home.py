@@ -44,10 +44,12 @@ def make(home: Path, n: int, regions: int, now: datetime) -> None:
     session.ledger.close()
 
 
-def life(one: ec2_stub.Machine, provider: str = "aws", account: str = "lab") -> list[Draft]:
-    """Return the lines of a machine's launch, as if at this provider."""
+def life(
+    one: ec2_stub.Machine, provider: str = "aws", account: str = "lab", instance_type: str = "g4dn.xlarge"
+) -> list[Draft]:
+    """Return the lines of a machine's launch, as if at this provider and of this type."""
     token = f"t{one.number}"
-    whose = {"provider": provider, "account": account, "identity": identity(provider)}
+    whose = {"provider": provider, "account": account, "identity": identity(provider), "instance_type": instance_type}
     made = {"token": token, "outcome": "made", "why": "it answered"}
     return [
         Draft(

@@ -20,9 +20,9 @@ lies.
     climbs   how often a call goes to a higher layer than the call before it: cli, then report (or views), then control,
              then all others, which are one floor; a return is no climb
 
-For changes and climbs three things are set aside, as if whoever called them had made their calls: the class that
-`connect()` returns, the session with its bases, and files of no layer. What runs in a thread of its own is a walk of
-its own, without the file that runs the thread.
+For changes and climbs three things are set aside, as if whoever called them had made their calls: the classes of what
+`connect()` returns and of its capabilities, the session with its bases, and files of no layer. What runs in a thread of
+its own is a walk of its own, without the file that runs the thread.
 
 At 6c48726 this gives 39 changes for `stop`, 165 for `up`, 23 for `cost` and 220 for `reap`, and 25 climbs for `stop`.
 """
@@ -179,24 +179,25 @@ def walked(place: Path) -> Walks:
     session: Any = gpu._session  # noqa: SLF001  (its pause and its provider are what tests reach, too)
     session.pause = clock.advance
     root = str(Path(cloudgpu.__file__).parent) + os.sep
-    classes = [*type(gpu).__mro__[:-1], *type(session).__mro__[:-1]]
+    clients = (gpu, gpu.machines, gpu.money, gpu.automation)
+    classes = [one for each in (*clients, session) for one in type(each).__mro__[:-1]]
     aside = frozenset(Path(inspect.getfile(one).removeprefix(root)).as_posix() for one in classes)
 
     def walk(do: Callable[[], Any]) -> dict[str, int]:
         return Walk(root, aside).of(do)
 
-    found = {"up": walk(lambda: gpu.up(gpu="v100", name="fox", wait=False))}
+    found = {"up": walk(lambda: gpu.machines.up(gpu="v100", name="fox", wait=False))}
     clock.advance(2 * HOUR_S)
-    found["cost"] = walk(gpu.cost)
-    gpu.up(gpu="v100", name="owl", wait=False)
-    found["stop"] = walk(lambda: gpu.stop("owl"))
-    gpu.down("owl")
+    found["cost"] = walk(gpu.money.cost)
+    gpu.machines.up(gpu="v100", name="owl", wait=False)
+    found["stop"] = walk(lambda: gpu.machines.stop("owl"))
+    gpu.machines.down("owl")
     cloud = session.provider("lab")
     (fox,) = [one for one in cloud.list().instances if one.billed]
     cloud.shut_down(fox.id)
     clock.advance(HOUR_S / 6)
-    found["reap"] = walk(gpu.reap)
-    assert [row["billed"] for row in gpu.ls()["machines"]] == [False], "the pass did not stop fox"
+    found["reap"] = walk(gpu.automation.reap)
+    assert [row["billed"] for row in gpu.machines.ls()["machines"]] == [False], "the pass did not stop fox"
     gpu.close()
     return {verb: found[verb] for verb in ("stop", "up", "cost", "reap")}
 

@@ -75,13 +75,13 @@ def connect(
     tell: Callable[[str], None] | None = None,
     clock: Callable[[], datetime] | None = None,
 ) -> Cloudgpu:
-    """Return the verbs of the command line as methods, with the same settings, ledger and machines.
+    """Return the verbs of the command line as methods of four parts: `machines`, `money`, `automation`, `advice`.
 
-    The library never asks: calling `up`, `stop` or `down` is consent to what it spends or destroys.
-    `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME of `environ`, else the platform's place);
-    `environ` stands for the environment; `tell` is given one sentence per stage (nobody is told otherwise); `clock`
-    returns aware UTC. Makes no network call and no file.
-    Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
+    Settings, ledger and machines are those of the command line. The library never asks: calling `up`, `stop` or `down`
+    is consent to what it spends or destroys. `home` is where everything is kept (an absolute path; else CLOUDGPU_HOME
+    of `environ`, else the platform's place); `environ` stands for the environment; `tell` is given one sentence per
+    stage; `clock` returns aware UTC. Makes no network call and no file.
+    Raises InvalidRequest for errors in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
     from cloudgpu.control.api.client import open_client
 

@@ -1,27 +1,27 @@
 """Errors: one class per reaction of the caller, each with its exit code.
 
 CloudgpuError                    1   ours: report it
-|-- InvalidRequest               2   say which field, which value, which way out
+|-- InvalidRequest               2   change what `field` names, as `next` says: nothing was done
 |   |-- MissingExtra             2   install the named extra
 |   `-- LedgerMoved              2   work on the ledger where it stands now
-|-- BudgetRefused                3   a decision, not a fault
-|-- NoCapacity                   4   try the next offer
-|-- QuotaExceeded                5   stop; name the quota and how to raise it
-|-- AuthFailed                   6   stop; name the credential or permission
+|-- BudgetRefused                3   ask for less, raise the budget, or override it with a reason
+|-- NoCapacity                   4   try another GPU, region or market, or the same later
+|-- QuotaExceeded                5   ask for a higher quota, as `next` says, or take what it allows
+|-- AuthFailed                   6   renew the credential, or have the permission granted
 |   `-- RoleNeeded               6   the lab's team allows it to another role: ask somebody who has it
 |-- InstanceNotFound             7   gone: nothing to do there
 |-- ProviderUnavailable          8   we know nothing; ask later
 |   |-- RateLimited              8   wait `retry_after` seconds
-|   |-- Silent                   8   took the call and did not answer in time: do not wait for it, serve the others
-|   |-- NotReachableHere         8   it belongs to another account than the one here: do it where that one is
-|   |-- LaunchUncertain          8   settle this very attempt before anything else
-|   `-- LedgerUnavailable        8   the ledger cannot be read or written, or misses a part of its past
-|       `-- LedgerDenied         6   its database lets this user not in, or not do this: a role is missing
-|-- StopUnproved                 9   the machine may still be billed: look again
+|   |-- Silent                   8   took the call and did not answer in time: serve the others, and ask later
+|   |-- NotReachableHere         8   it belongs to another account than those here: do it where that one is
+|   |-- LaunchUncertain          8   make the same call again: it settles this attempt first
+|   `-- LedgerUnavailable        8   bring the ledger back, as `next` says, or ask later
+|       `-- LedgerDenied         6   its database refuses this user: have the role granted that `next` names
+|-- StopUnproved                 9   the machine may still be billed: make the same call again
 |   `-- EndRefused               9   something protects it from its end or its stop: lift that, then ask again
-`-- Unreachable                 10   the machine does not answer as it should
-    |-- WrongHostKey            10   never retried
-    `-- Frozen                  10   connected, but silent
+`-- Unreachable                 10   look at the machine: it does not answer as it should
+    |-- WrongHostKey            10   never retried: another machine may answer at its address
+    `-- Frozen                  10   connected, but silent: wait, or end the machine
 
 An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
 """
@@ -49,10 +49,13 @@ class CloudgpuError(Exception):
 
     `message` is one whole sentence. `field` names what was wrong (an option, a key of a file),
     `value` is what it held, `next` says what to do. Never put a secret in any of them.
+
+    `retryable` says that the very same call may be made again: it does nothing twice, and may succeed by itself.
     """
 
     exit_code = 1
     kind = "internal"
+    retryable = False
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class NoCapacity(CloudgpuError):
 
     exit_code = 4
     kind = "no_capacity"
+    retryable = True
 
 
 class QuotaExceeded(CloudgpuError):
@@ -153,6 +157,7 @@ class ProviderUnavailable(CloudgpuError):
 
     exit_code = 8
     kind = "provider_unavailable"
+    retryable = True
 
 
 class RateLimited(ProviderUnavailable):
@@ -175,6 +180,7 @@ class NotReachableHere(ProviderUnavailable):
     """The machine belongs to an account that no account of this computer is: nothing can be learned or done here."""
 
     kind = "not_reachable_here"
+    retryable = False
 
 
 class LaunchUncertain(ProviderUnavailable):
@@ -194,6 +200,7 @@ class LedgerDenied(LedgerUnavailable):
 
     exit_code = 6
     kind = "ledger_denied"
+    retryable = False
 
 
 class StopUnproved(CloudgpuError):
@@ -201,6 +208,7 @@ class StopUnproved(CloudgpuError):
 
     exit_code = 9
     kind = "stop_unproved"
+    retryable = True
 
 
 class EndRefused(StopUnproved):
@@ -210,6 +218,7 @@ class EndRefused(StopUnproved):
     """
 
     kind = "end_refused"
+    retryable = False
 
     def __init__(self, message: str, *, lifts: str = "", **more: str | None) -> None:
         super().__init__(message, **more)

@@ -1,9 +1,10 @@
-"""What is made from the code: the pages of reference/, and parts of policies.md, design.md and ledger.md."""
+"""What is made from the code: the pages of reference/, and parts of policies.md, design.md, ledger.md, library.md."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,8 @@ Each code stands for what the caller does next. When several faults meet in one 
 the rest.
 """
 _CLASSES_HEAD = """\
-All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`
-and `exit_code`. The tree, with what the caller does next:
+All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
+`exit_code` and `retryable`. The tree, with what the caller does next:
 """
 _RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {
@@ -54,13 +55,15 @@ _OTHER_CODES = {
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
 _KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"
+_ERRORS, _ERRORS_END = f"<!-- errors -->\n{_MADE}\n", "\n<!-- end of errors -->\n"
+_PROGRAM = re.compile(r"<!-- program (\S+) -->\n.*?<!-- end of program -->\n", re.DOTALL)
 _TREE, _TREE_END = f"<!-- tree -->\n{_MADE}\n", "\n<!-- end of tree -->\n"
 
 
 def generated(root: Path) -> dict[str, str]:
     """Return the text of every page that is generated, or has a part that is, by its path from the root."""
-    policies, design, ledger = (
-        (root / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("policies", "design", "ledger")
+    policies, design, ledger, library = (
+        (root / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("policies", "design", "ledger", "library")
     )
     return {
         "docs/reference/cli.md": cli_page(),
@@ -68,8 +71,37 @@ def generated(root: Path) -> dict[str, str]:
         "docs/policies.md": with_rules(policies),
         "docs/design.md": with_tree(design),
         "docs/ledger.md": with_kinds(ledger),
+        "docs/library.md": with_errors(with_programs(library, root)),
         **generated_documents(),
     }
+
+
+def with_programs(page: str, root: Path) -> str:
+    """Return a page with each program between its two marks, as it is in its file; a notebook cell by cell."""
+
+    def program(found: re.Match[str]) -> str:
+        return f"<!-- program {found[1]} -->\n{_MADE}\n{_blocks(root / found[1])}\n<!-- end of program -->\n"
+
+    return _PROGRAM.sub(program, page)
+
+
+def _blocks(file: Path) -> str:
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".ipynb":
+        return f"```{'python' if file.suffix == '.py' else 'toml'}\n{text}```\n"
+    cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+    return "\n".join(f"```python\n{''.join(cell['source'])}\n```\n" for cell in cells)
+
+
+def with_errors(page: str) -> str:
+    """Return a page with the classes of errors between its two marks: exit code, what to do, whether to repeat."""
+    head = ["class", "exit code", "what to do", "repeat"]
+    says = dict(re.findall(r"^[|`\- ]*(\w+) +\d+ {3}(.+)$", str(errors.__doc__), re.MULTILINE))
+    rows = [
+        [f"`{one.__name__}`", str(one.exit_code), says[one.__name__], "yes" if one.retryable else "no"]
+        for one in classes()
+    ]
+    return _between(page, _ERRORS, _table(head, rows), _ERRORS_END)
 
 
 def with_rules(page: str) -> str:

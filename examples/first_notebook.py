@@ -10,7 +10,6 @@ import sys
 from datetime import timedelta
 
 import cloudgpu
-from cloudgpu.access.jupyter.notebook import run_cell
 
 CELL = """
 import platform
@@ -23,8 +22,8 @@ NAME = "first-notebook"
 
 def work(gpu: cloudgpu.Cloudgpu) -> str:
     """Run one notebook cell on the machine and return what it said."""
-    with gpu.tunnel(NAME) as tunnel:
-        result = run_cell(tunnel.port, tunnel.token, CELL)
+    with gpu.machines.tunnel(NAME) as tunnel:
+        result = tunnel.run(CELL)
     if not result.ok:
         raise RuntimeError(result.text)
     return result.text
@@ -33,17 +32,17 @@ def work(gpu: cloudgpu.Cloudgpu) -> str:
 def main() -> None:
     """Launch, work, say what it has cost, end."""
     with cloudgpu.connect(tell=lambda sentence: print(sentence, file=sys.stderr)) as gpu:
-        price = gpu.plan(provider="local", lease="1h")["plan"]["price"]
+        price = gpu.machines.plan(provider="local", lease="1h")["plan"]["price"]
         print(f"{price['usd_per_hour']} USD an hour, says {price['source']}")
         try:
-            gpu.up(provider="local", name=NAME, lease=timedelta(hours=1))
+            gpu.machines.up(provider="local", name=NAME, lease=timedelta(hours=1))
             print(work(gpu).strip())
-            cost = gpu.cost()
+            cost = gpu.money.cost()
             desktop = cost["desktop"]  # None where its figures cannot be read
             print(f"{cost['total_usd']} USD so far. {desktop['sentence'] if desktop else ''}")
         finally:
-            if any(machine["name"] == NAME for machine in gpu.ls()["machines"]):
-                gpu.down(NAME)  # returns when the end is proved, and raises when it cannot be
+            if any(machine["name"] == NAME for machine in gpu.machines.ls()["machines"]):
+                gpu.machines.down(NAME)  # returns when the end is proved, and raises when it cannot be
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ WISH = {"provider": "fake", "gpu": "v100", "name": "quiet-owl"}
 
 
 def launched(gpu, **more):
-    return gpu.up(wait=False, **(WISH | more))["machine"]
+    return gpu.machines.up(wait=False, **(WISH | more))["machine"]
 
 
 def refused(call, kind=cloudgpu.InvalidRequest):
@@ -92,8 +92,8 @@ def test_every_error_can_be_imported_from_the_library():
 
 def test_connecting_makes_no_file(tmp_path):
     with cloudgpu.connect(home=tmp_path / "nowhere") as gpu:
-        assert gpu.ls()["machines"] == []
-        assert gpu.plan()["plan"]["provider"] == "local"
+        assert gpu.machines.ls()["machines"] == []
+        assert gpu.machines.plan()["plan"]["provider"] == "local"
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -114,13 +114,13 @@ def test_the_documents_are_those_of_the_command_line(gpu, program, clock):
     launched(gpu, lease="2h")
     clock.now = datetime.now(UTC)
     of_library = {
-        "ls": gpu.ls(),
-        "ls --all": gpu.ls(all=True),
-        "show": gpu.show(),
-        "show --history": gpu.show(history=True),
-        "cost": gpu.cost(),
-        "cost --verify": gpu.verify(),
-        "up --dry-run --provider fake --gpu v100 --name quiet-owl": gpu.plan(**WISH),
+        "ls": gpu.machines.ls(),
+        "ls --all": gpu.machines.ls(all=True),
+        "show": gpu.machines.show(),
+        "show --history": gpu.machines.show(history=True),
+        "cost": gpu.money.cost(),
+        "cost --verify": gpu.money.verify(),
+        "up --dry-run --provider fake --gpu v100 --name quiet-owl": gpu.machines.plan(**WISH),
     }
     for words, document in of_library.items():
         said = program(*words.split(), "-o", "json")
@@ -140,23 +140,23 @@ def test_the_command_line_ends_what_the_library_launched_and_the_other_way_round
     launched(gpu)
     said = program("down", "quiet-owl", "--yes", "-o", "json")
     assert (said.code, said.json["terminated"][0]["name"]) == (0, "quiet-owl"), said.err
-    assert gpu.ls()["machines"] == []
+    assert gpu.machines.ls()["machines"] == []
     up = ("up", "--provider", "fake", "--gpu", "v100", "--name", "loud-owl", "--no-wait", "--yes")
     assert program(*up).code == 0
-    assert [machine["name"] for machine in gpu.down()["terminated"]] == ["loud-owl"]
+    assert [machine["name"] for machine in gpu.machines.down()["terminated"]] == ["loud-owl"]
 
 
 def test_the_errors_are_those_of_the_command_line(gpu, program):
     cases = [
-        (lambda: gpu.plan(**(WISH | {"gpu": "v100:0"})), "up --provider fake --gpu v100:0"),
-        (lambda: gpu.plan(lease="8x"), "up --lease 8x"),
-        (lambda: gpu.plan(max_price="free"), "up --max-price free"),
-        (lambda: gpu.plan(provider="fake", region="moon"), "up --provider fake --region moon"),
-        (lambda: gpu.show("nobody"), "show nobody"),
-        (lambda: gpu.down("a", "a"), "down a a --yes"),
-        (lambda: gpu.down("a", all=True), "down a --all --yes"),
-        (lambda: gpu.cp("here", "there"), "cp here there"),
-        (gpu.stop, "stop"),
+        (lambda: gpu.machines.plan(**(WISH | {"gpu": "v100:0"})), "up --provider fake --gpu v100:0"),
+        (lambda: gpu.machines.plan(lease="8x"), "up --lease 8x"),
+        (lambda: gpu.machines.plan(max_price="free"), "up --max-price free"),
+        (lambda: gpu.machines.plan(provider="fake", region="moon"), "up --provider fake --region moon"),
+        (lambda: gpu.machines.show("nobody"), "show nobody"),
+        (lambda: gpu.machines.down("a", "a"), "down a a --yes"),
+        (lambda: gpu.machines.down("a", all=True), "down a --all --yes"),
+        (lambda: gpu.machines.cp("here", "there"), "cp here there"),
+        (gpu.machines.stop, "stop"),
     ]
     for call, words in cases:
         with pytest.raises(cloudgpu.CloudgpuError) as raised:
@@ -166,69 +166,101 @@ def test_the_errors_are_those_of_the_command_line(gpu, program):
 
 
 def test_the_same_request_returns_the_same_machine(gpu):
-    first, again = gpu.up(wait=False, **WISH), gpu.up(wait=False, **WISH)
+    first, again = gpu.machines.up(wait=False, **WISH), gpu.machines.up(wait=False, **WISH)
     assert (first["found"], again["found"]) == (False, True)
     assert first["machine"]["id"] == again["machine"]["id"]
 
 
 def test_durations_and_moments_are_values_or_text(gpu, clock):
     launched(gpu, lease=timedelta(hours=2), renew_until="3h")
-    machine = gpu.show()
+    machine = gpu.machines.show()
     assert machine["expires"] == "2026-11-20T14:00:00.000000Z"
-    assert gpu.extend("quiet-owl", timedelta(minutes=30))["expires"] == "2026-11-20T14:30:00.000000Z"
+    assert gpu.machines.extend("quiet-owl", timedelta(minutes=30))["expires"] == "2026-11-20T14:30:00.000000Z"
     clock.now += timedelta(microseconds=1)  # another line of the ledger
-    assert gpu.extend(None, "30m")["expires"] == "2026-11-20T15:00:00.000000Z"
+    assert gpu.machines.extend(None, "30m")["expires"] == "2026-11-20T15:00:00.000000Z"
     for until in (timedelta(hours=1), "1h", clock.now + timedelta(hours=1), "2026-11-20T14:00+01:00"):
         clock.now += timedelta(microseconds=1)  # two holds are two lines
-        assert gpu.hold("quiet-owl", until)["held_until"] == "2026-11-20T13:00:00.000000Z"
+        assert gpu.machines.hold("quiet-owl", until)["held_until"] == "2026-11-20T13:00:00.000000Z"
     clock.now += timedelta(microseconds=1)
-    assert gpu.hold("quiet-owl", release=True)["held_until"] is None
+    assert gpu.machines.hold("quiet-owl", release=True)["held_until"] is None
 
 
 @pytest.mark.parametrize("lease", [timedelta(0), timedelta(hours=-1), timedelta(days=9999), "0h", "", "tomorrow"])
 def test_a_lease_that_is_none_is_refused(gpu, lease):
-    assert refused(lambda: gpu.plan(**WISH, lease=lease)).field == "--lease"
+    assert refused(lambda: gpu.machines.plan(**WISH, lease=lease)).field == "--lease"
 
 
 def test_a_hold_has_an_end_that_is_meant(gpu, clock):
     launched(gpu)
     naive = datetime(2026, 11, 21)  # noqa: DTZ001  (that is the fault)
     for until in (None, naive, clock.now, timedelta(0), timedelta.max, "soon"):
-        fault = refused(lambda until=until: gpu.hold("quiet-owl", until))
+        fault = refused(lambda until=until: gpu.machines.hold("quiet-owl", until))
         assert (fault.field, bool(fault.next)) == ("UNTIL", True)
-    refused(lambda: gpu.hold("quiet-owl", "1h", release=True))
-    assert gpu.show()["held_until"] is None
+    refused(lambda: gpu.machines.hold("quiet-owl", "1h", release=True))
+    assert gpu.machines.show()["held_until"] is None
 
 
 def test_a_hold_that_loses_is_told(home, clock):
     told = []
     with cloudgpu.connect(home=home, clock=clock, tell=told.append) as gpu:
         launched(gpu, lease="1h", renew_until="2h")
-        gpu.hold("quiet-owl", "3h")
+        gpu.machines.hold("quiet-owl", "3h")
     assert any("renew-until ends it" in sentence for sentence in told)
 
 
 def test_a_misspelt_wish_launches_nothing(gpu):
     with pytest.raises(TypeError, match="'gpus'"):
-        gpu.up(provider="fake", gpus="v100")
-    assert gpu.ls(refresh=True)["machines"] == []
+        gpu.machines.up(provider="fake", gpus="v100")
+    with pytest.raises(TypeError, match=r"set_budget\(\) got an unexpected keyword argument 'scop'"):
+        gpu.money.set_budget("lab", 300, "month", scop="all")
+    assert gpu.machines.ls(refresh=True)["machines"] == []
+    assert gpu.money.budgets()["budgets"] == []
+
+
+def test_an_option_of_a_budget_that_is_no_text_is_refused_by_its_name(gpu):
+    fault = refused(lambda: gpu.money.set_budget("lab", 300, "month", thresholds=50))
+    assert (fault.field, fault.next) == ("--thresholds", 'Write it as text: "50".')
+
+
+def test_a_machine_that_is_almost_called_so_is_named(gpu):
+    launched(gpu)
+    fault = refused(lambda: gpu.machines.down("quiet-owI"), cloudgpu.InstanceNotFound)
+    assert "did you mean 'quiet-owl'?" in fault.message
+    assert not fault.retryable
+
+
+def test_a_launch_that_is_uncertain_may_be_repeated_and_makes_one_machine(gpu):
+    cloud = gpu._session.provider("lab")
+    cloud.lose_reply("launch")
+    fault = refused(lambda: launched(gpu), cloudgpu.LaunchUncertain)
+    assert fault.retryable
+    assert launched(gpu)["name"] == "quiet-owl"
+    assert len(cloud.list().instances) == 1
+
+
+def test_the_catalogue_is_asked_by_item_by_change_and_as_a_whole(gpu):
+    assert [one["provider"] for one in gpu.advice.catalog("aws")["providers"]] == ["aws"]
+    assert gpu.advice.prices("g5.xlarge", region="us-east-1")["provider"] == "aws"
+    assert {row["region"] for row in gpu.advice.prices("g5.xlarge", region="us-east-1")["prices"]} == {"us-east-1"}
+    assert refused(lambda: gpu.advice.price_changes(factor=0.5)).field == "--factor"
+    assert "did you mean 'g5.xlarge'" in refused(lambda: gpu.advice.prices("g5.xlargee")).message
 
 
 def test_stop_and_start_are_proved_and_paid(gpu, clock):
     launched(gpu)
     clock.now += timedelta(hours=1)
-    stopped = gpu.stop("quiet-owl")
+    stopped = gpu.machines.stop("quiet-owl")
     assert (stopped["state"], stopped["billed"], stopped["spent_usd"]) == ("stopped", False, "3")
-    started = gpu.start(lease=timedelta(hours=5), wait=False)
+    started = gpu.machines.start(lease=timedelta(hours=5), wait=False)
     assert (started["billed"], started["expires"]) == (True, "2026-11-20T18:00:00.000000Z")
-    assert gpu.cost()["total_usd"] == "3"
+    assert gpu.money.cost()["total_usd"] == "3"
 
 
 def test_an_account_that_does_not_answer_is_named_and_nothing_is_raised(gpu, home):
     launched(gpu)
     cloud = gpu._session.provider("lab")
     cloud.hide("north")
-    listing = gpu.ls(refresh=True)
+    listing = gpu.machines.ls(refresh=True)
     assert [gap["scope"] for gap in listing["unanswered"]] == ["north"]
     assert [machine["name"] for machine in listing["machines"]] == ["quiet-owl"]
 
@@ -238,28 +270,28 @@ def test_down_tries_every_machine_and_raises_the_gravest_fault(gpu):
         launched(gpu, name=name)
     cloud = gpu._session.provider("lab")
     cloud.fail_next("terminate", errors.AuthFailed("the key may not do that"))
-    fault = refused(lambda: gpu.down("one", "two", "three"), cloudgpu.AuthFailed)
-    (kept,) = (machine["name"] for machine in gpu.ls(refresh=True)["machines"])  # they are ended side by side
+    fault = refused(lambda: gpu.machines.down("one", "two", "three"), cloudgpu.AuthFailed)
+    (kept,) = (machine["name"] for machine in gpu.machines.ls(refresh=True)["machines"])  # they are ended side by side
     gone = ", ".join(name for name in ("one", "two", "three") if name != kept)
     assert fault.__notes__ == [f"Proved gone: {gone}. Not proved: 1."]
 
 
 def test_an_interruption_is_rehearsed(gpu, clock):
     launched(gpu, spot=True)
-    document = gpu.interrupt()
+    document = gpu.machines.interrupt()
     assert document == {"name": "quiet-owl", "taken_at": "2026-11-20T12:02:00.000000Z"}
 
 
 def test_a_command_is_a_list_of_words(gpu):
     launched(gpu)
-    assert refused(lambda: gpu.exec("quiet-owl", "rm -rf /")).field == "CMD"
-    assert refused(lambda: gpu.tunnel("quiet-owl", port=0)).field == "--port"
+    assert refused(lambda: gpu.machines.exec("quiet-owl", "rm -rf /")).field == "CMD"
+    assert refused(lambda: gpu.machines.tunnel("quiet-owl", port=0)).field == "--port"
 
 
 def test_doctor_says_what_is_not_right_and_raises_nothing(gpu):
-    assert gpu.doctor()["ok"]
+    assert gpu.automation.doctor()["ok"]
     gpu._session.provider("lab").hide("south")
-    found = {check["name"]: check for check in gpu.doctor()["checks"]}
+    found = {check["name"]: check for check in gpu.automation.doctor()["checks"]}
     assert found["account lab"]["verdict"] == "fail"
 
 
@@ -268,25 +300,47 @@ def test_a_real_machine_runs_a_command_a_notebook_and_a_copy(tmp_path):
     (tmp_path / "data").write_bytes(b"1\n2\n")
     with cloudgpu.connect(home=tmp_path / "home", tell=told.append) as gpu:
         try:
-            gpu.up(name="one")
-            assert gpu.cp([tmp_path / "data"], "one:") == {"files": 1, "bytes": 4, "skipped": [], "failed": []}
-            done = gpu.exec("one", ["sh", "-c", "cat data - ; echo bad >&2; exit 3"], input=b"3\n")
+            gpu.machines.up(name="one")
+            assert gpu.machines.cp([tmp_path / "data"], "one:") == {"files": 1, "bytes": 4, "skipped": [], "failed": []}
+            done = gpu.machines.exec("one", ["sh", "-c", "cat data - ; echo bad >&2; exit 3"], input=b"3\n")
             assert (done.status, done.stdout, done.stderr) == (3, b"1\n2\n3\n", b"bad\n")
-            with gpu.tunnel() as tunnel:
+            with gpu.machines.tunnel() as tunnel:
                 document = tunnel.document()
                 assert (document["port"], document["url"]) == (tunnel.port, tunnel.url)
                 assert tunnel.token not in repr(tunnel)
         finally:
-            assert [machine["name"] for machine in gpu.down(all=True)["terminated"]] == ["one"]
+            assert [machine["name"] for machine in gpu.machines.down(all=True)["terminated"]] == ["one"]
     assert "one: waiting for the machine to run" in told
 
 
-def test_every_method_has_its_docstring_and_its_row_on_the_page():
+def parts_of(gpu):
+    return {name: getattr(gpu, name) for name in ("machines", "money", "automation", "advice")}
+
+
+def test_every_method_has_its_docstring_and_its_row_on_the_page(gpu):
     page = (ROOT / "docs" / "library.md").read_text()
-    rows = set(re.findall(r"^\| `(\w+)\(", page, re.MULTILINE))
-    methods = {name for name, value in inspect.getmembers(cloudgpu.Cloudgpu, inspect.isfunction) if name[0] != "_"}
-    assert rows == methods - {"close"}
-    assert all(inspect.getdoc(getattr(cloudgpu.Cloudgpu, name)) for name in methods)
+    for name, part in parts_of(gpu).items():
+        section = page.partition(f"\n### {name}\n")[2].partition("\n#")[0]
+        methods = dict(inspect.getmembers(type(part), inspect.isfunction))
+        public = {method for method in methods if method[0] != "_"}
+        assert set(re.findall(r"^\| `(\w+)\(", section, re.MULTILINE)) == public
+        assert all(inspect.getdoc(methods[method]) for method in public)
+
+
+def test_every_method_is_in_one_part_alone(gpu):
+    assert [name for name in dir(gpu) if name[0] != "_"] == [
+        "advice", "automation", "close", "home", "machines", "money",
+    ]  # fmt: skip
+    names = [name for part in parts_of(gpu).values() for name in dir(part) if name[0] != "_"]
+    assert len(names) == len(set(names))
+
+
+def test_no_method_takes_or_returns_what_has_no_type(gpu):
+    for part in parts_of(gpu).values():
+        for name, method in inspect.getmembers(type(part), inspect.isfunction):
+            said = {key: text for key, text in method.__annotations__.items() if name[0] != "_"}
+            assert name[0] == "_" or "return" in said, name
+            assert not [text for text in said.values() if re.search(r"\bAny\b|\bdict\b|\bobject\b", text)], name
 
 
 def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
@@ -294,37 +348,40 @@ def test_what_can_be_bought_is_what_the_command_line_prints(gpu, program):
     printed = program(
         "gpus", "--gpu", "v100:4", "--max-price", "20", "--spot", "--sort", "speed-per-dollar", "-o", "json"
     ).json
-    ours = gpu.gpus(**asked)
+    ours = gpu.advice.gpus(**asked)
     assert [offer["instance_type"] for offer in ours["offers"]] == [item["instance_type"] for item in printed["offers"]]
     assert ours.keys() == printed.keys()
-    assert refused(lambda: gpu.gpus(sort="beauty")).field == "--sort"
-    assert refused(lambda: gpu.gpus(provider="ssh")).field == "--provider"
+    assert refused(lambda: gpu.advice.gpus(sort="beauty")).field == "--sort"
+    assert refused(lambda: gpu.advice.gpus(provider="ssh")).field == "--provider"
 
 
 def test_a_pass_is_what_the_command_line_prints(gpu, program, clock):
     clock.now = datetime.now(UTC)
     launched(gpu, name="fox")
     printed = program("reap", "--dry-run", "-o", "json").json
-    ours = gpu.reap(dry_run=True)
+    ours = gpu.automation.reap(dry_run=True)
     assert ours.keys() == printed.keys()
     assert [one["name"] for one in ours["decisions"]] == [one["name"] for one in printed["decisions"]] == ["fox"]
-    assert (gpu.reap()["exit_code"], gpu.ls()["last_run"]) == (0, f"{clock.now:%Y-%m-%dT%H:%M:%S.%fZ}")
-    assert refused(lambda: gpu.reap(policy="nosuch")).field == "policy"
+    assert (gpu.automation.reap()["exit_code"], gpu.machines.ls()["last_run"]) == (
+        0,
+        f"{clock.now:%Y-%m-%dT%H:%M:%S.%fZ}",
+    )
+    assert refused(lambda: gpu.automation.reap(policy="nosuch")).field == "policy"
 
 
 def test_what_policies_say_is_what_the_command_line_prints(gpu, program, tmp_path):
     row = launched(gpu, policy="nightly")
-    assert {one["name"] for one in gpu.policies()["policies"]} >= {"default", "nightly", "never"}
-    assert (gpu.policy()["name"], gpu.policy("never")["idle"]["do"]) == ("default", "off")
-    assert gpu.explain_policy(row["name"])["policy"] == "nightly"
-    assert gpu.check_policies() == {"checked": []}
-    assert program("policy", "show", "never", "-o", "json").json == gpu.policy("never")
+    assert {one["name"] for one in gpu.automation.policies()["policies"]} >= {"default", "nightly", "never"}
+    assert (gpu.automation.policy()["name"], gpu.automation.policy("never")["idle"]["do"]) == ("default", "off")
+    assert gpu.automation.explain_policy(row["name"])["policy"] == "nightly"
+    assert gpu.automation.check_policies() == {"checked": []}
+    assert program("policy", "show", "never", "-o", "json").json == gpu.automation.policy("never")
     (tmp_path / "own.yaml").write_text("lease: 8h\n")
     with pytest.raises(errors.InvalidRequest, match="renew_until is missing"):
-        gpu.check_policies(tmp_path / "own.yaml")
+        gpu.automation.check_policies(tmp_path / "own.yaml")
 
 
 def test_a_key_is_shared_by_its_public_half_only(gpu, tmp_path):
-    assert refused(lambda: gpu.share("quiet-owl")).field == "--key"
+    assert refused(lambda: gpu.machines.share("quiet-owl")).field == "--key"
     (tmp_path / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
-    assert "private" in str(refused(lambda: gpu.share("quiet-owl", tmp_path / "key")))
+    assert "private" in str(refused(lambda: gpu.machines.share("quiet-owl", tmp_path / "key")))

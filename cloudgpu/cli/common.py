@@ -33,6 +33,7 @@ def _complete_name(incomplete: str) -> list[str]:
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of it: details, reasons and sources.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name or id.", autocompletion=_complete_name)]
 MaybeName = Annotated[
     str | None,

@@ -11,6 +11,7 @@ from cloudgpu.cli.render import (
     dollars,
     facts,
     gpus,
+    minute,
     pauses,
     place,
     price,
@@ -72,6 +73,17 @@ def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: d
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
     passes = f"The last pass that succeeded was {ago(last_pass, now)}." if last_pass else "No pass has ever succeeded."
     return ["\nEnded by", facts(shown), passes] if shown else []
+
+
+def line(value: MachineDocument) -> str:
+    """Return one machine in one line: what, where, price, when it ends."""
+    from cloudgpu.core.model.machine import is_owned
+
+    spot = " spot" if value["market"] == "spot" else ""
+    at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
+    usd = value["price"] and value["price"]["usd_per_hour"]
+    ends = f", ends {minute(value['expires'])}" if value["expires"] and not value["terminated_at"] else ""
+    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{ends}"
 
 
 def machine(value: MachineDocument, now: datetime) -> str:

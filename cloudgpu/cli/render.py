@@ -96,7 +96,8 @@ def next_steps(name: str, *, jupyter: bool) -> str:
 def place(value: MachineDocument | Plan) -> str:
     """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
     at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
-    return f"{value['provider']} (account {value['account']}), {at}"
+    account = "" if value["account"] == value["provider"] else f" (account {value['account']})"
+    return f"{value['provider']}{account}, {at}"
 
 
 def dollars(text: str | None, places: int = 2) -> str:
@@ -141,6 +142,11 @@ def when(text: str | None, now: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC ({about})"
 
 
+def minute(text: str) -> str:
+    """Return a ledger time for people, to the minute: `2026-11-20 19:00 UTC`."""
+    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"
+
+
 def rounded(seconds: float) -> str:
     """Return a distance in time for people: to the minute from ten minutes on, to the second below."""
     return duration_text(round(seconds / 60) * 60 if seconds >= TEN_MINUTES else round(seconds))
@@ -154,12 +160,13 @@ def ago(text: str | None, now: datetime) -> str:
     return "just now" if seconds < 1 else f"{rounded(seconds)} ago"
 
 
-def gpus(value: MachineDocument | Plan) -> str:
-    """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`."""
+def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
+    """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`; `briefly` without their memory."""
     shown = []
     for gpu in value["gpus"]:
         share = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
-        memory = f" ({gpu['memory_gib']:g} GiB each)" if gpu["memory_gib"] else ""
+        each = " each" if gpu["count"] > 1 else ""
+        memory = f" ({gpu['memory_gib']:g} GiB{each})" if gpu["memory_gib"] and not briefly else ""
         of = f", of the {gpu['of']} that are there" if gpu["of"] else ""
         shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{of}")
     return ", ".join(shown) or "no GPU"
@@ -174,6 +181,18 @@ def price(value: Price | None) -> str:
     if value["source"].startswith("config.toml discounts"):
         trust = ", as agreed"
     return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
+
+
+def price_briefly(value: Price | None) -> str:
+    """Return a price with how far it can be trusted and its day, without its source; a missing one says so."""
+    if value is None:
+        return "not known"
+    trust = f"{value['basis']} {value['as_of'][:10]}"
+    if value["basis"] == "setting":
+        trust = "by the settings, not measured"
+    if value["source"].startswith("config.toml discounts"):
+        trust = "as agreed"
+    return f"{dollars(value['usd_per_hour'], 4)} an hour ({trust})"
 
 
 def machines(values: Sequence[MachineDocument], now: datetime, *, me: str | None = None) -> str:

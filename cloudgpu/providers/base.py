@@ -8,7 +8,7 @@ Every method may raise the classes of `cloudgpu.errors` and no others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,6 +33,8 @@ class ProviderSettings:
     `ledger` is whose volumes are meant by their names; empty: anybody's. A ledger has no id before its first line:
     `ledger_now` says whether it has one meanwhile. `notify` says a sentence to whoever waits: what a call could not do
     beside what it was asked for, and did. `patience` is how many seconds a read may be without an answer.
+    `regions_in_use` names the regions in which the ledger has machines of this kind of provider, where a listing may go
+    by what regions it found within the last day, and by these; None: it asks which there are.
     `called` says, where regions are the user's own hosts, what those are called now that had another name at a launch.
     """
 
@@ -46,6 +48,7 @@ class ProviderSettings:
     notify: Callable[[str], object] = str  # nobody: no more than the text itself
     patience: float = field(default_factory=patience_s)
     called: Mapping[str, str] = field(default_factory=dict)
+    regions_in_use: Callable[[], Collection[str] | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

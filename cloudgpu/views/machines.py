@@ -19,7 +19,7 @@ from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
-    from cloudgpu.core.launch.plan import LaunchPlan, Share
+    from cloudgpu.core.launch.plan import IdleEnd, LaunchPlan, Share
     from cloudgpu.core.launch.plan_cost import Extra
     from cloudgpu.core.model.facts import AttachedCost as AttachedRecord
     from cloudgpu.core.model.facts import HourlyPrice, MachineGpus, RecordedIdentity, Retained
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         MachineDocument,
         RetainedPart,
     )
-    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds
+    from cloudgpu.views.documents.machines.plans import AccountOffers, BudgetFit, Plan, PlannedEnds, PlannedIdle
     from cloudgpu.views.documents.machines.plans import Extra as ExtraPart
     from cloudgpu.views.documents.machines.plans import Setup as SetupPart
     from cloudgpu.views.documents.parts import Gpu, Identity
@@ -299,6 +299,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "unpriced": list(plan.to_renew_until.unpriced),
         "stop_effect": plan.stop_means,
         "ends": _ends(plan),
+        "idle": None if plan.idle is None else _idle(plan.idle),
         "guards": list(plan.guards),
         "guarded": {"agent": str(plan.guarded.agent), "timer": str(plan.guarded.timer)},
         "lease_ends": plan.lease_ends,
@@ -319,6 +320,14 @@ def _ends(plan: LaunchPlan) -> PlannedEnds:
         "lease": ends.lease and str(ends.lease),
         "renew_until": str(ends.renew_until),
         "budget": str(ends.budget),
+    }
+
+
+def _idle(idle: IdleEnd) -> PlannedIdle:
+    return {
+        "do": idle.do and str(idle.do),
+        "after_s": idle.after.total_seconds(),
+        "grace_s": idle.grace.total_seconds(),
     }
 
 

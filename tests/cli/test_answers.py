@@ -54,8 +54,8 @@ def made(tmp_path_factory):
         settle_in(patched, home)
         with cloudgpu.connect(home=home) as gpu:
             for name in ("fox", "owl", "imp"):
-                gpu.up(wait=False, account="lab", gpu="v100", name=name, new=True, spot=name == "imp" or None)
-            gpu.stop("owl")
+                gpu.machines.up(wait=False, account="lab", gpu="v100", name=name, new=True, spot=name == "imp" or None)
+            gpu.machines.stop("owl")
         for words in ("image save fox --name kept", "budget set month --amount 900 --period month"):
             assert run([*words.split(), "--yes"]) == 0
         assert run(["ledger", "backup", f"{home}/copy"]) == 0

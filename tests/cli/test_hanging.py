@@ -67,6 +67,14 @@ def test_which_regions_there_are_need_not_be_said_for_a_stop(on_aws, aws, monkey
     assert (said.code, stops) == (8, [True, True])
 
 
+def test_which_regions_there_are_is_remembered_where_that_is_not_said(on_aws, aws, monkeypatch):
+    on_aws.config('provider = "aws"\nowner = "ada"\naddress_services = []\n[accounts.lab]\nprovider = "aws"\n')
+    on_aws("ls --refresh")
+    _, stops = let_hang(aws, monkeypatch, "DescribeRegions")
+    said = on_aws("reap")
+    assert (said.code, stops) == (0, [True, True])
+
+
 @pytest.fixture
 def on_gcp(own_home, capsys, gcp, monkeypatch):
     on_time_of(monkeypatch, gcp)

@@ -33,7 +33,7 @@ def line(tmp_path, monkeypatch, capsys):
 def launch(line, *names):
     with cloudgpu.connect(home=line.home) as gpu:
         for name in names:
-            gpu.up(wait=False, account="lab", gpu="v100", name=name, new=True)
+            gpu.machines.up(wait=False, account="lab", gpu="v100", name=name, new=True)
 
 
 @pytest.mark.parametrize("words", ["extend 2h --yes -o json", "show -o json"])

@@ -96,6 +96,10 @@ def test_a_dry_run_does_nothing(cloudgpu):
     assert plan.json["plan"]["price"]["as_of"]
     assert not cloudgpu.home.exists() or not any(path.is_file() for path in cloudgpu.home.rglob("*"))
     text = cloudgpu("up", "--dry-run").out
+    assert len(text.splitlines()) <= 8
+    for word in ("what", "where", "price", "ends", "cost", "ended by"):
+        assert f"  {word}" in text
+    text = cloudgpu("up", "--dry-run", "-v").out
     for word in ("price", "lease", "cost", "stop", "where"):
         assert f"  {word}" in text
 

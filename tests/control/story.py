@@ -137,7 +137,7 @@ class Story:
 
     def up(self, name, gpu, account, project=None, *, lease="30d", **more):
         asked = {"account": account, "gpu": gpu, "name": name, "project": project, "lease": lease} | more
-        made = self.gpu.up(wait=False, template="bare", policy="story", renew_until="30d", **asked)
+        made = self.gpu.machines.up(wait=False, template="bare", policy="story", renew_until="30d", **asked)
         assert made["machine"]["state"] == "running"
 
     def worked(self, name, *parts):
@@ -168,12 +168,12 @@ def said(session, now, name, *parts):
 def lived(story):
     """Live through the three months."""
     gpu = story.gpu
-    gpu.set_budget("lab", "400", "month", action="notify")
+    gpu.money.set_budget("lab", "400", "month", action="notify")
     story.at("2026-08-03T09:00")
     story.up("fox", "v100", "aws", "vision", lease="3d")
     story.at("2026-08-04T09:00")
     story.worked("fox", (BUSY, 18 * 60 + 48), (QUIET, 5 * 60 + 12))
-    gpu.stop("fox")
+    gpu.machines.stop("fox")
 
     story.clouds["gcp"].spot["a2-highgpu-1g"].append((story.now, Fraction("1.08")))
     story.at("2026-08-12T12:00")
@@ -184,27 +184,27 @@ def lived(story):
     story.worked("owl", (BUSY, 22 * 60 + 54), (TYPED, 36), (QUIET, 30))
     (box,) = story.clouds["gcp"].boxes.values()
     story.clouds["gcp"].take(box)
-    gpu.ls(refresh=True)
+    gpu.machines.ls(refresh=True)
 
     story.at("2026-08-20T09:00")
     story.up("desk", "rtx3090", "desk", "vision")
     story.at("2026-08-20T19:00")
     story.worked("desk", (BUSY, 8 * 60, {"power": 300.0}), (QUIET, 2 * 60, {"power": 0.0}))
-    gpu.down("desk")
+    gpu.machines.down("desk")
     story.at("2026-08-23T12:00")
-    gpu.down("owl")
+    gpu.machines.down("owl")
 
     story.at("2026-09-01T08:00")
-    gpu.start("fox", lease="10h", renew_until="24h", wait=False)
+    gpu.machines.start("fox", lease="10h", renew_until="24h", wait=False)
     for time in ("17:40", "17:50", "18:00"):
         story.at(f"2026-09-01T{time}")
-        gpu.reap()
+        gpu.automation.reap()
     story.worked("fox", (QUIET, 10 * 60))
 
     story.at("2026-09-10T06:00")
     story.up("elk", "v100", "azure", "vision")
     story.at("2026-09-12T03:48")
-    gpu.down("elk")
+    gpu.machines.down("elk")
 
     story.at("2026-10-27T00:00")
     story.up("yak", "v100", "aws")
@@ -213,5 +213,5 @@ def lived(story):
         story.worked("yak", (QUIET, 9 * 60), (BUSY, 6 * 60), (TYPED, 60), (QUIET, 8 * 60))
     story.at("2026-10-31T12:00")
     story.worked("yak", (QUIET, 9 * 60), (BUSY, 3 * 60))
-    gpu.reap()
+    gpu.automation.reap()
     return story

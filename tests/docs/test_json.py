@@ -317,7 +317,7 @@ ADVICE = (
 def test_a_recommendation_is_printed_as_the_page_says(tmp_path):
     with cloudgpu.connect(home=tmp_path / "home") as gpu:
         for work, asked in ADVICE:
-            assert not faults_under("recommend", gpu.recommend(work, **asked)), work
+            assert not faults_under("recommend", gpu.advice.recommend(work, **asked)), work
 
 
 CALCULATED = (
@@ -330,15 +330,15 @@ CALCULATED = (
 def test_a_price_and_a_use_are_compared_as_the_page_says(tmp_path):
     with cloudgpu.connect(home=tmp_path / "home") as gpu:
         for asked in CALCULATED:
-            assert not faults_under("compare-calculated", gpu.compare(**asked)), asked
-        assert not faults_under("compare-desktops", gpu.desktops())
+            assert not faults_under("compare-calculated", gpu.advice.compare(**asked)), asked
+        assert not faults_under("compare-desktops", gpu.advice.desktops())
 
 
 def test_a_report_that_is_sent_is_as_the_page_says(tmp_path):
     receiver = WebReceiver()
     (tmp_path / "config.toml").write_text(f"[alerts]\nto = ['json://{receiver.place}/', 'json://127.0.0.1:9/']\n")
     with cloudgpu.connect(home=tmp_path) as gpu:
-        value, nothing = gpu.send_report(), gpu.send_report(month="last")
+        value, nothing = gpu.money.send_report(), gpu.money.send_report(month="last")
     receiver.end()
     assert nothing["nothing_sent"]
     assert not faults_under("report-send", nothing)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, assert_type
+from typing import assert_type
 
 import cloudgpu
 from cloudgpu import Cloudgpu, CloudgpuError, InvalidRequest, NoCapacity
-from cloudgpu.access.jupyter.notebook import CellResult, run_cell
+from cloudgpu.access.jupyter.notebook import CellResult
 from cloudgpu.views.documents.automation.backtest import BacktestDocument
+from cloudgpu.views.documents.automation.reap import ReapDocument
+from cloudgpu.views.documents.machines.access import CopyDocument
 from cloudgpu.views.documents.machines.machines import (
     DownDocument,
     InterruptionDocument,
@@ -21,43 +23,65 @@ from cloudgpu.views.documents.machines.machines import (
     ShownDocument,
     UpDocument,
 )
+from cloudgpu.views.documents.market.catalog import CatalogItemDocument
+from cloudgpu.views.documents.market.market import QuotaRequestDocument
+from cloudgpu.views.documents.money.budgets import BudgetSetDocument
+from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import CostDocument
 from cloudgpu.views.documents.money.reconcile import ExportDocument, ReconcileDocument
+from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 from cloudgpu.views.documents.parts import Price
 from cloudgpu.views.documents.setup.doctor import DoctorDocument
 from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
-Document = dict[str, Any]
-
 
 def train(gpu: Cloudgpu, scripts: Sequence[Path]) -> bytes:
     """Use every method as a program would."""
-    assert_type(gpu.plan(gpu="v100", spot=True, max_price=Decimal("1.5")), PlannedUpDocument)
-    assert_type(gpu.up(gpu="a100:8", lease=timedelta(hours=8), renew_until="3d", max_price=1.5, wait=False), UpDocument)
-    assert_type(gpu.cp(scripts, "trial:"), Document)
-    assert_type(gpu.cp("trial:out.csv", Path()), Document)
-    done = gpu.exec("trial", ["python3", "train.py"], input=b"seed")
+    assert_type(gpu.machines.plan(gpu="v100", spot=True, max_price=Decimal("1.5")), PlannedUpDocument)
+    assert_type(
+        gpu.machines.up(gpu="a100:8", lease=timedelta(hours=8), renew_until="3d", max_price=1.5, wait=False), UpDocument
+    )
+    assert_type(gpu.machines.cp(scripts, "trial:"), CopyDocument)
+    assert_type(gpu.machines.cp("trial:out.csv", Path()), CopyDocument)
+    done = gpu.machines.exec("trial", ["python3", "train.py"], input=b"seed")
     assert_type(done.status, int)
-    with gpu.tunnel("trial", port=9999) as tunnel:
+    with gpu.machines.tunnel("trial", port=9999) as tunnel:
         assert_type(tunnel.port, int)
         assert_type(tunnel.url, str)
-        assert_type(run_cell(tunnel.port, tunnel.token, "1 + 1"), CellResult)
-    assert_type(gpu.extend("trial", "2h"), MachineDocument)
-    assert_type(gpu.hold("trial", datetime(2030, 1, 1, tzinfo=UTC)), MachineDocument)
-    assert_type(gpu.hold("trial", release=True), MachineDocument)
-    assert_type(gpu.stop(), MachineDocument)
-    assert_type(gpu.start("trial", lease=timedelta(hours=1)), MachineDocument)
-    assert_type(gpu.interrupt("trial"), InterruptionDocument)
-    assert_type(gpu.ls(refresh=True, all=True), LsDocument)
-    assert_type(gpu.show(history=True, why=True), ShownDocument)
-    assert_type(gpu.backtest(Path("strict.yaml"), since=timedelta(days=7), machine="trial"), BacktestDocument)
-    assert_type(gpu.cost(), CostDocument)
-    assert_type(gpu.export("bill.csv", since="month"), ExportDocument)
-    assert_type(gpu.reconcile(Path("aws.csv"), "aws"), ReconcileDocument)
-    assert_type(gpu.verify(), VerifyDocument)
-    assert_type(gpu.doctor(), DoctorDocument)
-    assert_type(gpu.down("trial", "other"), DownDocument)
+        assert_type(tunnel.run("1 + 1"), CellResult)
+    assert_type(gpu.machines.extend("trial", "2h"), MachineDocument)
+    assert_type(gpu.machines.hold("trial", datetime(2030, 1, 1, tzinfo=UTC)), MachineDocument)
+    assert_type(gpu.machines.hold("trial", release=True), MachineDocument)
+    assert_type(gpu.machines.stop(), MachineDocument)
+    assert_type(gpu.machines.start("trial", lease=timedelta(hours=1)), MachineDocument)
+    assert_type(gpu.machines.interrupt("trial"), InterruptionDocument)
+    assert_type(gpu.machines.ls(refresh=True, all=True), LsDocument)
+    assert_type(gpu.machines.show(history=True, why=True), ShownDocument)
+    assert_type(
+        gpu.automation.backtest(Path("strict.yaml"), since=timedelta(days=7), machine="trial"), BacktestDocument
+    )
+    assert_type(gpu.money.cost(), CostDocument)
+    assert_type(gpu.money.export("bill.csv", since="month"), ExportDocument)
+    assert_type(gpu.money.reconcile(Path("aws.csv"), "aws"), ReconcileDocument)
+    assert_type(gpu.money.verify(), VerifyDocument)
+    assert_type(gpu.automation.doctor(), DoctorDocument)
+    assert_type(gpu.machines.down("trial", "other"), DownDocument)
     return done.stdout
+
+
+def advised(gpu: Cloudgpu) -> None:
+    """Use what differs from one call to the next in its options or in what it returns."""
+    assert_type(
+        gpu.money.set_budget("lab", Decimal(300), "month", scope="project=nlp", replace=True), BudgetSetDocument
+    )
+    assert_type(gpu.automation.reap(nightly=True), ReapDocument)
+    assert_type(gpu.advice.prices("g5.xlarge", history=True), CatalogItemDocument)
+    assert_type(gpu.advice.request_quota("enough", gpu="v100", count=2), QuotaRequestDocument)
+    compared = gpu.advice.compare(gpu="v100", utilization="15%")
+    if compared["mode"] == "calculator":
+        assert_type(compared, CalculatedDocument)
+    else:
+        assert_type(compared, CompareDocument)
 
 
 def names_of_those_that_cost(document: LsDocument) -> list[str]:
@@ -75,6 +99,7 @@ def careful() -> int:
             train(gpu, [])
     except NoCapacity as fault:
         assert_type(fault.next, str | None)
+        assert_type(fault.retryable, bool)
     except InvalidRequest as fault:
         assert_type(fault.field, str | None)
     except CloudgpuError as fault:
@@ -85,10 +110,12 @@ def careful() -> int:
 # What is wrong is noticed: each of these has to need its comment, or mypy complains of the comment.
 def wrong(gpu: Cloudgpu) -> None:
     """Make the mistakes that a checker is there for."""
-    gpu.up(gpus="v100")  # type: ignore[call-arg]
-    gpu.up(lease=8)  # type: ignore[arg-type]
-    gpu.exec("trial", 7)  # type: ignore[arg-type]
+    gpu.machines.up(gpus="v100")  # type: ignore[call-arg]
+    gpu.machines.up(lease=8)  # type: ignore[arg-type]
+    gpu.machines.exec("trial", 7)  # type: ignore[arg-type]
     gpu.launch()  # type: ignore[attr-defined]
-    gpu.ls()["machine"]  # type: ignore[typeddict-item]
-    gpu.stop()["spent"]  # type: ignore[typeddict-item]
+    gpu.machines.ls()["machine"]  # type: ignore[typeddict-item]
+    gpu.machines.stop()["spent"]  # type: ignore[typeddict-item]
+    gpu.up(gpu="v100")  # type: ignore[attr-defined]
+    gpu.money.set_budget("lab", 300, "month", scop="all")  # type: ignore[call-arg]
     cloudgpu.conect()  # type: ignore[attr-defined]

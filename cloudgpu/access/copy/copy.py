@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import IO, Any
+from typing import IO
 
 from cloudgpu.access.copy.endpoints import Here, Side, There
 from cloudgpu.access.copy.manifest import Item, OnePath, about, check_its_own, lay_out, taken, twins
@@ -41,12 +41,6 @@ class Copied:
     bytes: int
     skipped: tuple[str, ...] = ()
     failed: tuple[InvalidRequest, ...] = ()
-
-
-def copied(done: Copied) -> dict[str, Any]:
-    """Return the answer of `cp`."""
-    failed = [fault.as_dict() for fault in done.failed]
-    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped), "failed": failed}
 
 
 def machine_of(sources: Sequence[str], destination: str) -> str:

@@ -12,6 +12,7 @@ from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from cloudgpu.access.known_hosts import pinned
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
 
@@ -208,6 +209,19 @@ def passing(fault: Exception) -> bool:
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:
-    from cloudgpu.access.ssh import handshake
+    known = _known(target)
+    from cloudgpu.access.ssh import handshake  # paramiko: a tenth of a second, for what is contacted alone
 
-    return Connection(target, handshake.wire(target, time.monotonic() + timeout))
+    return Connection(target, handshake.wire(target, known, time.monotonic() + timeout))
+
+
+def _known(target: Target) -> str:
+    known = pinned(target.known_hosts, target.id)
+    if known is not None:
+        return known
+    raise WrongHostKey(
+        f"No host key is pinned for {target.name}, so it cannot be verified and was not contacted.",
+        field="known_hosts",
+        value=target.id,
+        next="Connect from the computer that launched it, or add its key's line to known_hosts if you trust it.",
+    )

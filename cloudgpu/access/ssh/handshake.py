@@ -6,7 +6,6 @@ import threading
 import time
 
 from cloudgpu.access.keys import check_private
-from cloudgpu.access.known_hosts import pinned
 from cloudgpu.access.ssh import jump
 from cloudgpu.access.ssh.dial import dial, no_answer
 from cloudgpu.access.ssh.target import LoginRefused, Target, reason
@@ -22,12 +21,13 @@ from cloudgpu.access.ssh.transport import (
 from cloudgpu.errors import InvalidRequest, WrongHostKey
 
 
-def wire(target: Target, deadline: float) -> SshTransport:
-    """Return a verified and logged-in transport; `deadline` is in monotonic seconds.
+def wire(target: Target, known: str, deadline: float) -> SshTransport:
+    """Return a transport to the machine that owns the host key `known`, logged in with our key.
 
-    Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable, InvalidRequest (our own files).
+    `deadline` is in monotonic seconds. Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable,
+    InvalidRequest (our own files).
     """
-    return wire_with(target, _known(target), _own_key(target), deadline)
+    return wire_with(target, known, _own_key(target), deadline)
 
 
 def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTransport:
@@ -46,18 +46,6 @@ def wire_with(target: Target, known: str, key: PKey, deadline: float) -> SshTran
             raise connected.explained(target, fault) from fault
         raise
     return made
-
-
-def _known(target: Target) -> str:
-    known = pinned(target.known_hosts, target.id)
-    if known is not None:
-        return known
-    raise WrongHostKey(
-        f"No host key is pinned for {target.name}, so it cannot be verified and was not contacted.",
-        field="known_hosts",
-        value=target.id,
-        next="Connect from the computer that launched it, or add its key's line to known_hosts if you trust it.",
-    )
 
 
 def _own_key(target: Target) -> Ed25519Key:

@@ -38,8 +38,9 @@ def command(
     Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
     Exit code 2 when a path could not be copied; the others are.
     """
-    from cloudgpu.access.copy.copy import copied, copy, machine_of
+    from cloudgpu.access.copy.copy import copy, machine_of
     from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.api.machines import copy_document
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)
         raise InvalidRequest(
@@ -60,7 +61,7 @@ def command(
     for path in done.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
-    emit(output, copied(done), f"{files}, {done.bytes:,} bytes")
+    emit(output, copy_document(done), f"{files}, {done.bytes:,} bytes")
     _tell_failed(done)
 
 

@@ -1,13 +1,13 @@
-"""The plan that `up` shows before it acts, as text for a terminal of 80 columns."""
+"""The plan that `up` shows before it acts, as text: at a glance, in one line, or in full."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, facts, gpus, place, price, when
+from cloudgpu.cli.render import dollars, facts, gpus, minute, place, price, price_briefly, rounded, when
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
@@ -17,11 +17,140 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import RuleText
 
 
-def plan(value: Plan, now: datetime) -> str:
-    """Return the plan as lines of a label and what it stands for."""
+def glance(value: Plan, now: datetime) -> str:
+    """Return the plan in few lines: what, where, price, end, cost, what ends it; then all warnings in full."""
     return facts(
         [
-            ("name", value["name"] or "two words, made up"),
+            ("what", _named(value)),
+            ("where", _where_briefly(value)),
+            ("price", _price_briefly(value)),
+            ("ends", _ends(value, now)),
+            ("cost", _cost_briefly(value)),
+            ("if idle", _idle(value)),
+            ("ended by", _ended_by(value["guarded"])),
+            *((one["rule"], _rule(one, now)) for one in value["rules"] if one["rule"] != "idle"),
+            ("budget", _budgets_briefly(value["budgets"])),
+            *_warnings(value),
+        ]
+    )
+
+
+def line(value: Plan) -> str:
+    """Return the plan in one line, where it is not asked about; then every warning, never shortened."""
+    spot = " spot" if value["market"] == "spot" else ""
+    at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
+    end = value["expires"] if value["lease_ends"] else value["renew_until"]
+    usd = dollars(value["price"]["usd_per_hour"], 4)
+    name = f"{value['name']}: " if value["name"] else ""
+    said = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}/h, ends {minute(end)}"
+    return "\n".join(filter(None, [said, facts(_warnings(value))]))
+
+
+def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what may cost, erase or expose more than one expects, and what could not be checked."""
+    yield from (("gpus now", one) for one in value["gpu_users"] if one != NOBODY)
+    if _erases(value):
+        yield "stop", _stop(value)
+    yield from (("budget", _budget(one)) for one in value["budgets"] if _is_doubtful(one))
+    if any(_is_doubtful(one) for one in value["budgets"]) and value["market"] == "spot":
+        yield "", _SPOT_COUNTS
+    if _is_open(value["setup"]["network"]):
+        yield "note", "SSH is open to EVERY address; a login still needs the key"
+    if value["unpriced"]:
+        yield "note", f"no price is known for {' and '.join(value['unpriced'])}: the cost does not include it"
+    if _only_passes(value["guarded"]):
+        hourly = dollars(value["price"]["usd_per_hour"], 4)
+        yield "note", f"without cloudgpu reap or watch it costs {hourly} an hour until you end it"
+    yield from (("note", one) for one in value["notes"])
+
+
+NOBODY = "nobody uses them"  # as a provider says it of GPUs of an own machine
+_DOES = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "ended, and its disk deleted,"}
+_TIMERS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
+
+
+def _named(value: Plan) -> str:
+    spot = ", spot" if value["market"] == "spot" else ""
+    or_not = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
+    return f"{value['name']}: {_what(value)}{spot}{or_not}" if value["name"] else f"{_what(value)}{spot}{or_not}"
+
+
+def _where_briefly(value: Plan) -> str:
+    shares = len(value["by_account"])
+    chosen = "" if not shares else "; only this account has it" if shares == 1 else f"; the first of {shares} accounts"
+    return place(value) + chosen
+
+
+def _price_briefly(value: Plan) -> str:
+    """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
+    found, highest = value["price"], value["highest_usd_per_hour"]
+    others = f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(found["usd_per_hour"]) else ""
+    return price_briefly(found) + others
+
+
+def _ends(value: Plan, now: datetime) -> str:
+    if not value["lease_ends"]:
+        return f"{when(value['renew_until'], now)}; its lease only warns"
+    if value["expires"] == value["renew_until"]:
+        return when(value["expires"], now)
+    return f"{when(value['expires'], now)}; if in use, by {minute(value['renew_until'])}"
+
+
+def _cost_briefly(value: Plan) -> str:
+    """Return what it costs at most, and what to the end of its lease."""
+    lease, most = rounded(value["lease_s"]), rounded(value["renew_until_s"])
+    sooner = f", {dollars(value['cost_to_lease_end_usd'])} in {lease}" if value["lease_ends"] and lease != most else ""
+    price_moves = value["further_offers"] or value["market"] == "spot"
+    attached = ", with attached costs" if any(one["while_running"] for one in value["attached_costs"]) else ""
+    at = " at this price" if price_moves else ""
+    return f"at most {dollars(value['cost_to_renew_until_usd'])} in {most}{sooner}{at}{attached}"
+
+
+def _idle(value: Plan) -> str:
+    found = value["idle"]
+    if found is None:
+        blind = value["guarded"]["agent"] == "none"
+        return "it goes on: no agent runs on it" if blind else "it goes on: its policy does not end idle machines"
+    after, grace = rounded(found["after_s"]), rounded(found["grace_s"])
+    if found["do"] is None:
+        return f"only a warning after {after}"
+    return f"{_DOES[found['do']]} after {after} and a {grace} warning"
+
+
+def _ended_by(guarded: PlannedGuards) -> str:
+    agent = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
+    timer = [_TIMERS[guarded["timer"]]] if guarded["timer"] in _TIMERS else []
+    return ", ".join(agent + timer) or "only cloudgpu reap or watch"
+
+
+def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
+    """Return the least that a budget has left after this; None where one does not fit, which is said in full."""
+    if not budgets or any(_is_doubtful(one) for one in budgets):
+        return None
+    least = min(budgets, key=lambda one: Decimal(one["remaining_usd"]))
+    return f"fits; leaves {dollars(least['remaining_usd'])} of {dollars(least['limit_usd'])} in {least['name']}"
+
+
+def _is_doubtful(one: BudgetFit) -> bool:
+    return bool(not one["fits"] or one["overridden"] or one["unpriced"] or one["assumed"])
+
+
+def _erases(value: Plan) -> bool:
+    """Say whether an end of this machine deletes what is on a disk of it."""
+    return "terminate" in value["ends"].values() or "erases its " in value["stop_effect"]
+
+
+def _is_open(network: Network) -> bool:
+    from cloudgpu.control.inputs.setup import ANYWHERE
+
+    return not network["security_group"] and ANYWHERE in network["ssh_from"]
+
+
+def plan(value: Plan, now: datetime) -> str:
+    """Return the whole plan as lines of a label and what it stands for."""
+    return facts(
+        [
+            ("name", value["name"] or "two random words"),
             ("what", _what(value)),
             *(("gpus now", one) for one in value["gpu_users"]),
             ("where", _where(value)),
@@ -32,7 +161,7 @@ def plan(value: Plan, now: datetime) -> str:
             ("policy", _policy(value)),
             *((one["rule"], _rule(one, now)) for one in value["rules"]),
             ("cost", _cost(value)),
-            *(("beside", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
+            *(("attached", _extra(extra)) for extra in value["attached_costs"] if extra["while_running"]),
             ("stop", _stop(value)),
             *(("budget", _budget(one)) for one in value["budgets"]),
             *([("", _SPOT_COUNTS)] if value["budgets"] and value["market"] == "spot" else []),
@@ -65,7 +194,7 @@ def _where(value: Plan) -> str:
     if not value["further_offers"]:
         return first
     further, dearest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
-    return f"{first}; {further} further offer{'s' * (further > 1)} at up to {dearest} an hour, tried in turn"
+    return f"{first}; then {further} other offer{'s' * (further > 1)} at up to {dearest} an hour"
 
 
 def _chosen(shares: Sequence[AccountOffers]) -> str:
@@ -106,18 +235,18 @@ def _rule(one: RuleText, now: datetime) -> str:
 
 def _cost(value: Plan) -> str:
     """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
-    beside = " with what is beside it" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
-    missing = f"; not in it, as no price is known: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
+    beside = " with attached costs" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
+    missing = f"; without what has no known price: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
     to_the_end = _reaches(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
     if not value["lease_ends"]:
         reaches = f"{to_the_end} to its renew-until"
     else:
         lease = _reaches(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
-        reaches = f"{lease} to the end of the lease, {to_the_end} if it renews itself to the end"
+        reaches = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
     by_hand = ""
     if _only_passes(value["guarded"]):
         hourly = dollars(value["price"]["usd_per_hour"], 4)
-        by_hand = f"; {hourly} an hour until you end it, where no pass of cloudgpu reap or watch does"
+        by_hand = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
     return f"{reaches}{beside}{missing}{by_hand}"
 
 
@@ -187,10 +316,7 @@ def _ssh(network: Network) -> str | None:
     if network["security_group"]:
         who = f"as security group {network['security_group']} says"
     elif network["ssh_from"]:
-        from cloudgpu.control.inputs.setup import ANYWHERE
-
-        allowed = ", ".join(network["ssh_from"])
-        who = "from EVERY address (with a key)" if ANYWHERE in network["ssh_from"] else f"from {allowed}"
+        who = "from EVERY address (with a key)" if _is_open(network) else f"from {', '.join(network['ssh_from'])}"
     else:
         who = ""
     way = f"through {network['jump']}" if network["jump"] else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, Yes, confirm, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_here, tell
 from cloudgpu.cli.machines import launching as options
 from cloudgpu.core.model.machine import Machine
 
@@ -19,11 +19,13 @@ AWAKE = ("running", "pending")
 
 
 class StartOptions(NamedTuple):
-    """How long it is to live, None as its launch said, and why a budget is to be passed."""
+    """How long it is to live, None as its launch said; why a budget is to be passed; how it is shown and asked."""
 
     lease: timedelta | None
     renew_until: timedelta | None
     override: str | None
+    verbose: bool
+    yes: bool
 
 
 def command(
@@ -37,6 +39,7 @@ def command(
         typer.Option("--move", help="Where it has no capacity: launch its image elsewhere in the region, any type."),
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
+    verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
@@ -52,17 +55,19 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     session = open_here()
-    asked = StartOptions(duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override))
+    asked = StartOptions(
+        duration(lease, "--lease"), duration(renew_until, "--renew-until"), check_reason(override), verbose, yes
+    )
     row = session.find(name)
     check_may(session, row, "start")
     check_override(session, asked.override)
     row = settled_first(session, row)
     if move and not comes_back(row):
-        row = _moved(session, row, asked, yes=yes)
+        row = _moved(session, row, asked)
     if comes_back(row):
-        row = _brought_back(session, row, asked, wider=move, wait=not no_wait, yes=yes, output=output)
+        row = _brought_back(session, row, asked, wider=move, wait=not no_wait, output=output)
     else:
-        row = _started(session, row, asked, wait=not no_wait, yes=yes)
+        row = _started(session, row, asked, wait=not no_wait, output=output)
     value = machine_value(row, session.clock())
     emit(output, value, f"{row.name} is {row.state}.{_next(session, row)}")
 
@@ -76,13 +81,15 @@ def _next(session: Session, row: Machine) -> str:
     return "\n" + next_steps(row.name, jupyter=opens_jupyter(row.template, session.template_paths()))
 
 
-def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, yes: bool) -> Machine:
-    from cloudgpu.cli.render import dollars, price
+def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool, output: Format) -> Machine:
+    from cloudgpu.cli.machine_text import line
+    from cloudgpu.cli.render import dollars, price, price_briefly, rounded
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.launch.restore import start_stopped
     from cloudgpu.control.lifecycle.lifecycle import new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import Money, usd
+    from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
     until = new_lease(session, row, asked.lease, asked.renew_until)
@@ -92,12 +99,15 @@ def _started(session: Session, row: Machine, asked: StartOptions, *, wait: bool,
         value = machine_value(row, session.clock())
         lives = until.expires - session.clock()
         cost = usd(run_cost(Money(row.price.nanos_per_hour), lives)) if row.price else None
-        to_the_end = f"{dollars(cost)} for the machine to the end of its new lease"
-        confirm(f"Start {row.name} at {price(value['price'])}; {to_the_end}?", yes=yes)
+        if asked.yes and output is Format.TEXT:
+            tell(line({**value, "expires": iso(until.expires)}))
+        to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
+        hourly = price(value["price"]) if asked.verbose else price_briefly(value["price"])
+        confirm(f"Start {row.name} at {hourly}; {to_the_end}?", yes=asked.yes)
     return start_stopped(session, row, until, wait=wait, override=asked.override)
 
 
-def _moved(session: Session, row: Machine, asked: StartOptions, *, yes: bool) -> Machine:
+def _moved(session: Session, row: Machine, asked: StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.lifecycle import new_lease
@@ -109,13 +119,13 @@ def _moved(session: Session, row: Machine, asked: StartOptions, *, yes: bool) ->
     confirm(
         f"Move {row.name} out of {row.zone}? It ends, and its disk becomes an image ({costs}), which is launched "
         f"from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
-        yes=yes,
+        yes=asked.yes,
     )
     return move(session, row, why="it is moved")
 
 
 def _brought_back(
-    session: Session, row: Machine, asked: StartOptions, *, wider: bool, wait: bool, yes: bool, output: Format
+    session: Session, row: Machine, asked: StartOptions, *, wider: bool, wait: bool, output: Format
 ) -> Machine:
     """Show the plan of the launch from the image, ask, and carry it out."""
     from cloudgpu.cli.machines.up import tell_plan
@@ -125,9 +135,10 @@ def _brought_back(
     prepared = plan_comeback(session, row, asked.lease, renew=asked.renew_until, override=asked.override, wider=wider)
 
     def agree() -> None:
-        tell_plan(planned(session, prepared), session.clock(), output)
+        document = planned(session, prepared)
+        tell_plan(document, session.clock(), output, verbose=asked.verbose, briefly=asked.yes)
         no = f"{row.name} was not launched; its image is kept."
-        confirm(f"Launch {row.name} again from its image?", yes=yes, no=no)
+        confirm(f"Launch {row.name} again from its image?", yes=asked.yes, no=no)
 
     check_budgets(session, prepared)
     agree()

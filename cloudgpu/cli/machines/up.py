@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, shown, tell
+from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.machines import launching as options
 from cloudgpu.errors import InvalidRequest
 
@@ -68,15 +68,17 @@ def command(
     dry_run: options.DryRun = False,
     wait_start: options.WaitStart = False,
     no_wait: options.NoWait = False,
+    verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Launch a GPU machine.
 
-    Shows what it will launch, where, on which market, at which price with its source, until when, and what `stop`
-    will mean; asks once; then launches, records, and waits until SSH has shown the host key of the launch.
-    The same request again returns the same machine. Exit code 3 where a budget does not carry it. The template's
-    on_start may go on after that: --wait-start waits for it, up to an hour; exit code 2 where it failed, and the
+    Shows the plan: what, where, price, when it ends, what it costs at most and what ends it, then every warning. Asks
+    once, launches, and waits until SSH has shown the host key of the launch. -v shows the whole plan with its sources;
+    --yes shows one line and the warnings.
+    The same request again returns the same machine. Exit code 3 if a budget does not allow it. The template's
+    on_start may go on after that: --wait-start waits for it, up to an hour; exit code 2 if it failed, and the
     machine goes on.
     """
     asked = locals()  # before anything else is one
@@ -97,14 +99,14 @@ def command(
     document = planned(session, prepared)
     if dry_run:
         if not all(one["fits"] for one in document["plan"]["budgets"]):
-            tell_plan(document, session.clock(), output)
+            tell_plan(document, session.clock(), output, verbose=verbose)
             check_budgets(session, prepared)
-        emit(output, document, _plan_text(document, session.clock()))
+        emit(output, document, _plan_text(document, session.clock(), verbose=verbose))
         return
     session.check_launchable()
 
     def agree() -> None:
-        tell_plan(document, session.clock(), output)
+        tell_plan(document, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, prepared)
         confirm("Launch it?", yes=yes)
 
@@ -136,18 +138,22 @@ def _on_start(session: Session, row: Machine, template: Template, *, wait: bool)
         raise
 
 
-def tell_plan(document: PlannedUpDocument, now: Any, output: Format) -> None:
-    """Show the plan on stderr, so that stdout stays the answer's."""
+def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose: bool, briefly: bool = False) -> None:
+    """Show the plan on stderr, so that stdout stays the answer's; `briefly`, where nobody is asked, in one line."""
     import sys
 
+    from cloudgpu.cli.machines.planned import line
+
     if output is Format.TEXT:
-        sys.stderr.write(shown(_plan_text(document, now), sys.stderr) + "\n")
+        in_one = briefly and not verbose
+        text = line(document["plan"]) if in_one else _plan_text(document, now, verbose=verbose)
+        sys.stderr.write(shown(text, sys.stderr) + "\n")
 
 
-def _plan_text(document: PlannedUpDocument, now: Any) -> str:
-    from cloudgpu.cli.machines.planned import plan
+def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
+    from cloudgpu.cli.machines.planned import glance, plan
 
-    text = "Plan\n" + plan(document["plan"], now)
+    text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
         text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
         text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
@@ -155,12 +161,13 @@ def _plan_text(document: PlannedUpDocument, now: Any) -> str:
 
 
 def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
+    from cloudgpu.cli.machine_text import line
     from cloudgpu.cli.render import next_steps
 
     machine = result["machine"]
     name = machine["name"]
     if result["found"]:
-        tell(f"{name} was already launched by the same request; --new launches a second one")
+        tell(f"{line(machine)} (already launched by this request; --new: another)")
         for one in result["differences"]:
             tell(_differs(one))
     if machine["retained"] and machine["terminated_at"]:
@@ -184,7 +191,7 @@ def _start_text(name: str, on_start: str | None) -> str:
 
 def _differs(one: RequestDifference) -> str:
     """Return in what a found machine is not as was asked, and how to have it so."""
-    said = f"not changed: {one['option']} {one['requested']} was asked; it has {one['current']}"
+    said = f"{one['option']} {one['requested']} was ignored: the machine has {one['current']}"
     return f"{said}. To change it: {one['next']}"
 
 

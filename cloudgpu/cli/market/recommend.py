@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
 from cloudgpu.cli.money.options import Currency, Rate, RateDate
 
 
@@ -47,9 +47,10 @@ def command(
     currency: Currency = None,
     rate: Rate = None,
     rate_date: RateDate = None,
+    verbose: Verbose = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Recommend a GPU for a kind of work: to rent, or to buy for a desktop; every step with its source.
+    """Recommend a GPU for a kind of work: to rent, or to buy for a desktop; with -v every step and its source.
 
     From the work to the memory it takes, from the memory to the GPUs that hold it, from those to what does most per
     dollar; then from how many hours a week on a desktop is cheaper. Prices are the catalogue's, dated; nobody is asked.
@@ -60,4 +61,4 @@ def command(
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
     value = recommended(open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__})
-    emit(output, value, text(value))
+    emit(output, value, text(value, verbose=verbose))

@@ -1,4 +1,4 @@
-"""What `recommend` says as text: the answer, the machines, the desktops, then every step with its sources."""
+"""What `recommend` says as text: the answer, the machines, the desktops; with -v every step with its sources."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ DEAR = 10  # dollars an hour; from here on two decimals
 SHORT = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 
 
-def text(value: RecommendDocument) -> str:
-    """Return the document in 80 columns."""
+def text(value: RecommendDocument, *, verbose: bool) -> str:
+    """Return the document in 80 columns; `verbose` with every step and its sources."""
     parts = [paragraph(value["sentence"])]
     if value["machines"]:
         parts.append(_machines(value))
     if value["desktops"]:
         parts.append(_desktops(value))
-    parts += [_step(number, one) for number, one in enumerate(value["steps"], 1)]
+    if verbose:
+        parts += [_step(number, one) for number, one in enumerate(value["steps"], 1)]
     parts += [paragraph(remark) for remark in value["notes"]]
     return "\n\n".join(parts)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Yes, confirm, emit, open_here, shown, tell
+from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
     ] = False,
+    verbose: Verbose = False,
     yes: Yes = False,
     output: Annotated[
         CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
@@ -79,7 +80,7 @@ def command(
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        _costs(session, parse_cost(session.settings, session.clock(), **asked), output)
+        _costs(session, parse_cost(session.settings, session.clock(), **asked), output, verbose=verbose)
 
 
 def _check_alone(given: dict[str, str | None]) -> None:
@@ -94,7 +95,7 @@ def _check_alone(given: dict[str, str | None]) -> None:
         raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 
 
-def _costs(session: Session, request: CostRequest, output: CostFormat) -> None:
+def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
@@ -105,7 +106,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat) -> None:
     elif output is CostFormat.CSV:
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
-        sys.stdout.write(shown(cost_text(document, request.currency), sys.stdout) + "\n")
+        sys.stdout.write(shown(cost_text(document, request.currency, verbose=verbose), sys.stdout) + "\n")
     sys.stdout.flush()
 
 

@@ -12,9 +12,11 @@ from cloudgpu.core.values.times import from_iso
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostSum, Projection
+    from cloudgpu.views.documents.parts import DesktopLine
 
 WIDTH = 80
 NARROWEST = 12  # characters that a name is left, however wide the numbers are
+NEAR = 10  # times what was spent: a desktop that costs more is not named
 FEW = 6  # names, or reasons, that are told one by one
 UNREAD_MINUTES = 15  # as often as a counter is read while somebody works on the machine
 FINE = Decimal(10)  # dollars: below it amounts are shown with two more digits
@@ -26,13 +28,17 @@ _HEADS = {
 _MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated more than 180 days before"}
 
 
-def cost_text(document: CostDocument, currency: Currency | None) -> str:
-    """Return the table with its totals, and below it what they do not say; empty where nothing was spent."""
+def cost_text(document: CostDocument, currency: Currency | None, *, verbose: bool) -> str:
+    """Return the table with its totals, and below it what they do not say.
+
+    The desktop is there where the cloud has cost at least a tenth of it for hours of work; `verbose`: always, and
+    what the projection assumes.
+    """
     if not document["groups"]:
         return _nothing(document)
     largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
     shown = Amounts(currency, 2 if largest < FINE else 0)
-    blocks = [_table(document, shown), *_notes(document, shown)]
+    blocks = [_table(document, shown), *_notes(document, shown, verbose=verbose)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -102,16 +108,22 @@ def _short(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _notes(document: CostDocument, shown: Amounts) -> Iterator[str]:
+def _notes(document: CostDocument, shown: Amounts, *, verbose: bool) -> Iterator[str]:
     yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
     yield _sentences(_missing(document), _uncounted(document), _marks(document))
     yield _sentences(_lost(document, shown), _uncompared(document))
-    yield _to_come(document, shown)
+    yield _to_come(document, shown, verbose=verbose)
     yield _budgets(document, shown)
     yield _sentences(*_sustained(document, shown), _credits(document, shown))
     yield _sentences(rate_text(document["currency"]), _fees(document, shown))
-    if document["desktop"] is not None:
+    if document["desktop"] is not None and (verbose or _is_telling(document, document["desktop"])):
         yield _sentences(document["desktop"]["sentence"])
+
+
+def _is_telling(document: CostDocument, desktop: DesktopLine) -> bool:
+    """Say whether a desktop beside what was spent says something: not beside cents, nor without an hour of work."""
+    spent = Decimal(document["total"]["high_usd"] or 0)
+    return Decimal(desktop["hours"]) > 0 and spent * NEAR >= Decimal(desktop["total_usd"])
 
 
 def _sentences(*found: str) -> str:
@@ -177,7 +189,7 @@ def _uncompared(document: CostDocument) -> str:
     return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
 
 
-def _to_come(document: CostDocument, shown: Amounts) -> str:
+def _to_come(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
     burn, found = document["burn"], document["projected"]
     if found is None or not (Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)):
         return ""
@@ -191,7 +203,8 @@ def _to_come(document: CostDocument, shown: Amounts) -> str:
         ["at renew-until", _range(found.get("renew_until"), shown)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
-    return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}\n{paragraph(found['assumption'])}"
+    assumes = f"\n{paragraph(found['assumption'])}" if verbose else ""
+    return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}{assumes}"
 
 
 def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:

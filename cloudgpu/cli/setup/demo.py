@@ -132,7 +132,7 @@ def _play(session: Session, story: _Story) -> DemoDocument:
 
 
 def _launch(session: Session, story: _Story) -> Machine:
-    from cloudgpu.cli.machines.planned import plan
+    from cloudgpu.cli.machines.planned import glance
     from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.launch.budget_preview import planned
     from cloudgpu.control.launch.launch import launch
@@ -143,7 +143,7 @@ def _launch(session: Session, story: _Story) -> Machine:
     prepared = prepare(
         session, UpRequest(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN)
     )
-    story.say(plan(planned(session, prepared)["plan"], session.clock()))
+    story.say(glance(planned(session, prepared)["plan"], session.clock()))
     story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     row = launch(session, prepared).row
     address = fact(row.address)

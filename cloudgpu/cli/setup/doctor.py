@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
+from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, tell
 from cloudgpu.cli.kinds import PLACE, kind_option
 from cloudgpu.errors import InvalidRequest
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import LiveCheck
 
 MARKS = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
+SHORT = 40  # characters of a next step that a note shows without -v
 
 
 def command(
@@ -30,14 +31,16 @@ def command(
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Launch, reach, stop and end a small machine; asks.")] = False,
     gpu: Annotated[str | None, typer.Option(metavar="NAME[:COUNT]", help="With --live: one with this GPU too.")] = None,
+    verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Check Python, files, settings, ledger, keys, installed extras, and every account with its permissions.
 
-    Changes nothing. With --live it then shows what a small machine costs at most, asks, launches it, reaches it over
-    SSH, stops it, starts it, ends it, proves that nothing of it is left, and says what it cost.
-    Exit code 0 when nothing stands in the way, else that of the gravest fault.
+    Changes nothing. Shows what failed, then notes; -v shows every check and what to do about each note. With --live it
+    then shows what a small machine costs at most, asks, launches it, reaches it over SSH, stops it, starts it, ends it,
+    proves that nothing of it is left, and shows what it cost.
+    Exit code 0 if no check failed, else that of the gravest failure.
     """
     from cloudgpu.control.setup.doctor import examine, examined
     from cloudgpu.core.model.checks import Verdict, gravest
@@ -47,12 +50,12 @@ def command(
     checks = examine(os.environ, provider=provider, account=account, region=region)
     failed = [check for check in checks if check.verdict is Verdict.FAIL]
     if not live or failed:
-        emit(output, examined(checks), _checks_text(checks, len(failed), live=live))
+        emit(output, examined(checks), _checks_text(checks, live=live, verbose=verbose))
         if failed:
             raise typer.Exit(gravest(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
-        tell(_checks_text(checks, 0, live=live).lstrip())
+        tell(_checks_text(checks, live=live, verbose=verbose).lstrip())
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
@@ -84,18 +87,36 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     return document(trials, at_most, whole=not gaps), trials
 
 
-def _checks_text(checks: Sequence[Check], failed: int, *, live: bool) -> str:
+def _checks_text(checks: Sequence[Check], *, live: bool, verbose: bool) -> str:
+    """Return the answer in a sentence, what failed with what to do, then notes; `verbose` also what is well."""
     from cloudgpu.cli.render import facts
+    from cloudgpu.core.model.checks import Verdict
 
-    lines = []
-    for check in checks:
-        said = check.said + (f" -> {check.next}" if check.next else "")
-        lines.append(facts([(f"{MARKS[check.verdict]} {check.name:14}", said)]))
-    if failed:
-        lines.append(f"{failed} of {len(checks)} checks failed." + " Nothing was launched." * live)
-    else:
-        lines.append("Nothing stands in the way." + " Try: cloudgpu demo" * (not live))
+    failed, notes = (
+        [check for check in checks if check.verdict is verdict] for verdict in (Verdict.FAIL, Verdict.WARN)
+    )
+    well = [check for check in checks if check.verdict is Verdict.OK]
+    lines = [_answer(len(checks), len(failed), len(notes), live=live)]
+    shown = [*failed, *notes, *(well if verbose else [])]
+    lines += [facts([(f"{MARKS[one.verdict]} {one.name:14}", _said(one, verbose=verbose))]) for one in shown]
+    if not verbose:
+        lines.append("Every check, and what to do about notes: cloudgpu doctor -v")
     return "\n".join(lines)
+
+
+def _answer(checks: int, failed: int, notes: int, *, live: bool) -> str:
+    if failed:
+        return f"{failed} of {checks} checks failed." + " Nothing was launched." * live
+    noted = f", {notes} with a note" if notes else ""
+    return f"No problem found: {checks} checks{noted}." + " Try: cloudgpu demo" * (not live)
+
+
+def _said(check: Check, *, verbose: bool) -> str:
+    """Return what was found, and what to do about it: always for a failure, for a note where it is short."""
+    from cloudgpu.core.model.checks import Verdict
+
+    shown = verbose or check.verdict is Verdict.FAIL or len(check.next or "") <= SHORT
+    return check.said + (f" -> {check.next}" if check.next and shown else "")
 
 
 def _live_text(document: LiveCheck) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cloudgpu.access.jupyter.client import JupyterServer, NotYet
+    from cloudgpu.access.jupyter.notebook import CellResult
     from cloudgpu.access.ssh.connection import Connection
     from cloudgpu.access.ssh.target import Target
     from cloudgpu.control.session.session import Session
@@ -79,6 +80,13 @@ class JupyterTunnel:
         self._tunnel = self._new_tunnel()
 
     def __enter__(self) -> Self:
+        return self.open()
+
+    def open(self) -> Self:
+        """Open the tunnel and start Jupyter where it does not run: for a notebook, whose cells share no `with` block.
+
+        Raises Unreachable, WrongHostKey and AuthFailed as a connection does. `close` ends it.
+        """
         check_reachable(self._session, self._row)
         pin_known_key(self._session, self._row)
         try:
@@ -95,7 +103,21 @@ class JupyterTunnel:
         return Tunnel(self._target, self._ask_jupyter, first_port=self._first_port, tell=self._told)
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the tunnel. The machine and its Jupyter go on."""
         self._tunnel.close()
+
+    def run(self, code: str, *, timeout_s: float = 60) -> CellResult:
+        """Run one notebook cell on the machine, in a new kernel, and return what it printed and whether it succeeded.
+
+        Raises Unreachable when Jupyter does not answer or the cell takes longer than `timeout_s` seconds, and
+        MissingExtra without websocket-client.
+        """
+        from cloudgpu.access.jupyter.notebook import run_cell
+
+        return run_cell(self.port, self.token, code, timeout_s=timeout_s)
 
     @property
     def port(self) -> int:

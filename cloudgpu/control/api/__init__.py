@@ -1,1 +1,1 @@
-"""The library's face."""
+"""The library: what `cloudgpu.connect()` returns, in four parts."""

@@ -1,59 +1,181 @@
-"""Offers the verbs that compare and advise as methods of the library's face.
-
-A comparison with a desktop goes either by the ledger, or by a price and a use.
-"""
+"""What the library advises: what can be bought, at which price, and what would be cheaper."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
+from cloudgpu.control.api.capability import Capability
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from cloudgpu.control.advice.compare_request import CompareOptions
     from cloudgpu.control.advice.estimate_request import EstimateOptions
     from cloudgpu.control.advice.recommend_request import RecommendOptions
-    from cloudgpu.control.cost.report import ReportOptions
     from cloudgpu.control.session.session import Session
+    from cloudgpu.views.documents.market.catalog import (
+        CatalogDiffDocument,
+        CatalogDocument,
+        CatalogItemDocument,
+        CatalogRefreshDocument,
+        GpusDocument,
+    )
     from cloudgpu.views.documents.market.estimate import EstimateDocument
+    from cloudgpu.views.documents.market.market import QuotaDocument, QuotaRequestDocument, RegionsDocument
     from cloudgpu.views.documents.market.recommend import RecommendDocument
     from cloudgpu.views.documents.money.compare import CompareDocument
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument, DesktopsDocument
-    from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
 
 
-def comparison(session: Session, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
-    """Return the comparison that was asked for; raise InvalidRequest that names the option of what cannot be."""
-    return compared_as(session, parse_compare(session, **asked))
+class Advice(Capability):
+    """`connect().advice`: what can be bought, at which price, and what would be cheaper."""
 
+    def gpus(
+        self,
+        *,
+        gpu: str | None = None,
+        min_memory: str | None = None,
+        max_price: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        spot: bool = False,
+        sort: str = "price",
+        all: bool = False,  # noqa: A002  (the option's name)
+    ) -> GpusDocument:
+        """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
 
-def compared_as(session: Session, request: CompareRequest) -> CompareDocument | CalculatedDocument:
-    """Return the comparison that a wish asks for: without a ledger where it says what is rented."""
-    if request.rented is not None:
-        from cloudgpu.control.advice.rent_or_buy import calculated
+        Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
+        """
+        from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
 
-        return calculated(session, request, request.rented)
-    from cloudgpu.control.advice.compare import compared
+        filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
+        return market_value(filters, order_of(sort), self._session.clock())
 
-    return compared(session, request)
+    def catalog(self, provider: str | None = None) -> CatalogDocument:
+        """Return what the catalogue knows of each provider (or one), and how old that is. Asks no cloud."""
+        from cloudgpu.control.catalog.prices import overview
 
+        return overview(provider, self._with_refreshed_prices().clock())
 
-class Advice:
-    """What `cloudgpu.connect()` returns can do beside running machines: compare, estimate, recommend, report."""
+    def prices(
+        self, item: str, *, provider: str | None = None, region: str | None = None, history: bool = False
+    ) -> CatalogItemDocument:
+        """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
 
-    @property
-    def _session(self) -> Session:
-        raise NotImplementedError
+        Each price has its source and date; with `history` earlier ones, too. Asks no cloud. Raises InvalidRequest for a
+        name that the catalogue lacks, or that two providers have.
+        """
+        from cloudgpu.control.catalog.prices import shown
+
+        return shown(item, provider, region, self._with_refreshed_prices().clock(), history=history)
+
+    def price_changes(
+        self, provider: str | None = None, *, last: bool = False, factor: float | None = None
+    ) -> CatalogDiffDocument:
+        """Return how refreshed prices differ from the embedded ones, or, with `last`, from the refresh before.
+
+        `factor` is how many times the last price the next may be without being reported; None: 2. Asks no cloud.
+        """
+        from cloudgpu.control.catalog.prices import difference
+        from cloudgpu.control.catalog.refresh import factor_of
+
+        self._with_refreshed_prices()
+        return difference(provider, factor_of(None if factor is None else str(factor)), last=last)
+
+    def refresh_prices(
+        self, *providers: str, account: str | None = None, factor: float | None = None, accept: bool = False
+    ) -> CatalogRefreshDocument:
+        """Ask the providers' price lists (those named, or all) and return what changed.
+
+        A part that does not answer keeps its prices and their date, and raises nothing: it is named. A price that moved
+        by more than `factor` is reported and not taken, unless `accept`. `account` is with whose credentials to ask.
+        """
+        from cloudgpu.control.catalog.refresh import factor_of, refresh
+
+        most = factor_of(None if factor is None else str(factor))
+        return refresh(self._with_refreshed_prices(), providers, account, factor=most, accept=accept)
+
+    def _with_refreshed_prices(self) -> Session:
+        """Return the session, once the catalogue reads the prices that were refreshed in this home."""
+        from cloudgpu.catalog.place import use
+
+        use(self._session.home.price_lists)
+        return self._session
+
+    def regions(
+        self,
+        *,
+        gpu: str | None = None,
+        spot: bool = False,
+        ping: bool = False,
+        sort: str | None = None,
+        account: str | None = None,
+        provider: str | None = None,
+    ) -> RegionsDocument:
+        """Return the regions of an account, with what a GPU costs in each now and how far each is.
+
+        A region that does not answer raises nothing: it is named under `unanswered`.
+        """
+        from cloudgpu.control.catalog.regions import question_of, regions_value
+
+        question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
+        return regions_value(self._session, question, account=account, provider=provider)
+
+    def quota(
+        self,
+        *,
+        region: str | None = None,
+        gpu: str | None = None,
+        account: str | None = None,
+        provider: str | None = None,
+    ) -> QuotaDocument:
+        """Return the account's limits on machines with GPUs, and what is used of each; with `gpu` those that count it.
+
+        A region that does not answer raises nothing: it is named under `unanswered`.
+        """
+        from cloudgpu.control.catalog.quotas import quotas_value
+
+        return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)
+
+    def request_quota(
+        self,
+        request: str,
+        *,
+        gpu: str | None = None,
+        region: str | None = None,
+        count: int | None = None,
+        spot: bool = False,
+        account: str | None = None,
+        provider: str | None = None,
+    ) -> QuotaRequestDocument:
+        """Ask the provider for a higher limit, and return what was asked for.
+
+        `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
+        Raises InvalidRequest for a limit that is no higher or cannot be asked for from here.
+        """
+        from cloudgpu.control.catalog.quotas import Asking, carry_out, plan_raise
+        from cloudgpu.core.model.offers import Market
+
+        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
 
     def compare(self, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
 
         With `price`, `utilization` or `hours_per_day` no ledger is read: `compare(gpu="v100", utilization="15%")`.
-        Each word is as on the command line; numbers may be numbers. Raises InvalidRequest for a word that cannot be.
+        `mode` tells the two documents apart: `ledger` or `calculator`. Each word is as on the command line; numbers may
+        be numbers. Raises InvalidRequest for a word that cannot be read.
         """
-        return comparison(self._session, **asked)
+        from cloudgpu.control.advice.compare_request import parse_compare
+
+        request = parse_compare(self._session, **asked)
+        if request.rented is not None:
+            from cloudgpu.control.advice.rent_or_buy import calculated
+
+            return calculated(self._session, request, request.rented)
+        from cloudgpu.control.advice.compare import compared
+
+        return compared(self._session, request)
 
     def desktops(self) -> DesktopsDocument:
         """Return every desktop that `compare` can name, your own and the shipped ones, with source and date."""
@@ -81,33 +203,3 @@ class Advice:
         from cloudgpu.control.advice.recommend import recommended
 
         return recommended(self._session, work, **asked)
-
-    def report(
-        self, to: Path | str | None = None, form: str = "html", **asked: Unpack[ReportOptions]
-    ) -> ReportDocument:
-        """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
-
-        `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report
-        only. Each word is as on the command line: `since="month"`. Raises InvalidRequest for a word that cannot be,
-        and for a file that cannot be written. Asks no cloud.
-        """
-        from cloudgpu.control.cost.report import parse_report, reported
-        from cloudgpu.control.cost.report_files import form_of, rendered, write_report
-
-        wanted = form_of(form)
-        document = reported(self._session, parse_report(self._session, **asked))
-        if to is not None:
-            write_report(rendered(document, wanted), Path(to))
-        return document
-
-    def send_report(self, **asked: Unpack[ReportOptions]) -> SentReportDocument:
-        """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
-
-        Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named
-        under `failed`. Of a month in which nothing was billed nothing is sent: `nothing_sent` says so. Raises
-        InvalidRequest where none is set, MissingExtra without apprise.
-        """
-        from cloudgpu.control.cost.report import parse_report, reported
-        from cloudgpu.control.cost.report_delivery import sent_report
-
-        return sent_report(self._session, reported(self._session, parse_report(self._session, **asked)))

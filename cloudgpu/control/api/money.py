@@ -1,27 +1,19 @@
-"""The verbs about prices, costs and budgets, as methods of the library's face."""
+"""What the library does about money: what was spent, what may be, reports, exports, and the ledger behind them."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cloudgpu.control.api.advice import Advice
+from cloudgpu.control.api.capability import Capability
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
     from typing import Unpack
 
+    from cloudgpu.control.budgets.commands import BudgetChoices
+    from cloudgpu.control.cost.report import ReportOptions
     from cloudgpu.control.inputs.periods import CostOptions, Moment
-    from cloudgpu.views.documents.market.catalog import (
-        CatalogDiffDocument,
-        CatalogDocument,
-        CatalogItemDocument,
-        CatalogRefreshDocument,
-        GpusDocument,
-    )
-    from cloudgpu.views.documents.market.market import QuotaDocument, QuotaRequestDocument, RegionsDocument
     from cloudgpu.views.documents.money.budgets import (
         BudgetCheckDocument,
         BudgetRemovedDocument,
@@ -30,102 +22,12 @@ if TYPE_CHECKING:
     )
     from cloudgpu.views.documents.money.cost import CostDocument
     from cloudgpu.views.documents.money.reconcile import ExportDocument, ReconcileDocument
+    from cloudgpu.views.documents.money.report import ReportDocument, SentReportDocument
+    from cloudgpu.views.documents.setup.ledger import OwnersDocument, VerifyDocument
 
 
-class Money(Advice):
-    """What `cloudgpu.connect()` returns can do about money: what can be bought, what was spent, what may be."""
-
-    _clock: Callable[[], datetime]
-
-    def gpus(
-        self,
-        *,
-        gpu: str | None = None,
-        min_memory: str | None = None,
-        max_price: str | None = None,
-        provider: str | None = None,
-        region: str | None = None,
-        spot: bool = False,
-        sort: str = "price",
-        all: bool = False,  # noqa: A002  (the option's name)
-    ) -> GpusDocument:
-        """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
-
-        Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
-        """
-        from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
-
-        filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all)
-        return market_value(filters, order_of(sort), self._clock())
-
-    def catalog(
-        self,
-        action: str = "show",
-        item: str | None = None,
-        *,
-        provider: str | None = None,
-        region: str | None = None,
-        history: bool = False,
-        last: bool = False,
-        factor: float | None = None,
-        accept: bool = False,
-    ) -> CatalogDocument | CatalogItemDocument | CatalogDiffDocument | CatalogRefreshDocument:
-        """Return what the catalogue says of `item` (of all, for None), what a refresh changed, or what one brings now.
-
-        `action` is `show`, `diff` or `refresh`. What does not answer a refresh raises nothing: it is named.
-        """
-        from cloudgpu.control.catalog.prices import catalog_value
-
-        return catalog_value(
-            self._session,
-            action,
-            item,
-            provider,
-            region=region,
-            history=history,
-            last=last,
-            factor=factor,
-            accept=accept,
-        )
-
-    def regions(
-        self,
-        *,
-        gpu: str | None = None,
-        spot: bool = False,
-        ping: bool = False,
-        sort: str | None = None,
-        account: str | None = None,
-        provider: str | None = None,
-    ) -> RegionsDocument:
-        """Return the regions of an account, with what a GPU costs in each now and how far each is.
-
-        A region that does not answer raises nothing: it is named under `unanswered`.
-        """
-        from cloudgpu.control.catalog.regions import question_of, regions_value
-
-        question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
-        return regions_value(self._session, question, account=account, provider=provider)
-
-    def quota(
-        self,
-        *,
-        region: str | None = None,
-        gpu: str | None = None,
-        request: str | None = None,
-        count: int | None = None,
-        spot: bool = False,
-        account: str | None = None,
-        provider: str | None = None,
-    ) -> QuotaDocument | QuotaRequestDocument:
-        """Return the account's limits on machines with GPUs; with `request`, ask for a higher one and return that."""
-        from cloudgpu.control.catalog.quotas import Asking, carry_out, plan_raise, quotas_value
-        from cloudgpu.core.model.offers import Market
-
-        if request is None:
-            return quotas_value(self._session, region=region, gpu=gpu, account=account, provider=provider)
-        asking = Asking(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return carry_out(plan_raise(self._session, asking, account=account, provider=provider))
+class Money(Capability):
+    """`connect().money`: what everything has cost, what it may cost, and the ledger that says so."""
 
     def cost(self, **asked: Unpack[CostOptions]) -> CostDocument:
         """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
@@ -137,18 +39,29 @@ class Money(Advice):
 
         return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **asked))
 
-    def set_budget(self, name: str, amount: Decimal | float | str, period: str, **words: Any) -> BudgetSetDocument:
-        """Set a budget, with the options of `budget set` as words (`scope="project=vision"`), and return how it stands.
+    def set_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        period: str,
+        *,
+        replace: bool = False,
+        **asked: Unpack[BudgetChoices],
+    ) -> BudgetSetDocument:
+        """Set a budget of `amount` US dollars a `period`, and return it with its status.
 
-        `replace=True` sets it anew. Raises InvalidRequest for a word that cannot be, and for a name that is taken.
+        `period` is day, week, month, total or rolling:30d; the rest is as on the command line (`scope="project=nlp"`).
+        `replace` sets a new one in place of one of this name. Raises InvalidRequest for a word that cannot be read, and
+        for a name that is taken, RoleNeeded for a member of a team.
         """
-        from cloudgpu.control.budgets.commands import BudgetOptions, set_value
+        from cloudgpu.control.budgets.commands import BudgetChoices, BudgetOptions, set_value
+        from cloudgpu.core.values.typed import check_keywords
 
-        anew = words.pop("replace", False)
-        return set_value(self._session, BudgetOptions(name, str(amount), period, **words), anew=anew)
+        check_keywords("set_budget", asked, BudgetChoices.__annotations__)
+        return set_value(self._session, BudgetOptions(name, str(amount), period, **asked), anew=replace)
 
     def budgets(self) -> BudgetsDocument:
-        """Return every budget, of the ledger and of files, and how it stands. Asks no cloud."""
+        """Return every budget, of the ledger and of files, with its status. Asks no cloud."""
         from cloudgpu.control.budgets.commands import listed
 
         return listed(self._session)
@@ -162,7 +75,7 @@ class Money(Advice):
     def check_budgets(self, name: str | None = None) -> BudgetCheckDocument:
         """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
 
-        A budget that is passed raises nothing: it is named under `passed`, and `stops` is what it would do.
+        A budget that is exhausted raises nothing: it is named under `exhausted`, and `stops` is what it would do.
         """
         from cloudgpu.control.budgets.commands import checked
 
@@ -194,3 +107,55 @@ class Money(Advice):
         from cloudgpu.control.cost.reconcile import reconcile
 
         return reconcile(self._session, Path(file), provider)
+
+    def report(
+        self, to: Path | str | None = None, form: str = "html", **asked: Unpack[ReportOptions]
+    ) -> ReportDocument:
+        """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
+
+        `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report
+        only. Each word is as on the command line: `since="month"`. Raises InvalidRequest for a word that cannot be,
+        and for a file that cannot be written. Asks no cloud.
+        """
+        from cloudgpu.control.cost.report import parse_report, reported
+        from cloudgpu.control.cost.report_files import form_of, rendered, write_report
+
+        wanted = form_of(form)
+        document = reported(self._session, parse_report(self._session, **asked))
+        if to is not None:
+            write_report(rendered(document, wanted), Path(to))
+        return document
+
+    def send_report(self, **asked: Unpack[ReportOptions]) -> SentReportDocument:
+        """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
+
+        Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named
+        under `failed`. Of a month in which nothing was billed nothing is sent: `nothing_sent` says so. Raises
+        InvalidRequest where none is set, MissingExtra without apprise.
+        """
+        from cloudgpu.control.cost.report import parse_report, reported
+        from cloudgpu.control.cost.report_delivery import sent_report
+
+        return sent_report(self._session, reported(self._session, parse_report(self._session, **asked)))
+
+    def verify(self) -> VerifyDocument:
+        """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
+
+        Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
+        """
+        from cloudgpu.control.setup.ledger_admin import verified
+
+        self._session.check_begun(self._opened.environ)
+        return verified(self._session, agree=self._session.tell)
+
+    def owners(self) -> OwnersDocument:
+        """Return each owner's name that is recorded, with the database user whose it is."""
+        from cloudgpu.control.team.law import owners
+
+        return owners(self._session)
+
+    def assign_owner(self, owner: str, user: str) -> OwnersDocument:
+        """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
+        from cloudgpu.control.team.law import assign_owner
+
+        return assign_owner(self._session, owner, user)

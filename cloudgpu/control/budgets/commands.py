@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.zones import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
@@ -59,8 +59,23 @@ class BudgetOptions:
     allow_override: bool = True
 
 
+class BudgetChoices(TypedDict, total=False):
+    """What may be said of a budget beside its name, amount and period: `BudgetOptions` has what is usual."""
+
+    scope: str  # "all", "project=vision,owner=ada"
+    currency: str | None  # of the amount, "KRW"; None: US dollars
+    rate: str | None  # how many of it a dollar is; None: the setting
+    rate_date: str | None  # the day of that rate
+    thresholds: str | None  # percents that are told, "50,80,100"; "none"
+    forecast: str | None  # the percent at which a forecast is told, "none"
+    action: str | None  # of notify, refuse, stop: "notify,refuse"
+    tz: str | None  # where its periods begin, "Asia/Seoul"; None: the setting
+    allow_override: bool  # whether `override` passes it
+
+
 def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
+    _check_texts(options)
     if not NAME.fullmatch(options.name):
         says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
         raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
@@ -83,6 +98,16 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
         allow_override=options.allow_override,
         paid_in=paid_in,
     )
+
+
+def _check_texts(options: BudgetOptions) -> None:
+    """Refuse a program's value that is no text, where the command line has text."""
+    for key in ("scope", "currency", "rate", "rate_date", "thresholds", "forecast", "action", "tz"):
+        value = getattr(options, key)
+        if value is not None and not isinstance(value, str):
+            option = f"--{key.replace('_', '-')}"
+            says = f"{value!r} is no text, and {option} takes text."
+            raise InvalidRequest(says, field=option, value=str(value), next=f'Write it as text: "{value}".')
 
 
 def _forecast(text: str | None, usual: int | None) -> int | None:

@@ -7,15 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
-from cloudgpu.catalog.place import use
 from cloudgpu.catalog.read import catalogue, embedded
 from cloudgpu.catalog.refreshed import Stored, index, stored
 from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import embedded_storage, is_of, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
-from cloudgpu.control.catalog.refresh import factor_of, refresh
-from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.catalog.pricelist import Move, PriceRow, RowKey, jumps
 from cloudgpu.core.values.naming import unknown_word
@@ -30,36 +27,9 @@ if TYPE_CHECKING:
         CatalogItemDocument,
         CatalogPrice,
         CatalogProvider,
-        CatalogRefreshDocument,
     )
 
 What = Literal["machine", "storage", "part"]
-
-
-def catalog_value(
-    session: Session,
-    action: str,
-    item: str | None,
-    provider: str | None,
-    *,
-    region: str | None,
-    history: bool,
-    last: bool,
-    factor: float | None,
-    accept: bool,
-) -> CatalogDocument | CatalogItemDocument | CatalogDiffDocument | CatalogRefreshDocument:
-    """Return the document of `catalog show`, `diff` or `refresh`; raise InvalidRequest for another action."""
-    use(session.home.price_lists)
-    most = factor_of(None if factor is None else str(factor))
-    if action == "refresh":
-        return refresh(session, [provider] if provider else [], factor=most, accept=accept)
-    if action == "diff":
-        return difference(provider, most, last=last)
-    if action != "show":
-        way = "Use one of: show, diff, refresh."
-        raise InvalidRequest(f"{action!r} is nothing to do with a catalogue.", field="action", value=action, next=way)
-    now = session.clock()
-    return overview(provider, now) if item is None else shown(item, provider, region, now, history=history)
 
 
 def overview(provider: str | None, now: datetime) -> CatalogDocument:

@@ -127,8 +127,8 @@ def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
 MOST_NAMED = 8
 NOTHING_OFF: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
-    "What runs now goes on: a machine with all beside it until its renew-until, or its lease's end where that is "
-    "said; what stopped machines cost and what is kept goes on until the day or month ends."
+    "Assumes that running machines stay up until renew-until, or to the end of the lease in that row, and that "
+    "stopped machines and retained disks and images cost the same until the day or month ends."
 )
 
 

@@ -128,9 +128,8 @@ def setup_remarks(setup: Setup) -> tuple[str, ...]:
     """Return what has to be read before a machine is set up so."""
     if setup.network.public_ip:
         return ()
-    alone = "without a public address"
-    fetches = f"{alone} it fetches packages only where its subnet has a way out (a NAT gateway, Cloud NAT)"
-    reached = f"{alone} your computer has to be in its network (by a VPN, say), or --jump names a host in between"
+    fetches = "without a public address it can fetch packages only if its subnet has a NAT gateway or Cloud NAT"
+    reached = "without a public address you reach it only from inside its network (a VPN, say) or through --jump HOST"
     return (fetches,) if setup.network.jump else (reached, fetches)
 
 

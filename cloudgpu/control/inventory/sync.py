@@ -87,7 +87,7 @@ def look_at(
             session.provider(account)
     rows = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, rows), _regions(rows)
+    to_price, regions = pricing.to_ask(session, rows), regions_of(rows)
     found_whose = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
@@ -110,7 +110,7 @@ def look_at(
     return look
 
 
-def _regions(rows: Sequence[Machine]) -> dict[str, set[str]]:
+def regions_of(rows: Sequence[Machine]) -> dict[str, set[str]]:
     """Return where machines lie that may cost something now, by the kind of provider."""
     found: dict[str, set[str]] = {}
     for row in filter(is_there, rows):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.inventory.sync import look_at
+from cloudgpu.control.inventory.sync import look_at, regions_of
 from cloudgpu.control.inventory.sync_accounts import listed_all
 from cloudgpu.control.inventory.sync_some import look_again
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
@@ -60,12 +61,15 @@ class Sight:
 def look(session: Session, *, sweep: bool) -> Sight:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
-    A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet.
+    A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
+    sweep asks anew which regions there are; other passes go by those of the last day and by those of the ledger.
     """
     rows = session.ledger.machines()
     accounts = used_accounts(session)
     unfinished = [row for row in rows if stays(row) and row.parked and not keeping.is_parked(row)]
-    found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
+    remembered = nullcontext() if sweep else session.by_remembered_regions(regions_of(rows))
+    with remembered:
+        found = look_at(session, accounts, retained=sweep or names_here(session, unfinished), again_after=AGAIN_AFTER_S)
     if found.unlisted:
         found.answered |= _told_one_by_one(session, found.unlisted)
     to_judge = living(session.ledger.machines()) + (_kept(session) if sweep else [])
@@ -99,7 +103,8 @@ def rehearse(session: Session) -> Sight:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    listings = listed_all(session, accounts)
+    with session.by_remembered_regions(regions_of(known)):
+        listings = listed_all(session, accounts)
     mine = living(known)
     whose = [_whose(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]

@@ -37,7 +37,7 @@ def used_accounts(session: Session) -> list[str]:
     names, used, other = session.names(), set[str](), dict[tuple[str, ...], Machine]()
     for row in used_rows(session):
         name = names.account(row.account)
-        if session.account(name) is not None:
+        if name in used or session.account(name) is not None:
             used.add(name)
         elif row.owner == session.settings.owner:  # a colleague's is no business of ours
             other[_place(row)] = row

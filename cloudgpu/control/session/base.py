@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -58,6 +58,7 @@ class SessionBase:
     apart: bool = False  # the ledger is away, and what stands in for it waits to be written
     alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
     identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
+    regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `by_remembered_regions`
     _names: tuple[datetime, Names] | None = None  # what was renamed, and when that was read
 
     def provider(self, account: str) -> Provider:
@@ -121,8 +122,32 @@ class SessionBase:
         whose = ("", lambda: ledger.id, self._told)
         with suppress(LedgerUnavailable):  # what only asks an account does without
             whose = (ledger.id, *whose[1:])
-        made = ProviderSettings(account, options, home, self.clock, self.pause, *whose, called=called)
+        made = ProviderSettings(
+            account,
+            options,
+            home,
+            self.clock,
+            self.pause,
+            *whose,
+            called=called,
+            regions_in_use=lambda: self._regions_of(configured.provider),
+        )
         return open_provider(configured.provider, made)
+
+    def _regions_of(self, kind: str) -> Collection[str] | None:
+        return None if self.regions_in_use is None else self.regions_in_use.get(kind, ())
+
+    @contextmanager
+    def by_remembered_regions(self, in_use: Mapping[str, Collection[str]]) -> Iterator[None]:
+        """Let listings inside go by the regions that were found within the last day, and by those `in_use`.
+
+        `in_use` has, by the kind of provider, where the ledger has machines.
+        """
+        self.regions_in_use = in_use
+        try:
+            yield
+        finally:
+            self.regions_in_use = None
 
     def waits(self, sentence: str) -> None:
         """Say what is waited for, also where nothing else is said."""

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cloudgpu.control.session.base import SessionBase
+    from cloudgpu.core.model.facts import RecordedIdentity
     from cloudgpu.core.model.identity import AccountIdentity
 
 Said = Mapping[tuple[str, str | None], "AccountIdentity | CloudgpuError"]  # by account, and region where that counts
+_Place = tuple[str, str, str, "RecordedIdentity | None"]
 NAMED = 3  # machines in a sentence
 
 
@@ -48,6 +50,7 @@ class Whose:
         self.is_told = False
         self._session = session
         self._is_silent = False
+        self._provider = ""
         self._known: dict[str | None, AccountIdentity | CloudgpuError] = {}
 
     def ask(self, regions: Iterable[str | None]) -> Whose:
@@ -116,8 +119,10 @@ class Whose:
 
     @property
     def _kind(self) -> str:
-        found = self._session.account(self.account)
-        return "" if found is None else found.provider
+        if not self._provider:
+            found = self._session.account(self.account)
+            self._provider = "" if found is None else found.provider
+        return self._provider
 
 
 def identity_of(session: SessionBase, account: str, region: str | None) -> AccountIdentity:
@@ -172,18 +177,27 @@ def by_account(
     """
     groups: dict[str, list[Machine]] = {}
     faults: dict[str, CloudgpuError] = {}
-    said = _said(session, rows)
+    said, found = _said(session, rows), dict[_Place, str]()
     for row in rows:
+        place = _place(row)
         try:
-            groups.setdefault(account_here(session, row, said), []).append(row)
+            if place not in found:
+                found[place] = account_here(session, row, said)
+            groups.setdefault(found[place], []).append(row)
         except CloudgpuError as fault:
             faults[row.id] = fault
     return groups, faults
 
 
+def _place(row: Machine) -> _Place:
+    """Return what of a machine says which account here is its: thousands of machines have the same few."""
+    return row.account, row.provider, row.region, row.identity
+
+
 def _said(session: SessionBase, rows: Sequence[Machine]) -> Said:
     """Ask the accounts that are most likely these machines' who they are, side by side."""
-    wanted = {place_of_row(account, row): row.region for row in rows for account in _likely(session, row)}
+    places_of = {_place(row): row for row in rows}.values()
+    wanted = {place_of_row(account, row): row.region for row in places_of for account in _likely(session, row)}
     for account in {one for one, _ in wanted}:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             session.provider(account)

@@ -15,7 +15,7 @@ from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.description import Says, off_now
 from cloudgpu.core.policies.endings import agreed, at_last, gentlest, of_offer
 from cloudgpu.core.policies.guards import Agent, Guards, Timer, guarded_offer, lease_ends
-from cloudgpu.core.policies.policy import Do, Origin, Policy, Unpausable
+from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Unpausable
 from cloudgpu.core.values.money import Money, charge
 from cloudgpu.core.values.times import epoch
 
@@ -42,6 +42,18 @@ class Ends:
     lease: Do | None
     renew_until: Do
     budget: Do
+
+
+@dataclass(frozen=True, slots=True)
+class IdleEnd:
+    """What idle time does to a machine: after how long, and how long the warning before it is waited out.
+
+    `do` None: it is only warned of.
+    """
+
+    do: Do | None
+    after: timedelta
+    grace: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,7 @@ class LaunchPlan:
     ends: Ends = Ends(Do.STOP, Do.STOP, Do.STOP)
     guarded: Guards = ALL_GUARDS
     lease_ends: bool = True
+    idle: IdleEnd | None = None  # None: idle time does nothing to it
 
 
 def launch_plan(
@@ -129,7 +142,16 @@ def launch_plan(
         ends=ends,
         guarded=guarded,
         lease_ends=lease_ends(guarded_offer(offer.available, request.setup, guarded), policy),
+        idle=idle_of(policy, guarded, ends),
     )
+
+
+def idle_of(policy: Policy | None, guarded: Guards, ends: Ends) -> IdleEnd | None:
+    """Return what idle time does to a machine that is guarded and ends so; None for nothing, or unseen."""
+    if policy is None or policy.idle.do is Act.OFF or guarded.agent is Agent.NONE:
+        return None
+    idle = policy.idle
+    return IdleEnd(ends.lease if idle.do is Act.STOP else None, idle.after, idle.grace)
 
 
 def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:

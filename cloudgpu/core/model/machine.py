@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -199,6 +200,16 @@ Budgeted = Machine | BudgetSubject  # what budgets count
 Endable = Machine | EndSubject  # what can end, and is guarded
 
 
+@lru_cache(maxsize=4096, typed=True)
+def _once(value: Any) -> Any:
+    """Return the first of equal values, so that the others are not held: most machines have the same few."""
+    return value
+
+
+def _shared(made_of: Any) -> Any:
+    return lambda record: _once(made_of(record))
+
+
 def _each(made_of: Any) -> Any:
     return lambda records: tuple([made_of(one) for one in records])
 
@@ -220,14 +231,14 @@ def _values(record: Mapping[str, Any]) -> list[Any]:
 _PARTS = [
     (Machine._fields.index(name), made_of)
     for name, made_of in {
-        "setup": MachineSetup.of,
-        "guards": MachineGuards.of,
+        "setup": _shared(MachineSetup.of),
+        "guards": _shared(MachineGuards.of),
         "retained": _each(Retained.of),
-        "price": HourlyPrice.of,
-        "on_demand": HourlyPrice.of,
-        "attached_costs": _each(AttachedCost.of),
+        "price": _shared(HourlyPrice.of),
+        "on_demand": _shared(HourlyPrice.of),
+        "attached_costs": _shared(_each(AttachedCost.of)),
         "open_usage": _each(usage_of_record),
-        "identity": RecordedIdentity.of,
+        "identity": _shared(RecordedIdentity.of),
         "accelerators": _each(MachineGpus.of),
         "address": MachineAddress.of,
         "usage_totals": _named(tuple),

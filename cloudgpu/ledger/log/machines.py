@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine, stays
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
 
 _FEW = 50  # machines of which the rows are read one by one
+_BATCH = 200  # rows parsed at once: what was parsed and is no value yet is three times as large as the values
 _NOTHING: End = (0, "", "")
 _Order = dict[str, str]  # subjects as they are sorted, each with the time by which they are
 _HASH = "SELECT hash FROM line WHERE seq = ?"
@@ -41,11 +43,11 @@ class Parsed:
     """Rows that were read before, by their ids: what has not changed since then is neither read nor parsed again.
 
     A pass reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
-    as it is.
+    as it is. Of the text of a row its hash is kept: 64 bits tell one row from the next of the same machine.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, Machine]] = {}
+        self._known: dict[str, tuple[int, Machine]] = {}
         self._found: tuple[End, _Order] = _NOTHING, {}  # the last line then, and whose rows they were
 
     def forget(self) -> None:
@@ -66,8 +68,8 @@ class Parsed:
         found = connection.execute("SELECT row FROM machine WHERE id = ? AND thing = 0", (subject,)).fetchone()
         if found is None:
             return None
-        if subject not in self._known or self._known[subject][0] != found[0]:
-            self._known[subject] = found[0], Machine.of(json.loads(found[0]))
+        if subject not in self._known or self._known[subject][0] != hash(found[0]):
+            self._known[subject] = hash(found[0]), Machine.of(json.loads(found[0]))
         return self._known[subject][1]
 
     def _rows(self, connection: Connection) -> list[Machine]:
@@ -97,15 +99,18 @@ class Parsed:
             row = Machine.of(json.loads(found[0]))
             if subjects.get(subject) != row.intended_at:
                 return False
-            self._known[subject] = found[0], row
+            self._known[subject] = hash(found[0]), row
         return True
 
     def _read(self, connection: Connection) -> _Order:
-        found, known = list(connection.execute(_ROWS)), self._known
-        news = [(subject, text) for subject, text in found if subject not in known or known[subject][0] != text]
-        parsed = json.loads(f"[{','.join(text for _, text in news)}]")
-        known.update((subject, (text, row)) for (subject, text), row in zip(news, map(Machine.of, parsed), strict=True))
-        return {subject: known[subject][1].intended_at for subject, _ in found}
+        found, known, subjects = iter(connection.execute(_ROWS)), self._known, list[str]()
+        while some := list(islice(found, _BATCH)):
+            subjects += [subject for subject, _ in some]
+            news = [(one, text) for one, text in some if one not in known or known[one][0] != hash(text)]
+            parsed = json.loads(f"[{','.join([text for _, text in news])}]")
+            for (one, text), row in zip(news, map(Machine.of, parsed), strict=True):
+                known[one] = hash(text), row
+        return {one: known[one][1].intended_at for one in subjects}
 
 
 def there(connection: Connection) -> list[Machine]:

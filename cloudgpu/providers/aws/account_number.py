@@ -63,7 +63,7 @@ def number(aws: Credentials) -> str:
         file = _of_key(aws)
         if _read(file) != found:
             write_file(file, found)
-            _drop_old(file.parent)
+            drop_old(file.parent)
     return found
 
 
@@ -77,7 +77,12 @@ def _asked(aws: Credentials) -> str:
 
 
 def _of_key(aws: Credentials) -> Path:
-    return aws.home / "accounts" / digest(aws.access_key())[:16]
+    return aws.home / "accounts" / name_of_key(aws)
+
+
+def name_of_key(aws: Credentials) -> str:
+    """Return what files are called that say something of the account of these credentials: a key has one for ever."""
+    return digest(aws.access_key())[:16]
 
 
 def _read(file: Path) -> str | None:
@@ -88,7 +93,7 @@ def _read(file: Path) -> str | None:
     return None
 
 
-def _drop_old(directory: Path) -> None:
+def drop_old(directory: Path) -> None:
     """Remove what was written long ago: a login makes a new key every few hours. A key that lasts is asked again."""
     for file in directory.iterdir():
         if time.time() - file.stat().st_mtime > REMEMBERED_S:

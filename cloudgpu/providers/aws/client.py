@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
@@ -26,6 +27,27 @@ ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, wh
 SIGN_IN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
 _REFUSED = 400
 _LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
+# What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
+# botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
+READ = frozenset(
+    """
+    BlockDeviceMappings CpuOptions InstanceId InstanceLifecycle InstanceType LaunchTime Placement PrivateIpAddress
+    PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason StateTransitionReason Tags
+    """.split()
+)
+# What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
+CALLED = frozenset(
+    """
+    AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreateSecurityGroup
+    CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeleteSecurityGroup DeleteSnapshot
+    DeleteVolume DeregisterImage DescribeAddresses DescribeAvailabilityZones DescribeImages
+    DescribeInstanceTypeOfferings DescribeInstanceTypes DescribeInstances DescribeKeyPairs DescribeNetworkInterfaces
+    DescribeRegions DescribeSecurityGroups DescribeSnapshots DescribeSpotInstanceRequests DescribeSpotPriceHistory
+    DescribeSubnets DescribeVolumes DescribeVpcs ImportKeyPair ModifyInstanceAttribute RegisterImage ReleaseAddress
+    RevokeSecurityGroupIngress RunInstances StartInstances StopInstances TerminateInstances
+    UpdateSecurityGroupRuleDescriptionsIngress
+    """.split()
+)
 _READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
 _BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
@@ -132,18 +154,40 @@ class Aws(CloudAccount):
     def regions(self) -> tuple[str, ...]:
         """Return the regions that this account uses: those of the settings, else all that are enabled.
 
-        One call (DescribeRegions) the first time, where the settings name none.
+        One call (DescribeRegions) the first time, where the settings name none; the answer is remembered for listings.
         """
         if self._regions is None:
-            self._regions = self.options.regions or self._enabled()
+            self._regions = self.options.regions or self._included(self._enabled())
         return self._regions
 
-    def _enabled(self) -> tuple[str, ...]:
+    def remembered_regions(self) -> tuple[str, ...] | None:
+        """Return the regions of the last day's answer and those of the ledger's machines, where a listing may use them.
+
+        None where it has to ask, or need not. Asks nothing.
+        """
+        from cloudgpu.providers.aws import known_regions
+
+        in_use = self.regions_in_use()
+        if in_use is None or self._regions is not None or self.options.regions:
+            return None
+        known = known_regions.read(self)
+        if known is None:
+            return None
+        own = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
+        return self._included(sorted(own.union(known)))
+
+    def _included(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in self.options.exclude_regions)
+
+    def _enabled(self) -> list[str]:
+        from cloudgpu.providers.aws import known_regions
+
         home = self.options.home_region
         with self.said("DescribeRegions", home):
             answer = self.ec2(home).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
-        return tuple(name for name in names if name not in self.options.exclude_regions)
+        known_regions.write(self, names)
+        return names
 
     def number(self) -> str:
         """Return the number of the account that the credentials belong to, by `account_number`; asked once."""
@@ -204,6 +248,30 @@ def _session(profile: str | None) -> tuple[Any, int]:
     return boto3.Session(botocore_session=core), core.get_config_variable("max_attempts") or ATTEMPTS
 
 
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Return what reads AWS's service models, once in a process: 0.1 s for EC2's.
+
+    Of that it has READ and CALLED alone. It reads those in the directories of the user's `data_path`, too.
+    """
+    from botocore.loaders import Loader, instance_cache
+
+    class OfWhatIsRead(Loader):  # type: ignore[misc]  # botocore has no types
+        @instance_cache  # type: ignore[untyped-decorator]
+        def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+            model = super().load_service_model(service_name, type_name, api_version)
+            if (service_name, type_name) != ("ec2", "service-2"):
+                return model
+            shapes = dict(model["shapes"])
+            members = {name: member for name, member in shapes["Instance"]["members"].items() if name in READ}
+            shapes["Instance"] = shapes["Instance"] | {"members": members}
+            operations = {name: one for name, one in model["operations"].items() if name in CALLED}
+            return model | {"shapes": shapes, "operations": operations}
+
+    paths = data_path.split(os.pathsep) if data_path else ()
+    return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
+
+
 def _place(context: Mapping[str, Any]) -> str:
     return f"AWS {context.get('client_region') or ''}".rstrip()
 
@@ -221,14 +289,6 @@ def _is_read(operation: str) -> bool:
 def _counted(event_name: str, **_request: Any) -> None:
     """Count a request that is about to be sent: `before-send.ec2.RunInstances`."""
     count(KIND, event_name.rpartition(".")[2])
-
-
-@cache
-def _loader(data_path: str | None) -> Any:
-    """Return what has read AWS's service models: 0.15 s for EC2's, once in a process instead of once per account."""
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
 
 
 def call_unless(

@@ -82,6 +82,7 @@ class CloudAccount:
         self.pause, self.notify = settings.pause, settings.notify
         self.home = settings.home
         self.patience = Patience(settings.patience)
+        self.regions_in_use = settings.regions_in_use
         self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
 
     @property

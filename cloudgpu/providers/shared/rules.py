@@ -72,8 +72,8 @@ def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, 
         said = f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
         return None, (f"{said}{recalled}",) if facts.system else ()
     said = (
-        f"today's images with a driver do not support {gpu} ({facts.family}): {image} is used, and cloud-init "
-        f"installs {facts.driver} and {facts.toolkit}, the last for it, in the machine's first minutes{recalled}"
+        f"{gpu} ({facts.family}) needs an older driver: cloud-init installs {facts.driver} and {facts.toolkit} in the "
+        f"first minutes, on {image}{recalled}"
     )
     return wanted, (said,)
 

@@ -122,14 +122,16 @@ def test_extend_moves_it_stop_keeps_it_start_moves_it_and_down_drops_it(line):
 def test_a_plan_without_the_role_says_that_the_layer_is_absent_and_how_to_get_it(bare):
     said = bare(f"{UP} --dry-run")
     told = " ".join((said.out + said.err).split())
-    assert "no timer in the cloud ends it when everything else is dead: cloudgpu init aws makes its role" in told
+    assert (
+        "no timer in the cloud ends it if its agent and the reaper both fail. cloudgpu init aws makes its role" in told
+    )
     assert "EventBridge" not in told
     assert up(bare)["guards"]["timer"] is None
     assert not [call for call in bare.aws.calls if call.service == "scheduler"]
 
 
 def test_a_plan_with_the_role_names_the_layer(line):
-    said = line(f"{UP} --dry-run")
+    said = line(f"{UP} --dry-run -v")
     assert "EventBridge Scheduler, stops it at its renew-until" in " ".join((said.out + said.err).split())
     assert timers() == []
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.cli.machines.planned import plan
+from cloudgpu.cli.machines.planned import glance, line, plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
 from cloudgpu.core.launch.plan_cost import Extra
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Basis, Market, Requirements
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.core.policies.policy import Origin
+from cloudgpu.core.policies.guards import Agent, Guards
+from cloudgpu.core.policies.policy import Origin, Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
 from cloudgpu.testing.fake.market import offered
@@ -54,14 +55,14 @@ def test_what_is_paid_beside_the_machine_stands_beside_it():
     said = shown(DISK, ADDRESS)
     assert "64 GB system disk (gp3): $5.12 a month" in said
     assert "public IPv4 address: $3.65 a month" in said
-    assert "$1.02 to the end of the lease, $2.04 if it renews itself to the end with what is beside it" in said
+    assert "$1.02 to the end of the lease, $2.04 if it is renewed to the end with attached costs" in said
 
 
 def test_what_may_cost_less_or_has_no_price_is_said_with_the_cost():
     dear = replace(ADDRESS, per_month=Money.usd(730), upper_bound=True)
     said = shown(DISK, dear, VOLUME)
-    assert "cost at most $2.02 to the end of the lease, at most $4.03 if it renews itself to the end" in said
-    assert "not in it, as no price is known: volume data (200 GB)" in said
+    assert "cost at most $2.02 to the end of the lease, at most $4.03 if it is renewed to the end" in said
+    assert "without what has no known price: volume data (200 GB)" in said
 
 
 def test_what_stop_keeps_is_said_with_its_price_a_month():
@@ -109,7 +110,7 @@ def test_what_is_no_lists_word_is_said_to_be_so(basis, words):
 
 def test_without_anything_beside_it_the_plan_says_nothing_of_it():
     said = shown()
-    assert "beside" not in said
+    assert "attached" not in said
     assert "a month" not in said
 
 
@@ -137,6 +138,59 @@ def test_the_market_says_what_kind_of_request_it_is_and_what_follows_it():
 def test_every_remark_is_a_note_of_its_own():
     said = shown(remarks=("The volume data binds this launch to us-east-1b.", "The quota could not be checked."))
     assert said.count(" note ") == 2
+
+
+POLICY = Policy("default", timedelta(hours=8), timedelta(days=3))
+
+
+def at_a_glance(*, show=glance, **more):
+    said = {"left_out": (), "guards": ("an agent",), "now": NOW, "policy": POLICY} | more
+    setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
+    offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
+    request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
+    found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
+    value = plan_value(found)
+    return line(value) if show is line else show(value, NOW)
+
+
+def test_a_plan_at_a_glance_has_seven_lines():
+    lines = at_a_glance(extras=(DISK, ADDRESS)).splitlines()
+    assert max(map(len, lines)) <= 80
+    labels = [line[2:12].strip() for line in lines]
+    assert labels == ["what", "where", "price", "ends", "cost", "if idle", "ended by"]
+    assert lines[3].endswith("2026-11-20 12:00 UTC (in 1h); if in use, by 2026-11-20 13:00 UTC")
+    assert lines[4].endswith("at most $2.04 in 2h, $1.02 in 1h at this price, with attached costs")
+    assert lines[5].endswith("kept as an image and ended after 1h and a 10m warning")
+    assert lines[6].endswith("its agent (idle, lease), a timer in the cloud (renew-until)")
+
+
+@pytest.mark.parametrize("show", [glance, line])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"setup": Setup(network=Network(("0.0.0.0/0",)))},
+            "SSH is open to EVERY address; a login still needs the key",
+        ),
+        ({"guarded": Guards(Agent.NONE)}, "without cloudgpu reap or watch it costs $1.0100 an hour until you end it"),
+        ({"extras": (VOLUME,)}, "no price is known for volume data (200 GB): the cost does not include it"),
+        ({"setup": Setup(keep_disk=False)}, "its system disk is deleted when it ends"),
+        ({"remarks": ("R " * 90 + "end",)}, "R " * 90 + "end"),
+    ],
+)
+def test_what_costs_erases_or_exposes_more_is_never_shortened(show, more, words):
+    assert words in " ".join(at_a_glance(show=show, **more).split())
+
+
+def test_the_highest_price_of_the_other_offers_is_told():
+    dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
+    assert "; other offers up to $2.5000" in " ".join(at_a_glance(others=(dear,)).split())
+    assert "other offers" not in at_a_glance()
+
+
+def test_what_is_not_asked_about_is_one_line():
+    (said,) = at_a_glance(show=line).splitlines()
+    assert said.endswith("no GPU spot, fake north-a, $1.0100/h, ends 2026-11-20 12:00 UTC")
 
 
 def test_the_document_has_it_all():

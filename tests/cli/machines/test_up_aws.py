@@ -55,7 +55,7 @@ def test_the_same_command_again_returns_the_same_machine(bare):
 
 
 def test_the_plan_of_the_headline_command_fits_a_terminal_and_says_what_matters(line):
-    said = line(f"up --gpu v100 --spot --dry-run {FROM} --volume data:50")
+    said = line(f"up --gpu v100 --spot --dry-run {FROM} --volume data:50 -v")
     text = " ".join(said.out.split())
     assert max(map(len, said.out.splitlines())) <= 80
     for words in (

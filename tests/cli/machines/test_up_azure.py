@@ -212,7 +212,7 @@ def test_up_asks_azure_no_more_than_it_needs(line):
 
 
 def test_the_plan_fits_a_terminal_and_names_what_is_absent(line):
-    said = line(f"up --gpu t4 --spot --dry-run {FROM} --volume data:50")
+    said = line(f"up --gpu t4 --spot --dry-run {FROM} --volume data:50 -v")
     assert said.code == 0, said.err
     text = " ".join(said.out.split())
     assert max(map(len, said.out.splitlines())) <= 80

@@ -182,7 +182,7 @@ def test_up_asks_google_no_more_than_it_needs(line, gcp):
 
 
 def test_the_plan_fits_a_terminal_and_names_every_layer(line):
-    said = line(f"up --gpu v100 --spot --dry-run {FROM} --volume data:50")
+    said = line(f"up --gpu v100 --spot --dry-run {FROM} --volume data:50 -v")
     assert said.code == 0, said.err
     text = " ".join(said.out.split())
     assert max(map(len, said.out.splitlines())) <= 80

@@ -134,8 +134,8 @@ def test_a_code_that_aws_has_not_is_refused_by_name(line):
 
 def test_the_library_says_the_same(line):
     with cloudgpu.connect(home=line.home) as library:
-        assert library.quota(gpu="v100") == line("quota --gpu v100 -o json").json
-        by_price = [row["region"] for row in library.regions(gpu="v100", spot=True)["regions"]]
+        assert library.advice.quota(gpu="v100") == line("quota --gpu v100 -o json").json
+        by_price = [row["region"] for row in library.advice.regions(gpu="v100", spot=True)["regions"]]
         assert by_price == [row["region"] for row in line("regions --gpu v100 --spot -o json").json["regions"]]
-        asked = library.quota(request="enough", gpu="v100", count=20, region="us-east-1")
+        asked = library.advice.request_quota("enough", gpu="v100", count=20, region="us-east-1")
     assert [asked["requested"]] == [one["DesiredValue"] for one in line.aws.model.quota_requests]

@@ -38,10 +38,13 @@ def recommend(many, tmp_path):
 
 @pytest.mark.parametrize(("work", "asked"), CASES)
 def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
-    value = gpu.recommend(work, **asked)
-    shown = text(value)
+    value = gpu.advice.recommend(work, **asked)
+    shown = text(value, verbose=True)
     assert " ".join(shown.split("\n\n")[0].split()) == value["sentence"]
     assert max(map(len, shown.splitlines())) <= 80
+    briefly = text(value, verbose=False)
+    assert briefly.split("\n\n")[0] == shown.split("\n\n")[0]
+    assert not any(f"{number}. {step['title']}" in briefly for number, step in enumerate(value["steps"], 1))
     one_line = " ".join(shown.split())
     assert all(" ".join(f"{step['title']} {step['text']}".split()) in one_line for step in value["steps"])
     assert all(f"{one['text']}; {one['as_of']}, {one['basis']}" in one_line for one in sources(value))
@@ -55,7 +58,7 @@ def sources(value):
 def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, tmp_path):
     said, value = recommend("video --hours-per-week 30").out, recommend("video --hours-per-week 30 -o json").json
     with cloudgpu.connect(home=tmp_path / "home") as now:  # prices grow old
-        assert value == now.recommend("video", hours_per_week="30") | {"as_of": value["as_of"]}
+        assert value == now.advice.recommend("video", hours_per_week="30") | {"as_of": value["as_of"]}
     rows = said.split("\n\n")
     assert rows[1].splitlines()[0].split() == ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     assert rows[2].splitlines()[0].split() == "BUY CARD EACH DESKTOP WATTS FROM H/WEEK PAID OFF".split()
@@ -63,7 +66,7 @@ def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, t
         assert f"{one['count']}x {one['gpu']}" in line
     for line, one in zip(rows[2].splitlines()[1:], value["desktops"], strict=False):
         assert line.startswith(f"{one['cards']}x {one['gpu']}")
-    assert "PAID OFF" not in text(gpu.recommend("video"))
+    assert "PAID OFF" not in text(gpu.advice.recommend("video"), verbose=False)
 
 
 def test_what_cannot_be_is_one_sentence_or_one_document_and_nothing_is_written(recommend, tmp_path):

@@ -31,8 +31,8 @@ def test_the_page_shows_what_the_published_example_prints(compare, tmp_path):
 def test_the_document_is_that_of_the_library(compare, tmp_path):
     done = compare(*PUBLISHED, "-o", "json")
     with cloudgpu.connect(home=tmp_path / "home") as gpu:
-        ours = gpu.compare(gpu="v100", price="2.14", utilization="15%")
-        assert compare("--desktops", "-o", "json").json == gpu.desktops()
+        ours = gpu.advice.compare(gpu="v100", price="2.14", utilization="15%")
+        assert compare("--desktops", "-o", "json").json == gpu.advice.desktops()
     assert done.json | {"as_of": ""} == ours | {"as_of": ""}
 
 

@@ -23,9 +23,9 @@ def home(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(write_plugin(tmp_path / "plugin", {"fake": FAKE})))
     clock = ManualClock(datetime.now(UTC) - timedelta(days=2))
     with cloudgpu.connect(home=home, clock=clock) as gpu:
-        gpu.up(wait=False, provider="fake", gpu="v100", name="quiet-owl")
+        gpu.machines.up(wait=False, provider="fake", gpu="v100", name="quiet-owl")
         clock.advance(3 * 3600)
-        gpu.down("quiet-owl")
+        gpu.machines.down("quiet-owl")
     config.write_text("")
     return home
 
@@ -43,7 +43,7 @@ def test_the_library_returns_what_is_printed(home, many):
     printed = QuickProgram(home, many=many)("compare", "--work", "inference", "-o", "json").json
     at = datetime.fromisoformat(printed["as_of"])
     with cloudgpu.connect(home=home, clock=lambda: at) as gpu:
-        assert gpu.compare(work="inference") == printed
+        assert gpu.advice.compare(work="inference") == printed
         assert Decimal(printed["cloud"]["usd"]) == 9
 
 
@@ -56,6 +56,12 @@ def test_cost_and_compare_tell_one_story(home, many):
     assert line["sentence"].startswith(
         "If every billed hour was work, a desktop with one RTX 3090 doing the same would have cost $2,200.13 by now"
     )
+
+
+def test_cost_names_a_desktop_only_where_the_cloud_has_cost_a_tenth_of_it(home, many):
+    program = QuickProgram(home, many=many)
+    assert "desktop" not in program("cost").out, "$9 beside $2,200 says nothing"
+    assert "a desktop with one RTX 3090" in program("cost", "-v").out
 
 
 def test_what_was_spent_is_said_where_the_desktop_cannot_be_read(home, many):
@@ -90,7 +96,7 @@ def test_what_cannot_be_asked_of_a_ledger_is_refused_with_the_way_out(tmp_path, 
             for name, value in zip(options[::2], options[1::2], strict=True)
         }
         with pytest.raises(cloudgpu.InvalidRequest) as refused:
-            gpu.compare(**asked)
+            gpu.advice.compare(**asked)
     assert refused.value.field == field
     assert refused.value.next
 

@@ -28,7 +28,7 @@ def test_the_plan_and_the_ledger_have_the_agreed_price(line):
     assert price["basis"] == "setting"
     assert "config.toml discounts[1]: 20% off" in price["source"]
     assert listed.source in price["source"]
-    told = line(f"{UP} --dry-run").out
+    told = line(f"{UP} --dry-run -v").out
     assert "discounts[1]" in told
     assert "as agreed" in told
     assert line(f"{UP} --name otter --no-wait --yes").code == 0

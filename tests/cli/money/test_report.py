@@ -22,9 +22,9 @@ def home(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(write_plugin(tmp_path / "plugin", {"fake": FAKE})))
     clock = ManualClock(datetime.now(UTC) - timedelta(days=2))
     with cloudgpu.connect(home=home, clock=clock) as gpu:
-        gpu.up(wait=False, provider="fake", gpu="v100", name="quiet-owl")
+        gpu.machines.up(wait=False, provider="fake", gpu="v100", name="quiet-owl")
         clock.advance(3 * 3600)
-        gpu.down("quiet-owl")
+        gpu.machines.down("quiet-owl")
     config.write_text("")
     return home
 
@@ -55,7 +55,7 @@ def test_markdown_and_json_go_to_the_standard_output(home, many):
     assert (document["kind"], document["total"]["usd"]) == ("cloudgpu report", "9")
     at = datetime.fromisoformat(document["as_of"])
     with cloudgpu.connect(home=home, clock=lambda: at) as gpu:
-        assert gpu.report() == document
+        assert gpu.money.report() == document
 
 
 def test_one_document_beside_a_file_and_none_where_both_want_the_output(home, many, tmp_path):

@@ -87,6 +87,18 @@ def test_expired_credentials_are_one_fault(model, capsys):
     said = capsys.readouterr().out
     assert said.count("FAIL") == 1
     assert "have expired" in said
+    assert said.startswith("1 of "), "the answer comes first"
+    assert said.splitlines()[1].startswith("  FAIL "), "and then what failed"
+
+
+def test_doctor_without_trouble_is_short_and_verbose_shows_every_check(model, capsys):
+    assert run(["doctor", "--provider", "aws"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("No problem found: ")
+    assert len(said.splitlines()) <= 10
+    assert "  ok " not in said
+    assert run(["doctor", "--provider", "aws", "-v"]) == 0
+    assert "  ok   python" in capsys.readouterr().out
 
 
 def test_an_account_that_is_not_in_the_settings_is_the_usual_one(aws, own_home, capsys):  # noqa: F811

@@ -17,7 +17,7 @@ def keep_models() -> None:
     if hasattr(JSONFileLoader, "kept"):
         return
     read, make = JSONFileLoader.load_file, ClientCreator._create_client_class
-    files, classes = dict[str, Any](), dict[str, Any]()
+    files, classes = dict[str, Any](), dict[tuple[str, int], Any]()
 
     def load_file(self: JSONFileLoader, path: str) -> Any:
         if path not in files:
@@ -25,9 +25,10 @@ def keep_models() -> None:
         return files[path]
 
     def create_client_class(self: ClientCreator, name: str, model: Any) -> Any:
-        if name not in classes:
-            classes[name] = make(self, name, model)
-        return classes[name]
+        key = name, len(model.operation_names)  # ours have fewer than those of plain boto3
+        if key not in classes:
+            classes[key] = make(self, name, model)
+        return classes[key]
 
     JSONFileLoader.kept = files
     JSONFileLoader.load_file = load_file

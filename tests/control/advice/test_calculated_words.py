@@ -51,17 +51,17 @@ __all__ = ["gpu"]
     ids=str,
 )
 def test_the_sentence_claims_no_more_than_holds(gpu, given, says):
-    assert says in gpu.compare(**given)["sentence"]
+    assert says in gpu.advice.compare(**given)["sentence"]
 
 
 def test_a_hair_above_what_one_desktop_can_do_is_answered(gpu):
-    one = only(gpu.compare(price=2, utilization="100.0000000004%"))
-    assert one == only(gpu.compare(price=2, utilization="100%")) | {"curve": one["curve"]}
+    one = only(gpu.advice.compare(price=2, utilization="100.0000000004%"))
+    assert one == only(gpu.advice.compare(price=2, utilization="100%")) | {"curve": one["curve"]}
 
 
 def test_what_a_desktop_is_worth_is_no_reason_of_published_examples(gpu):
-    assert gpu.compare(**PUBLISHED, depreciation="straight-line")["why_they_differ"] is None
-    assert gpu.compare(**PUBLISHED, tariff=0)["why_they_differ"] is None  # the same day
+    assert gpu.advice.compare(**PUBLISHED, depreciation="straight-line")["why_they_differ"] is None
+    assert gpu.advice.compare(**PUBLISHED, tariff=0)["why_they_differ"] is None  # the same day
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_what_a_desktop_is_worth_is_no_reason_of_published_examples(gpu):
     ],
 )
 def test_the_first_sentences_say_what_far_other_gpus_change(gpu, given, says):
-    assert says in gpu.compare(**PUBLISHED | given)["sentence"]
+    assert says in gpu.advice.compare(**PUBLISHED | given)["sentence"]
 
 
 def test_the_first_sentences_name_neither_where_it_changes_little_or_nothing(gpu):
     for given in ({}, {"work": "training"}, {"gpu": "t4:1", "utilization": "0%"}, {"gpu": None}):
-        document = gpu.compare(**PUBLISHED | given)
+        document = gpu.advice.compare(**PUBLISHED | given)
         assert not any(part in document["sentence"] for part in ("if the work fits", "By speed"))
-    assert "By speed" not in gpu.compare(**PUBLISHED | {"gpu": "h100"}, work="training")["sentence"]
+    assert "By speed" not in gpu.advice.compare(**PUBLISHED | {"gpu": "h100"}, work="training")["sentence"]
 
 
 def test_the_figure_by_speed_is_that_of_work_that_was_named(gpu):
     given = PUBLISHED | {"gpu": "k80"}
-    named = only(gpu.compare(**given, work="training"))["break_even_days"]
-    assert f"By speed it is {named:,.1f} days." in gpu.compare(**given)["sentence"]
+    named = only(gpu.advice.compare(**given, work="training"))["break_even_days"]
+    assert f"By speed it is {named:,.1f} days." in gpu.advice.compare(**given)["sentence"]
 
 
 def said(document):
@@ -107,15 +107,15 @@ def said(document):
 @pytest.mark.parametrize("price", ["2.14", "0.90"])
 def test_why_published_examples_differ_is_said_of_the_published_example(gpu, price):
     given = PUBLISHED | {"price": price}
-    assert gpu.compare(**given)["why_they_differ"] in said(gpu.compare(**given))
+    assert gpu.advice.compare(**given)["why_they_differ"] in said(gpu.advice.compare(**given))
     for other in ({"tariff": "0.30"}, {"desktop": "rtx4090"}, {"desktop": "rtx3090-used"}):
-        document = gpu.compare(**given, **other)
+        document = gpu.advice.compare(**given, **other)
         assert document["why_they_differ"]
         assert "published examples" not in said(document)
 
 
 def test_of_figures_that_were_typed_the_source_is_not_that_of_the_file(gpu):
-    assert said(gpu.compare(**PUBLISHED, tariff="0.30")).endswith("as of 2025-12-01. Except what was typed.")
+    assert said(gpu.advice.compare(**PUBLISHED, tariff="0.30")).endswith("as of 2025-12-01. Except what was typed.")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_of_figures_that_were_typed_the_source_is_not_that_of_the_file(gpu):
     ],
 )
 def test_what_several_gpus_take_for_granted_is_said(gpu, given, says):
-    document = gpu.compare(price=1, utilization="15%", **given)
+    document = gpu.advice.compare(price=1, utilization="15%", **given)
     assert any(one.startswith(says) for one in document["assumptions"])
 
 
@@ -150,6 +150,6 @@ def test_what_several_gpus_take_for_granted_is_said(gpu, given, says):
     ],
 )
 def test_the_text_rounds_for_people(gpu, given, says):
-    text = calculated_text(gpu.compare(**{"price": 2, "utilization": "15%"} | given), None)
+    text = calculated_text(gpu.advice.compare(**{"price": 2, "utilization": "15%"} | given), None)
     joined = " ".join(text.split())
     assert all(each in joined for each in says), text

@@ -335,7 +335,7 @@ def face(past):
 
 
 def test_the_work_of_a_past_run_is_its_hours_in_use(face):
-    document = face.estimate(like="fox", type="n1-standard-4+v100:1")
+    document = face.advice.estimate(like="fox", type="n1-standard-4+v100:1")
     past = document["past_run"]
     assert (past["gpu"], past["gpus"], past["gpu_hours"], past["idle_hours"]) == ("V100-16GB", 1, 3, 1)
     assert past["unknown_hours"] == pytest.approx(1, abs=0.05)
@@ -347,19 +347,19 @@ def test_the_work_of_a_past_run_is_its_hours_in_use(face):
 
 
 def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
-    (one,) = face.estimate(like="fox", type="a2-highgpu-1g")["estimates"]
+    (one,) = face.advice.estimate(like="fox", type="a2-highgpu-1g")["estimates"]
     # 0.43 against 0.187 of an H100 in training, measured: 2.2995 times as fast
     assert one["times_as_fast"]["ratio"] == 2.2995
     assert one["times_as_fast"]["basis"] == "measured training throughput"
     assert round(Decimal(one["expected"]["hours"]), 3) == Decimal("1.305")
-    (four,) = face.estimate(like="fox", type="a2-highgpu-1g", number=4)["estimates"]
+    (four,) = face.advice.estimate(like="fox", type="a2-highgpu-1g", number=4)["estimates"]
     assert round(Decimal(four["expected"]["hours"]), 3) == Decimal("0.326")
-    (decoding,) = face.estimate(like="fox", type="a2-highgpu-1g", work="inference")["estimates"]
+    (decoding,) = face.advice.estimate(like="fox", type="a2-highgpu-1g", work="inference")["estimates"]
     assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "basis": "memory bandwidth"}
 
 
 def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
-    document = face.estimate(like="fox")
+    document = face.advice.estimate(like="fox")
     fits = [one["fits"] for one in document["estimates"]]
     assert fits == sorted(fits, reverse=True)
     assert {one["gpu"] for one in document["estimates"] if not one["fits"]} >= {"P4"}
@@ -367,14 +367,14 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
 
 
 def test_the_document_of_a_past_run_fits_its_schema(face):
-    document = face.estimate(like="fox", type="a2-highgpu-1g")
+    document = face.advice.estimate(like="fox", type="a2-highgpu-1g")
     assert document["past_run"]
     assert document["estimates"][0]["times_as_fast"]
     assert faults_under("estimate", document) == []
 
 
 def test_a_past_run_as_text_says_what_its_figures_rest_on(face):
-    text = estimate_text(face.estimate(like="fox"), None)
+    text = estimate_text(face.advice.estimate(like="fox"), None)
     assert max(map(len, text.splitlines())) <= 80
     said = " ".join(text.split())
     assert (
@@ -388,13 +388,13 @@ def test_a_past_run_as_text_says_what_its_figures_rest_on(face):
 
 def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
     with pytest.raises(InstanceNotFound):
-        face.estimate(like="wolf")
-    face.down("fox")
-    assert face.estimate(like="fox", gpu="v100")["past_run"]["gpu_hours"] == 3
+        face.advice.estimate(like="wolf")
+    face.machines.down("fox")
+    assert face.advice.estimate(like="fox", gpu="v100")["past_run"]["gpu_hours"] == 3
     past.up(name="wolf")
     keep(past, (120, IDLE))
     with pytest.raises(InvalidRequest, match="did no work that could be repeated") as raised:
-        face.estimate(like="wolf")
+        face.advice.estimate(like="wolf")
     assert (raised.value.field, raised.value.next) == ("--like", "Run: cloudgpu show wolf --why")
 
 
@@ -416,12 +416,12 @@ def test_where_nothing_is_known_of_its_use_every_hour_counts(lab):
     lab.up(name="fox")
     lab.later(hours=2)
     with cloudgpu.connect(home=lab.home, clock=lab.clock) as face:
-        document = face.estimate(like="fox", type="n1-standard-4+v100:1")
+        document = face.advice.estimate(like="fox", type="n1-standard-4+v100:1")
     (one,) = document["estimates"]
     assert Decimal(one["low"]["hours"]) == Decimal(one["high"]["hours"]) == pytest.approx(2, abs=0.05)
     assert any("every one of these hours counts" in sentence for sentence in document["assumptions"])
 
 
 def test_the_library_and_the_command_read_words_alike(face):
-    document = face.estimate(gpu="l4", hours_per_day="8", days_per_week=5)
+    document = face.advice.estimate(gpu="l4", hours_per_day="8", days_per_week=5)
     assert document["estimates"] == estimated(gpu="l4", hours_per_day=8, days_per_week="5")["estimates"]

@@ -83,7 +83,7 @@ def test_the_best_has_the_fewest_gpus_and_then_does_the_most_per_dollar():
 
 
 def test_the_cheapest_by_the_hour_is_said_where_it_is_another_one(gpu):
-    said = gpu.recommend("video")
+    said = gpu.advice.recommend("video")
     prices = [Decimal(one["price"]["usd_per_hour"]) for one in said["machines"]]
     assert Decimal(said["cheapest"]["price"]["usd_per_hour"]) < min(prices)
     assert said["cheapest"]["gpu"] == "L4"
@@ -91,7 +91,7 @@ def test_the_cheapest_by_the_hour_is_said_where_it_is_another_one(gpu):
 
 
 def test_amd_arm_and_old_gpus_are_left_out_with_the_reason(gpu):
-    said = gpu.recommend("kaggle")["left_out"]
+    said = gpu.advice.recommend("kaggle")["left_out"]
     assert "CUDA" in said["MI300X"]
     assert "Arm" in said["T4G"]
     assert "older than Volta" in said["P100"]
@@ -154,7 +154,7 @@ def test_a_dearer_kilowatt_hour_never_speaks_for_the_desktop():
 
 
 def test_work_for_more_than_one_desktop_says_how_many(gpu):
-    said = gpu.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168, provider="azure")
+    said = gpu.advice.recommend("fine-tuning", parameters="65b", method="qlora", hours_per_week=168, provider="azure")
     first = said["desktops"][0]["break_even"]
     assert first["desktops"] == 2  # an hour of one does about half an hour of the machine
     assert 0.5 <= first["hours_replaced"] < 1
@@ -174,16 +174,16 @@ def test_a_sixth_of_a_gpu_is_a_sixth_though_the_list_says_0_1667():
 
 
 def test_beyond_the_budget_nothing_is_to_be_bought_and_the_cheapest_is_named(gpu):
-    said = gpu.recommend("video", budget=900)
+    said = gpu.advice.recommend("video", budget=900)
     assert (said["desktops"], said["power_supply"], said["verdict"]) == ([], None, "either")
     assert "the cheapest, with a used RTX3090, costs about $1,238" in said["sentence"]
-    within = gpu.recommend("video", budget=1300)
+    within = gpu.advice.recommend("video", budget=1300)
     assert [one["desktop_usd"] for one in within["desktops"]] == ["1238"]
     assert any("Beyond the budget: desktops with" in remark for remark in within["notes"])
 
 
 def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
-    said = gpu.recommend("video", max_price="0.01")
+    said = gpu.advice.recommend("video", max_price="0.01")
     assert (said["machines"], said["cheapest"]) == ([], None)
     assert said["sentence"].startswith("No machine within the bounds that you set holds it (24.0 GiB")
     assert "Buy a used RTX3090" in said["sentence"]
@@ -191,28 +191,28 @@ def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
 
 
 def test_where_nothing_holds_it_at_all_that_is_said(gpu):
-    said = gpu.recommend("fine-tuning", parameters="10t")
+    said = gpu.advice.recommend("fine-tuning", parameters="10t")
     assert said["sentence"].startswith("No machine of the catalogue holds it (")
     assert said["sentence"].endswith("No desktop of up to 4 cards with a known price holds it.")
     assert said["other_ways"][0]["method"] == "lora"
 
 
 def test_cards_without_a_dated_price_are_named_and_not_counted(gpu):
-    said = gpu.recommend("video")
+    said = gpu.advice.recommend("video")
     assert "RTX5090" in said["without_price"]
     assert "RTX5090" not in [one["gpu"] for one in said["desktops"]]
     assert catalog.gpu("rtx5090").card is None
 
 
 def test_several_gpus_are_said_with_what_they_cost(gpu):
-    said = gpu.recommend("fine-tuning", parameters="7b")
+    said = gpu.advice.recommend("fine-tuning", parameters="7b")
     assert (said["machines"][0]["gpus_needed"], said["machines"][0]["count"]) == (2, 2)
     assert "50% more communication" in said["steps"][1]["text"]
     assert "Rajbhandari" in said["steps"][1]["sources"][0]["text"]
 
 
 def test_every_step_has_its_source_or_is_the_catalogues(gpu):
-    said = gpu.recommend("research", cards=4, hours_per_week=10)
+    said = gpu.advice.recommend("research", cards=4, hours_per_week=10)
     titles = [step["title"] for step in said["steps"]]
     assert titles == ["Memory", "What fits", "Speed per dollar", "Rent or buy", "Power, slots, cooling"]
     power = said["steps"][-1]
@@ -228,7 +228,7 @@ def test_every_step_has_its_source_or_is_the_catalogues(gpu):
 @pytest.mark.parametrize("asked", [("kaggle", {}), (None, {"parameters": "70b"}), ("inference", {"parameters": "13b"})])
 def test_no_step_is_without_a_source_and_its_day(gpu, asked):
     work, wish = asked
-    said = gpu.recommend(work, **wish)
+    said = gpu.advice.recommend(work, **wish)
     compared = [step for step in said["steps"] if said["desktops"] or step["title"] != "Rent or buy"]
     assert all(step["sources"] for step in compared)
     assert all(source["as_of"] and source["basis"] for step in compared for source in step["sources"])
@@ -254,21 +254,25 @@ def test_fewer_cards_that_hold_it_come_before_more():
 
 
 def test_a_rule_for_one_gpu_is_split_by_none(gpu):
-    says = gpu.recommend("transformers", cards=4)["steps"][1]["text"]
+    says = gpu.advice.recommend("transformers", cards=4)["steps"][1]["text"]
     assert "each holds all of it" in says
     assert "ZeRO" not in says
 
 
 def test_a_machine_of_which_only_a_part_is_needed_says_so(gpu):
-    assert "on 7 of the 8 B200 it is 162.4 GiB on each" in gpu.recommend(None, parameters="70b")["steps"][1]["text"]
+    assert (
+        "on 7 of the 8 B200 it is 162.4 GiB on each" in gpu.advice.recommend(None, parameters="70b")["steps"][1]["text"]
+    )
 
 
 def test_a_number_of_gpus_that_no_machine_has_is_said_and_not_blamed_on_the_memory(gpu):
-    assert gpu.recommend("kaggle", cards=3)["sentence"].startswith("No machine of the catalogue has 3 GPUs that hold")
+    assert gpu.advice.recommend("kaggle", cards=3)["sentence"].startswith(
+        "No machine of the catalogue has 3 GPUs that hold"
+    )
 
 
 def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
-    said = gpu.recommend("kaggle", hours_per_week=5)
+    said = gpu.advice.recommend("kaggle", hours_per_week=5)
     assert said["steps"][3]["text"].endswith("At 5 they never meet.")
     assert "$11 a month at 5 hours a week, and its disk." in said["sentence"]
 
@@ -276,34 +280,34 @@ def test_a_pace_at_which_they_never_meet_is_one_sentence(gpu):
 @pytest.mark.parametrize(("hours", "said"), [(7, True), (20, False)])
 def test_a_desktop_that_is_dearer_again_once_it_is_bought_anew_is_said_to_be(gpu, hours, said):
     """Even late in its four years (42 months at 7 hours a week), it is bought anew before it has saved its price."""
-    answer = gpu.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["sentence"]
+    answer = gpu.advice.recommend("fine-tuning", parameters="7b", method="lora", hours_per_week=hours)["sentence"]
     assert answer.startswith("Buy a used RTX3090 ($537)")
     assert ("Bought anew after 48 months, it is the dearer one again until 84 months are over." in answer) == said
 
 
 def test_the_answers_amounts_are_said_in_a_currency_too(gpu):
     asked = {"hours_per_week": 5, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
-    said = gpu.recommend("kaggle", **asked)
+    said = gpu.advice.recommend("kaggle", **asked)
     # 0.526 x 1385.2; x 5 x 365 / 7 / 12; (422 + 701) x 1385.2
     amounts = "In KRW: the machine 728.62 an hour, 15,830 a month, the desktop 1,555,580."
     assert said["notes"][0] == f"{amounts} 1 USD = 1385.2 KRW, rate of 2026-11-20."
     assert (said["currency"]["code"], said["currency"]["as_of"]) == ("KRW", "2026-11-20")
-    dollars = gpu.recommend("kaggle", hours_per_week=5)
+    dollars = gpu.advice.recommend("kaggle", hours_per_week=5)
     assert dollars["currency"] is None
     assert dollars["notes"] == said["notes"][1:]
     with pytest.raises(InvalidRequest, match="no rate for EUR"):
-        gpu.recommend("kaggle", currency="EUR")
+        gpu.advice.recommend("kaggle", currency="EUR")
 
 
 def test_a_spot_price_says_what_it_is_worth(gpu):
-    azure = gpu.recommend("research", spot=True, provider="azure")["notes"]
+    azure = gpu.advice.recommend("research", spot=True, provider="azure")["notes"]
     assert any("many later ones equal the list price" in remark for remark in azure)
-    aws = gpu.recommend("research", spot=True, provider="aws")["notes"]
+    aws = gpu.advice.recommend("research", spot=True, provider="aws")["notes"]
     assert any("off by -22% to +80%" in remark for remark in aws)
 
 
 def test_prices_that_are_old_or_derived_say_so(gpu):
-    said = gpu.recommend("kaggle", provider="gcp")
+    said = gpu.advice.recommend("kaggle", provider="gcp")
     assert said["machines"][0]["price"]["basis"] == "derived"
     assert any("derived, old" in remark for remark in said["notes"])
     assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["notes"])
@@ -396,4 +400,4 @@ def test_what_cannot_be_is_refused_with_its_option_and_a_way_out(work, asked, fi
 
 def test_a_misspelt_wish_of_a_program_is_no_wish(gpu):
     with pytest.raises(TypeError, match="'gpus'"):
-        gpu.recommend("kaggle", gpus=2)
+        gpu.advice.recommend("kaggle", gpus=2)

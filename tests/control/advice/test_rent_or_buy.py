@@ -28,7 +28,7 @@ def gpu(own_home):
 
 def refused(library, /, **given):
     with pytest.raises(InvalidRequest) as raised:
-        library.compare(**given)
+        library.advice.compare(**given)
     return raised.value
 
 
@@ -42,7 +42,7 @@ def test_the_published_example_is_reproduced_exactly(gpu):
 
     591 kWh and $71 a year; $2,311 after 300 days; "about 300 days ($2,311 vs $2,270)" charges a whole year at once.
     """
-    document = gpu.compare(**PUBLISHED)
+    document = gpu.advice.compare(**PUBLISHED)
     one = only(document)
     assert (one["kwh_per_year"], one["electricity_usd_per_year"], one["desktops"]) == (591.3, "70.956", 1)
     assert (round(one["break_even_days"], 2), round(one["break_even_days_by_flat_year"], 1)) == (292.96, 294.8)
@@ -57,17 +57,17 @@ def test_the_published_example_is_reproduced_exactly(gpu):
 
 
 def test_beside_it_stands_what_is_known_of_both_speeds(gpu):
-    beside = gpu.compare(**PUBLISHED)["with_known_speeds"]
+    beside = gpu.advice.compare(**PUBLISHED)["with_known_speeds"]
     assert (beside["speed"]["ratio"], beside["speed"]["basis"]) == (1.224599, "measured training throughput")
-    scaled = gpu.compare(**PUBLISHED, work="training")
+    scaled = gpu.advice.compare(**PUBLISHED, work="training")
     assert scaled["with_known_speeds"] is None
     assert scaled["speed"] == beside["speed"]
     assert scaled["answers"] == beside["answers"]
-    assert only(scaled)["break_even_days"] < only(gpu.compare(**PUBLISHED))["break_even_days"]
+    assert only(scaled)["break_even_days"] < only(gpu.advice.compare(**PUBLISHED))["break_even_days"]
 
 
 def test_the_spot_price_takes_722_days_and_not_the_20_months_of_the_text(gpu):
-    document = gpu.compare(**PUBLISHED | {"price": "0.90"})
+    document = gpu.advice.compare(**PUBLISHED | {"price": "0.90"})
     assert round(only(document)["break_even_days"], 2) == 722.35
     assert "722 days (23.7 months)" in document["sentence"]
 
@@ -75,7 +75,7 @@ def test_the_spot_price_takes_722_days_and_not_the_20_months_of_the_text(gpu):
 def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gpu):
     """The same source: 15% use at $0.175 per kWh, about $100 a year; the arithmetic gives $103.48."""
     card = {"desktop": "rtx4090", "rest_watts": 0, "idle_watts": 0, "tariff": "0.175", "life": 5, "years": 5}
-    document = gpu.compare(price=1, utilization=0.15, **card)
+    document = gpu.advice.compare(price=1, utilization=0.15, **card)
     assert only(document)["electricity_usd_per_year"] == "103.4775"
     assert document["desktop"]["changed"] == ["--rest-watts", "--idle-watts", "--tariff", "--life"]
     (last,) = [one for one in only(document)["curve"] if one["days"] == 1825]
@@ -83,10 +83,10 @@ def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gp
 
 
 def test_numbers_may_be_numbers_and_mean_what_their_text_means(gpu):
-    text = gpu.compare(gpu="v100", price="2.14", hours_per_day="3.6", purchase="2200", watts="350")
-    numbers = gpu.compare(gpu="v100", price=2.14, hours_per_day=3.6, purchase=2200, watts=Decimal(350))
+    text = gpu.advice.compare(gpu="v100", price="2.14", hours_per_day="3.6", purchase="2200", watts="350")
+    numbers = gpu.advice.compare(gpu="v100", price=2.14, hours_per_day=3.6, purchase=2200, watts=Decimal(350))
     assert text == numbers
-    assert only(text) == only(gpu.compare(gpu="v100", price=2.14, utilization=Fraction(3, 20)))
+    assert only(text) == only(gpu.advice.compare(gpu="v100", price=2.14, utilization=Fraction(3, 20)))
 
 
 @pytest.mark.parametrize(
@@ -100,61 +100,61 @@ def test_numbers_may_be_numbers_and_mean_what_their_text_means(gpu):
 )
 def test_common_uses_are_bounds_and_are_answered_as_bounds(gpu, name, bound, percents, says):
     """The bounds are those of T. Dettmers, "Which GPU(s) to Get for Deep Learning"."""
-    document = gpu.compare(**PUBLISHED | {"utilization": name})
+    document = gpu.advice.compare(**PUBLISHED | {"utilization": name})
     assert document["usage"] == {"typed": name, "bound": bound}
     assert [answer["utilization_percent"] for answer in document["answers"]] == percents
     assert says in document["sentence"]
 
 
 def test_between_two_bounds_it_may_be_never_at_one(gpu):
-    sentence = gpu.compare(price="0.90", utilization="personal")["sentence"]
+    sentence = gpu.advice.compare(price="0.90", utilization="personal")["sentence"]
     assert "after 1,084 days (35.6 months) at the earliest, and never at 5%." in sentence
 
 
 def test_without_a_price_it_is_the_cheapest_of_the_catalogue_with_its_date(gpu):
-    cloud = gpu.compare(gpu="t4", utilization="15%")["cloud"]
-    listed = [one for one in gpu.gpus(gpu="t4:1")["offers"] if one["share"] == 1]
+    cloud = gpu.advice.compare(gpu="t4", utilization="15%")["cloud"]
+    listed = [one for one in gpu.advice.gpus(gpu="t4:1")["offers"] if one["share"] == 1]
     assert cloud["usd_per_hour"] == listed[0]["price"]["usd_per_hour"]
     assert cloud["offer"]["instance_type"] == listed[0]["instance_type"]
     assert (cloud["offer"]["as_of"], cloud["offer"]["market"]) == (listed[0]["price"]["as_of"], "on_demand")
-    spot = gpu.compare(gpu="t4", utilization="15%", spot=True)["cloud"]
+    spot = gpu.advice.compare(gpu="t4", utilization="15%", spot=True)["cloud"]
     assert (spot["offer"]["market"], Decimal(spot["usd_per_hour"]) < Decimal(cloud["usd_per_hour"])) == ("spot", True)
-    eight = gpu.compare(gpu="a100:8", utilization="15%")["cloud"]
+    eight = gpu.advice.compare(gpu="a100:8", utilization="15%")["cloud"]
     assert (eight["gpus"], eight["gpu"]) == (8, "A100-40GB")
 
 
 def test_of_a_gpu_that_is_hardly_sold_any_more_the_price_says_so(gpu):
-    offer = gpu.compare(gpu="k80", utilization="15%")["cloud"]["offer"]
+    offer = gpu.advice.compare(gpu="k80", utilization="15%")["cloud"]["offer"]
     assert offer["legacy"]
 
 
 def test_eight_gpus_for_most_of_the_day_take_several_desktops(gpu):
-    one = only(gpu.compare(gpu="a100:8", price=20, utilization="60%", work="training"))
+    one = only(gpu.advice.compare(gpu="a100:8", price=20, utilization="60%", work="training"))
     assert (one["desktops"], round(one["desktop_hours_per_day"] / 24)) == (10, 9)
-    both = only(gpu.compare(gpu="a100:8", price=20, utilization="60%", work="training", desktop="rtx3090x2"))
+    both = only(gpu.advice.compare(gpu="a100:8", price=20, utilization="60%", work="training", desktop="rtx3090x2"))
     assert both["desktops"] == 5
-    beyond = gpu.compare(price=2, hours_per_day=60)
+    beyond = gpu.advice.compare(price=2, hours_per_day=60)
     assert only(beyond)["desktops"] == 3
     assert "2.5 machines at any time" in beyond["sentence"]
 
 
 def test_memory_that_is_smaller_is_named(gpu):
-    document = gpu.compare(gpu="a100-80gb", price=3, utilization="15%")
+    document = gpu.advice.compare(gpu="a100-80gb", price=3, utilization="15%")
     assert document["fits"] is False
     assert any("more than 24 GiB does not fit RTX3090" in one for one in document["assumptions"])
-    assert gpu.compare(gpu="t4", price=1, utilization="15%")["fits"] is True
-    assert gpu.compare(price=1, utilization="15%")["fits"] is None
+    assert gpu.advice.compare(gpu="t4", price=1, utilization="15%")["fits"] is True
+    assert gpu.advice.compare(price=1, utilization="15%")["fits"] is None
 
 
 def test_where_speeds_were_not_measured_there_is_a_range(gpu):
-    (answer,) = gpu.compare(gpu="t4", price="0.30", utilization="60%", work="training")["answers"]
+    (answer,) = gpu.advice.compare(gpu="t4", price="0.30", utilization="60%", work="training")["answers"]
     days = [answer[case]["break_even_days"] for case in ("high", "expected", "low")]
     assert days == sorted(days)
     assert days[0] < days[2]
 
 
 def test_a_price_that_is_too_low_is_never_even_and_says_which_would_be(gpu):
-    document = gpu.compare(price="0.05", utilization="15%")
+    document = gpu.advice.compare(price="0.05", utilization="15%")
     assert only(document)["break_even_days"] is None
     assert document["why_they_differ"] is None
     assert (
@@ -165,40 +165,40 @@ def test_a_price_that_is_too_low_is_never_even_and_says_which_would_be(gpu):
 
 def test_no_use_at_all_is_answered_with_rent(gpu):
     for given in ({"utilization": "0%"}, {"hours_per_day": 0}):
-        document = gpu.compare(price="2.14", **given)
+        document = gpu.advice.compare(price="2.14", **given)
         assert "that is not used costs nothing" in document["sentence"]
         assert (only(document)["break_even_days"], only(document)["break_even_usd_per_hour"]) == (None, None)
 
 
 def test_a_desktop_that_costs_nothing_is_even_at_no_price_at_all(gpu):
     given = {"purchase": 0, "tariff": 0, "price": "0.01", "utilization": "15%"}
-    one = only(gpu.compare(**given))
+    one = only(gpu.advice.compare(**given))
     assert (one["break_even_usd_per_hour"], one["break_even_utilization_percent"]) == ("0", 0)
     assert one["break_even_days"] < 0.05
 
 
 def test_a_desktop_counted_by_what_it_loses(gpu):
-    straight = gpu.compare(price="2.14", utilization="15%", depreciation="straight-line", resale=200)
+    straight = gpu.advice.compare(price="2.14", utilization="15%", depreciation="straight-line", resale=200)
     assert "from the first hour on" in straight["sentence"]
     assert only(straight)["curve"][-1]["worth_usd"] == "200"
-    declining = gpu.compare(price="0.60", utilization="15%", depreciation="declining", yearly_loss="30%")
+    declining = gpu.advice.compare(price="0.60", utilization="15%", depreciation="declining", yearly_loss="30%")
     assert only(declining)["curve"][2]["worth_usd"] == "1540"
 
 
 def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
-    document = gpu.compare(**PUBLISHED, **WON)
+    document = gpu.advice.compare(**PUBLISHED, **WON)
     assert document["currency"] == {"code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
     assert "At 2,996 KRW an hour" in document["sentence"]
-    assert only(document) == only(gpu.compare(**PUBLISHED))
-    typed = gpu.compare(**PUBLISHED, **WON, purchase="7000000 KRW", tariff="140krw")["desktop"]
+    assert only(document) == only(gpu.advice.compare(**PUBLISHED))
+    typed = gpu.advice.compare(**PUBLISHED, **WON, purchase="7000000 KRW", tariff="140krw")["desktop"]
     assert (typed["purchase_usd"], typed["usd_per_kwh"], typed["quoted"]["amount"]) == ("5000", "0.1", "7000000")
     assert refused(gpu, **PUBLISHED, purchase="7000000 KRW").field == "--currency"
-    assert gpu.compare(**PUBLISHED | {"price": "2996 KRW"}, **WON)["cloud"]["usd_per_hour"] == "2.14"
+    assert gpu.advice.compare(**PUBLISHED | {"price": "2996 KRW"}, **WON)["cloud"]["usd_per_hour"] == "2.14"
     (own_home / "config.toml").write_text(
         '[currencies]\nKRW = { per_usd = "1250", as_of = 2026-11-01, source = "a bank" }\n'
     )
     with cloudgpu.connect(home=own_home, clock=lambda: NOW) as again:
-        typed = again.compare(**PUBLISHED, purchase="2500000 KRW")["desktop"]
+        typed = again.advice.compare(**PUBLISHED, purchase="2500000 KRW")["desktop"]
     assert (typed["purchase_usd"], typed["quoted"]["source"]) == ("2000", "a bank")
     with cloudgpu.connect(home=own_home, clock=lambda: NOW - timedelta(days=60)) as before:
         assert "still to come" in refused(before, **PUBLISHED, purchase="2500000 KRW").message
@@ -210,10 +210,10 @@ def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_p
     own.write_text(text + "source: a receipt\nas_of: '2026-05-01'\n")
     (own_home / "desktops").mkdir()
     (own_home / "desktops" / "mine.yaml").write_text(own.read_text())
-    documents = [gpu.compare(**PUBLISHED, desktop=name) for name in (own, str(own), "mine")]
+    documents = [gpu.advice.compare(**PUBLISHED, desktop=name) for name in (own, str(own), "mine")]
     assert documents[0] == documents[1] == documents[2]
     assert documents[0]["desktop"]["gpu_watts"] == 450  # the board's, by the catalogue
-    assert "mine" in [one["name"] for one in gpu.desktops()["desktops"]]
+    assert "mine" in [one["name"] for one in gpu.advice.desktops()["desktops"]]
 
 
 def test_a_desktop_in_won_without_a_rate_takes_the_one_that_was_given(gpu, own_home, tmp_path):
@@ -224,21 +224,21 @@ def test_a_desktop_in_won_without_a_rate_takes_the_one_that_was_given(gpu, own_h
     )
     assert "no rate of it is known" in refused(gpu, **PUBLISHED, desktop=own).message
     assert "no rate of it is known" in refused(gpu, **PUBLISHED, **WON | {"currency": "JPY"}, desktop=own).message
-    document = gpu.compare(**PUBLISHED, **WON, desktop=own)
+    document = gpu.advice.compare(**PUBLISHED, **WON, desktop=own)
     desktop = document["desktop"]
     assert (desktop["purchase_usd"], desktop["usd_per_kwh"]) == ("3000", "0.1")
     quoted = {"amount": "4200000", "code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
     assert (desktop["quoted"], document["currency"]["per_usd"]) == (quoted, "1400")
     assert "4,200,000 KRW (at 1400 of 2026-11-20)" in calculated_text(document, won())
-    assert gpu.compare(**WON, desktop=own)["desktop"]["purchase_usd"] == "3000"  # by the ledger, too
+    assert gpu.advice.compare(**WON, desktop=own)["desktop"]["purchase_usd"] == "3000"  # by the ledger, too
     own.write_text(f"{own.read_text()}per_usd: 1250\nrate_as_of: '2026-05-01'\nrate_source: a bank\n")
-    assert gpu.compare(**PUBLISHED, **WON, desktop=own)["desktop"]["quoted"]["per_usd"] == "1250"
+    assert gpu.advice.compare(**PUBLISHED, **WON, desktop=own)["desktop"]["quoted"]["per_usd"] == "1250"
     (own_home / "desktops").mkdir()
     (own_home / "desktops" / "won.yaml").write_text(own.read_text().partition("per_usd")[0])
     (own_home / "config.toml").write_text('desktop = "won"\n')
     with cloudgpu.connect(home=own_home, clock=lambda: NOW) as again:
-        assert again.recommend("vision", **WON)["currency"]["per_usd"] == "1400"
-        assert again.report(**WON)["comparison"]["sentence"]
+        assert again.advice.recommend("vision", **WON)["currency"]["per_usd"] == "1400"
+        assert again.money.report(**WON)["comparison"]["sentence"]
 
 
 def won():
@@ -249,8 +249,10 @@ def test_a_card_that_the_catalogue_does_not_know_has_no_speed(gpu, tmp_path):
     lines = "gpu: Voodoo 9\ngpu_watts: 90\npurchase_usd: 300\nrest_watts: 90\nidle_watts: 0\nusd_per_kwh: 0.3\n"
     own = tmp_path / "old.yaml"
     own.write_text(f"{lines}life_years: 5\nsource: a receipt\nas_of: '2026-05-01'\n")
-    assert gpu.compare(**PUBLISHED, desktop=own)["with_known_speeds"] is None
-    assert any("Voodoo 9 are not known here" in one for one in gpu.compare(**PUBLISHED, desktop=own)["assumptions"])
+    assert gpu.advice.compare(**PUBLISHED, desktop=own)["with_known_speeds"] is None
+    assert any(
+        "Voodoo 9 are not known here" in one for one in gpu.advice.compare(**PUBLISHED, desktop=own)["assumptions"]
+    )
     fault = refused(gpu, **PUBLISHED, desktop=own, work="training")
     assert (fault.field, "Voodoo 9" in fault.message, "Leave --work out" in fault.next) == ("--work", True, True)
 
@@ -277,7 +279,7 @@ NUMBERS = {
 def test_what_is_no_number_is_refused_by_its_option(gpu, name):
     option = f"--{name.replace('_', '-')}"
     base = {} if name == "hours_per_day" else {"utilization": "15%"}
-    assert gpu.compare(**{"price": 1, **base, name: NUMBERS[name]})["mode"] == "calculator"
+    assert gpu.advice.compare(**{"price": 1, **base, name: NUMBERS[name]})["mode"] == "calculator"
     for value in NO_NUMBERS:
         fault = refused(gpu, **{"price": 1, **base, name: value})
         assert (fault.field, fault.next is not None) == (option, True), value
@@ -304,8 +306,11 @@ def test_what_is_no_share_of_the_time_is_refused(gpu, value):
 def test_a_number_above_one_is_a_share_or_per_cent_and_is_not_guessed_at(gpu, value, way_out):
     fault = refused(gpu, price=1, utilization=value)
     assert (fault.field, fault.next) == ("--utilization", way_out)
-    assert gpu.compare(price=1, utilization=1)["answers"] == gpu.compare(price=1, utilization="100%")["answers"]
-    assert gpu.compare(price=1, utilization="250%")["answers"][0]["utilization_percent"] == 250
+    assert (
+        gpu.advice.compare(price=1, utilization=1)["answers"]
+        == gpu.advice.compare(price=1, utilization="100%")["answers"]
+    )
+    assert gpu.advice.compare(price=1, utilization="250%")["answers"][0]["utilization_percent"] == 250
     loss = refused(gpu, price=1, utilization=0.1, depreciation="declining", yearly_loss=20)
     assert (loss.field, loss.next) == ("--yearly-loss", 'Write "20%".')
 
@@ -318,7 +323,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
     for name in ("since", "until", "tz", "desktop"):
         assert refused(gpu, **{name: value}).field.removeprefix("--") == name
     with pytest.raises(InvalidRequest):
-        gpu.report(desktop=value)
+        gpu.money.report(desktop=value)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +383,7 @@ def test_what_cannot_be_is_refused_by_its_option(gpu, given, field, says):
 
 def test_a_misspelt_word_of_a_program_is_no_option(gpu):
     with pytest.raises(TypeError, match="'utilisation'"):
-        gpu.compare(utilisation="15%")
+        gpu.advice.compare(utilisation="15%")
 
 
 SHOWN = [
@@ -396,7 +401,7 @@ SHOWN = [
 
 @pytest.mark.parametrize("given", SHOWN, ids=str)
 def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given):
-    document = gpu.compare(**given)
+    document = gpu.advice.compare(**given)
     rate = document["currency"]
     currency = rate and Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]))
     text = calculated_text(document, currency)
@@ -407,7 +412,7 @@ def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given):
 
 
 def test_the_desktops_are_listed_with_what_they_cost(gpu):
-    document = gpu.desktops()
+    document = gpu.advice.desktops()
     text = desktops_text(document)
     assert max(map(len, text.splitlines())) <= 80
     assert "rtx3090x2-2022  2x RTX 3090  $5,906   7,500,000 KRW" in text
@@ -425,6 +430,6 @@ def test_all_words_are_those_of_the_verb():
 def test_a_time_that_passes_changes_no_figure(own_home):
     def at(moment):
         with cloudgpu.connect(home=own_home, clock=lambda: moment) as gpu:
-            return {key: value for key, value in gpu.compare(**PUBLISHED).items() if key != "as_of"}
+            return {key: value for key, value in gpu.advice.compare(**PUBLISHED).items() if key != "as_of"}
 
     assert at(NOW) == at(NOW + timedelta(days=400))

@@ -170,12 +170,12 @@ def test_a_history_of_years_is_shown_by_month(lab):
 
 def test_budgets_stand_as_in_cost(lab):
     with cloudgpu.connect(home=lab.home, clock=lab.clock) as gpu:
-        gpu.set_budget("lab", 300, "month")
+        gpu.money.set_budget("lab", 300, "month")
         lab.up(name="fox")
         lab.later(hours=10)
-        document = gpu.report()
-        assert document["budgets"] == gpu.cost()["budgets"]
-        assert document["burn"] == gpu.cost()["burn"]
+        document = gpu.money.report()
+        assert document["budgets"] == gpu.money.cost()["budgets"]
+        assert document["burn"] == gpu.money.cost()["burn"]
         assert any(one.startswith("The budget lab is empty on 2026-11-") for one in document["summary"])
 
 

@@ -39,7 +39,7 @@ def story(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def document(story):
-    return story.gpu.report()
+    return story.gpu.money.report()
 
 
 def figures(found, *names):
@@ -161,7 +161,7 @@ def test_the_budget_of_the_month(document):
 
 
 def test_a_month_of_it_has_what_that_month_cost(story):
-    found = story.gpu.report(month="2026-09")
+    found = story.gpu.money.report(month="2026-09")
     # September: fox 10 h x 3.065 and its disk 7.44; elk.
     assert Decimal(found["total"]["usd"]) == Decimal("30.65") + Decimal("7.44") + ELK
     assert Decimal(found["savings"]["stops"]["usd"]) == Decimal("42.84")
@@ -171,23 +171,23 @@ def test_a_month_of_it_has_what_that_month_cost(story):
 
 
 def test_a_month_is_compared_with_all_up_to_its_end_as_nobody_buys_a_desktop_for_a_month(story):
-    found = story.gpu.report(month="2026-09")["comparison"]
+    found = story.gpu.money.report(month="2026-09")["comparison"]
     # All but October: fox 125.84 - 7.32, owl, elk.
     assert Decimal(found["cloud"]["usd"]) == FOX - Decimal("7.32") + OWL + ELK
     assert found["sentence"].startswith("Until 2026-10-01 the cloud has cost $303.37; ")
-    assert Decimal(story.gpu.report(since="2026-09-01")["comparison"]["cloud"]["usd"]) < TOTAL
+    assert Decimal(story.gpu.money.report(since="2026-09-01")["comparison"]["cloud"]["usd"]) < TOTAL
 
 
 def test_what_is_kept_costs_while_no_machine_runs(story):
     # fox's disk: 16 days at 24 x 7.44 / 720.
-    found = story.gpu.report(since="2026-09-15", until="2026-10-01")
+    found = story.gpu.money.report(since="2026-09-15", until="2026-10-01")
     said = "No machine ran from 15 Sep 2026 until 1 Oct 2026, 00:00, and what is kept cost $3.97."
     assert found["summary"][0] == said
 
 
 def test_a_page_is_called_by_its_month_or_by_the_day_on_which_it_was_made(story, document):
     assert usual_file(document).name == "cloudgpu-report-2026-10-31.html"
-    assert usual_file(story.gpu.report(month="last")).name == "cloudgpu-report-2026-09.html"
+    assert usual_file(story.gpu.money.report(month="last")).name == "cloudgpu-report-2026-09.html"
 
 
 def test_a_machine_that_was_parked_is_of_its_first_launch(tmp_path):
@@ -195,24 +195,24 @@ def test_a_machine_that_was_parked_is_of_its_first_launch(tmp_path):
     story.at("2026-09-01T08:00")
     story.up("owl", "a100", "gcp", spot=True)
     story.at("2026-09-01T18:00")
-    story.gpu.stop("owl")
+    story.gpu.machines.stop("owl")
     story.at("2026-09-05T08:00")
-    story.gpu.start("owl", wait=False)
+    story.gpu.machines.start("owl", wait=False)
     story.at("2026-09-05T10:00")
-    assert story.gpu.report()["about"]["since"][:16] == "2026-09-01T08:00"
+    assert story.gpu.money.report()["about"]["since"][:16] == "2026-09-01T08:00"
     # Nobody knows of its 12 hours, so that both count them as work; the desktop waits for the others of 98.
-    by_cost, by_compare = story.gpu.cost()["desktop"], story.gpu.compare()["owned"]["expected"]
+    by_cost, by_compare = story.gpu.money.cost()["desktop"], story.gpu.advice.compare()["owned"]["expected"]
     assert by_cost["total_usd"] == by_compare["total_usd"] == "402.7826"
 
 
 def test_every_way_to_ask_says_the_same(story, document):
     for by in ("instance", "project", "month", "provider"):
-        assert Decimal(story.gpu.cost(by=by)["total_usd"]) == TOTAL
+        assert Decimal(story.gpu.money.cost(by=by)["total_usd"]) == TOTAL
     assert json.loads(json.dumps(document)) == document
 
 
 def test_what_a_desktop_would_have_cost_for_the_same_work(story):
-    found = story.gpu.compare()
+    found = story.gpu.advice.compare()
     assert (found["since"][:16], found["desktop"]["name"]) == ("2026-08-03T09:00", "lab")
     # Measured training throughput: an RTX 3090 0.229, a V100 0.187, an A100 0.43 of an H100 (facts/gpus.csv). GPUs that
     # worked: V100 18.8 h + 27 h = 45.8 h, so 45.8 x 187 / 229 = 37.4 h of the desktop; A100 22.9 h x 430 / 229 = 43 h.
@@ -233,7 +233,7 @@ def test_what_a_desktop_would_have_cost_for_the_same_work(story):
 
 
 def test_when_the_cloud_became_dearer(story):
-    found = story.gpu.compare()
+    found = story.gpu.advice.compare()
     # By the end of 10-27 the cloud had cost 383.65, by that of 10-28 457.69: 309.607 before, 74.04 a day. The desktop
     # by then: 400 and 2079 h, of which it worked 18.8 + 12 h x 187 / 229 for V100s, 43 h, and 37.4 h or none for elk:
     # 379,983 whole seconds (105.55 h) in all: 0.05 x 2079 + 0.4 x 379983 / 3600 = 146.170333 kWh, $29.234067.
@@ -250,7 +250,7 @@ def test_when_the_cloud_became_dearer(story):
 
 
 def test_the_users_own_machine_stands_apart(story):
-    found = story.gpu.compare()
+    found = story.gpu.advice.compare()
     (desk,) = found["own_machines"]
     # 8 h at 300 W are 2.4 kWh, and an hour of it costs nothing.
     assert (desk["name"], desk["hours"], Decimal(desk["kwh"]), desk["assumed"]) == ("desk", "8", Decimal("2.4"), False)
@@ -259,7 +259,7 @@ def test_the_users_own_machine_stands_apart(story):
 
 
 def test_the_report_has_the_very_comparison(story, document):
-    assert document["comparison"] == story.gpu.compare()
+    assert document["comparison"] == story.gpu.advice.compare()
 
 
 @pytest.mark.parametrize("form", [to_html, to_markdown])

@@ -31,18 +31,18 @@ NOBODY = 'host = "127.0.0.1"\nport = 9\nreachable = true\n'  # no SSH server is 
 INSIDE = Setup(network=Network(ssh_from=("203.0.113.7/32",)))
 
 VERBS = {
-    "extend": lambda here, _: here.extend("fox", "1h"),
-    "hold": lambda here, _: here.hold("fox", "1h"),
-    "release": lambda here, _: here.hold("fox", release=True),
-    "stop": lambda here, _: here.stop("fox"),
-    "start": lambda here, _: here.start("fox"),
-    "exec": lambda here, _: here.exec("fox", ["true"]),
-    "cp": lambda here, _: here.cp("fox:notes", "."),
-    "tunnel": lambda here, _: here.tunnel("fox").__enter__(),
-    "share": lambda here, key: here.share("fox", key, from_="198.51.100.4"),
-    "unshare": lambda here, _: here.share("fox", remove=True),
-    "allow": lambda here, _: here.allow("fox", from_="198.51.100.4"),
-    "image save": lambda here, _: here.save_image("fox"),
+    "extend": lambda here, _: here.machines.extend("fox", "1h"),
+    "hold": lambda here, _: here.machines.hold("fox", "1h"),
+    "release": lambda here, _: here.machines.hold("fox", release=True),
+    "stop": lambda here, _: here.machines.stop("fox"),
+    "start": lambda here, _: here.machines.start("fox"),
+    "exec": lambda here, _: here.machines.exec("fox", ["true"]),
+    "cp": lambda here, _: here.machines.cp("fox:notes", "."),
+    "tunnel": lambda here, _: here.machines.tunnel("fox").__enter__(),
+    "share": lambda here, key: here.machines.share("fox", key, from_="198.51.100.4"),
+    "unshare": lambda here, _: here.machines.share("fox", remove=True),
+    "allow": lambda here, _: here.machines.allow("fox", from_="198.51.100.4"),
+    "image save": lambda here, _: here.machines.save_image("fox"),
 }
 
 
@@ -95,7 +95,7 @@ def test_a_rehearsal_on_a_machine_that_is_gone_says_so(lab):
     here, row = up(lab, spot=True)
     ended_outside(lab, row)
     with pytest.raises(InstanceNotFound, match="It cost"):
-        here.interrupt("fox")
+        here.machines.interrupt("fox")
     assert "interruption_simulated" not in [line.kind for line in lab.opened().ledger.events(row.id)]
 
 
@@ -133,7 +133,7 @@ def test_an_extension_counts_from_the_lease_that_the_machine_has_now(lab):
     here, row = up(lab)
     expires, renew_until = (from_iso(end) + timedelta(hours=3) for end in (row.expires, row.renew_until))
     lab.cloud.tag(row.provider_id, Lease(expires, renew_until).tags())  # its agent has renewed it
-    assert from_iso(here.extend("fox", "1h")["expires"]) == expires + timedelta(hours=1)
+    assert from_iso(here.machines.extend("fox", "1h")["expires"]) == expires + timedelta(hours=1)
     assert from_iso(ledger_row(lab, row).renew_until) == renew_until
 
 
@@ -148,7 +148,7 @@ def test_a_stopped_machine_is_not_said_to_live(lab, capsys, monkeypatch):
 def test_of_all_machines_those_that_are_gone_are_passed_over(lab):
     here, row = up(lab)
     ended_outside(lab, row)
-    (skipped,) = here.allow(from_="198.51.100.4")["skipped"]
+    (skipped,) = here.machines.allow(from_="198.51.100.4")["skipped"]
     assert skipped["name"] == "fox"
     assert "ended at" in skipped["why"]
 

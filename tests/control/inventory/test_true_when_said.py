@@ -40,10 +40,10 @@ UP = {"gpu": "v100", "name": "fox", "wait": False}
 
 
 def test_the_same_request_with_other_terms_says_what_differs_and_how_to_change_it(here):
-    first = here.up(**UP, lease="4h", renew_until="24h", max_price="9")
+    first = here.machines.up(**UP, lease="4h", renew_until="24h", max_price="9")
     assert (first["found"], first["differences"]) == (False, [])
-    assert here.up(**UP, lease="4h", renew_until="24h", max_price="9")["differences"] == []
-    again = here.up(**UP, lease="6h", renew_until="30h", max_price="8", policy="notebook")
+    assert here.machines.up(**UP, lease="4h", renew_until="24h", max_price="9")["differences"] == []
+    again = here.machines.up(**UP, lease="6h", renew_until="30h", max_price="8", policy="notebook")
     assert again["found"]
     said = {one["option"]: one for one in again["differences"]}
     assert set(said) == {"--lease", "--renew-until", "--max-price", "--policy"}
@@ -51,51 +51,51 @@ def test_the_same_request_with_other_terms_says_what_differs_and_how_to_change_i
     assert said["--max-price"]["requested"] == "$8.0000 an hour"
     assert "$9.0000 an hour, and costs $" in said["--max-price"]["current"]
     assert "--new" in said["--max-price"]["next"]
-    assert here.plan(**{key: UP[key] for key in ("gpu", "name")}, lease="6h", renew_until="24h", max_price="9")[
-        "differences"
-    ] == [said["--lease"]]
+    assert here.machines.plan(
+        **{key: UP[key] for key in ("gpu", "name")}, lease="6h", renew_until="24h", max_price="9"
+    )["differences"] == [said["--lease"]]
 
 
 def test_an_extended_lease_is_no_difference(here):
-    here.up(**UP, lease="4h")
-    here.extend("fox", "3h")
-    assert here.up(**UP, lease="4h")["differences"] == []
+    here.machines.up(**UP, lease="4h")
+    here.machines.extend("fox", "3h")
+    assert here.machines.up(**UP, lease="4h")["differences"] == []
 
 
 def test_up_says_on_stderr_what_it_did_not_change(here, line):
-    here.up(**UP, lease="4h")
+    here.machines.up(**UP, lease="4h")
     code, _, err = line("up", "--gpu", "v100", "--name", "fox", "--lease", "2h", "--no-wait", "--yes")
     assert code == 0
     assert "--lease 2h was asked; it has a lease of 4h" in err
 
 
 def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, here, line):
-    here.up(**UP, lease="4h", renew_until="24h")
+    here.machines.up(**UP, lease="4h", renew_until="24h")
     lab.later(hours=2)
     look_at_all(lab.session)
-    fits = here.set_budget("wide", "100000", "month")
+    fits = here.money.set_budget("wide", "100000", "month")
     assert fits["warning"] is None
     code, _, err = line("budget", "set", "tight", "--amount", "0.01", "--period", "month", "--action", "stop")
     assert code == 0
     said = " ".join(err.split())
     assert "tight is below what is committed: $" in said
     assert "of $0.01. At the next pass fox would be stopped" in said
-    later = here.set_budget("later", "20", "month", action="refuse")["warning"]
+    later = here.money.set_budget("later", "20", "month", action="refuse")["warning"]
     assert "It is not passed yet" in later
     assert "No launch is admitted under it meanwhile." in later
 
 
 def test_a_rehearsed_interruption_is_shown_until_it_has_happened(lab, here, line):
-    here.up(**UP, spot=True)
+    here.machines.up(**UP, spot=True)
     lab.later(minutes=5)
-    taken = here.interrupt("fox")["taken_at"]
-    assert [one["taken_at"] for one in here.ls(refresh=True)["machines"]] == [taken]
-    assert here.show("fox")["taken_at"] == taken
+    taken = here.machines.interrupt("fox")["taken_at"]
+    assert [one["taken_at"] for one in here.machines.ls(refresh=True)["machines"]] == [taken]
+    assert here.machines.show("fox")["taken_at"] == taken
     assert "fox: a spot interruption is rehearsed; it is taken" in line("ls")[1]
     assert "rehearsal: it is taken" in line("show", "fox")[1]
     lab.later(minutes=5)
-    here.ls(refresh=True)
-    after = here.show("fox")
+    here.machines.ls(refresh=True)
+    after = here.machines.show("fox")
     assert after["terminated_at"] is not None
     assert after["taken_at"] is None
 

@@ -41,7 +41,7 @@ def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
     assert "which does not end it: it runs until" in said
     assert "to the end of the lease" not in said
     assert "to its renew-until" in said
-    assert "an hour until you end it, where no pass of cloudgpu reap or watch does" in said
+    assert "an hour until you end it, if neither cloudgpu reap nor watch runs" in said
 
 
 def test_a_policy_that_ends_what_nobody_knows_ends_it_with_its_lease(make_lab):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
-from cloudgpu.errors import InstanceNotFound
+from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, pages
 from cloudgpu.providers.aws.compute import interruption as spot_end
@@ -57,10 +59,30 @@ def _found(aws: Aws, region: str, own: str) -> dict[str, Any]:
 def listed(aws: Aws) -> Listing:
     """Return every machine with a cloudgpu-id tag, and the regions that were silent: a call per region and page.
 
-    One more in a region with spot machines that are over, where AWS does not say there since when and why.
+    One more in a region with spot machines that are over, where AWS does not say there since when and why. One more for
+    which regions there are, unless that is remembered and may be used; it is asked as soon as one of these regions does
+    not answer, which may be enabled no more.
     """
-    regions = aws.regions()
-    answers, silent = aws.each(regions, lambda region: _there(aws, region))
+    known, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
+    if known is not None:
+        with suppress(CloudgpuError):  # that none answered is found once more, by the regions that there are
+            answers, silent = aws.each(known, lambda region: _there(aws, region))
+        if answers and not silent:
+            return _listing(answers, silent, known)
+    try:
+        regions = aws.regions()
+    except CloudgpuError:
+        if not answers:
+            raise
+        return _listing(answers, silent, known or ())
+    before = answers
+    answers, silent = aws.each(regions, lambda region: before[region] if region in before else _there(aws, region))
+    return _listing(before | answers, silent, (*before, *regions))
+
+
+def _listing(
+    answers: Mapping[str, list[Instance]], silent: tuple[Unanswered, ...], regions: Collection[str]
+) -> Listing:
     return Listing(tuple(one for region in sorted(answers) for one in answers[region]), silent, frozenset(regions))
 
 

@@ -117,8 +117,8 @@ def _may_rise(item: Available) -> str:
     dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
     most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
     return (
-        "the spot price can change while it runs: without --max-price, EC2 goes up to the on-demand price, "
-        f"{most}, and then takes the machine"
+        f"the spot price can rise up to the on-demand price, {most}; above it EC2 takes the machine. --max-price sets "
+        "a lower limit"
     )
 
 
@@ -136,11 +136,11 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, c
     if item.market is Market.SPOT and request.want.max_price is None:
         yield _may_rise(item)
     if request.setup.volume is not None:
-        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.profile is None:
         yield (
-            "no instance profile is set: the machine cannot write when somebody last worked on it, so idle cannot be "
-            f"judged from outside (cloudgpu init aws makes one; accounts.{request.account}.instance_profile)"
+            "without an instance profile the machine cannot report when it was last used, so idle cannot be judged "
+            f"from outside. cloudgpu init aws makes one (accounts.{request.account}.instance_profile)"
         )
     if no_timer(aws):
         yield no_timer(aws)

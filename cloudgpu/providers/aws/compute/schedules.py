@@ -41,7 +41,8 @@ def no_timer(aws: Aws) -> str:
     if aws.options.timer_role:
         return ""
     where = f"accounts.{aws.account}.timer_role"
-    return f"no timer in the cloud ends it when everything else is dead: cloudgpu init aws makes its role ({where})"
+    absent = "no timer in the cloud ends it if its agent and the reaper both fail"
+    return f"{absent}. cloudgpu init aws makes its role ({where})"
 
 
 def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None:  # noqa: A002

@@ -42,8 +42,8 @@ PUBLIC_ADDRESS = "public_ip_standard_static_regional"  # as the price list calls
 OWN = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
 NO_IDENTITY = (
     "the machine has no identity, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not "
-    "end what it costs, until cloudgpu reap or watch deallocates it, and it cannot write when somebody last worked on "
-    "it, so idle cannot be judged from outside"
+    "end what it costs; only cloudgpu reap or watch does. It cannot report when it was last used, so idle cannot be "
+    "judged from outside"
 )
 ABSENT = "none on the machine: its agent can only shut it down, which does not end what Azure bills"
 GIVES = "Microsoft.Authorization/roleAssignments/write"
@@ -163,11 +163,11 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
     if item.market is Market.SPOT:
         yield from _about_spot(request, item)
     if request.setup.volume is not None:
-        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if not azure.options.machine_role:
-        yield f"{NO_IDENTITY} (cloudgpu init azure prepares one; accounts.{request.account}.machine_role)"
+        yield f"{NO_IDENTITY}. cloudgpu init azure prepares one (accounts.{request.account}.machine_role)"
     elif not found.role:
-        yield f"{NO_IDENTITY}: this login may not give it the role (cloudgpu doctor says who lets it)"
+        yield f"{NO_IDENTITY}. This login may not give it the role: cloudgpu doctor names who may"
     if no_timer(azure):
         yield no_timer(azure)
     if azure.options.encryption_at_host and not found.sku.encrypts_at_host:
@@ -182,6 +182,6 @@ def _about_spot(request: LaunchRequest, item: Available) -> Iterator[str]:
         dearest = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
         most = f"{dearest.per_hour.text(4)} an hour (listed {dearest.as_of:%Y-%m-%d})" if dearest else "not known here"
         yield (
-            "the spot price can change while it runs: without --max-price, Azure goes up to the on-demand price, "
-            f"{most}, and does not take the machine for its price"
+            f"the spot price can rise up to the on-demand price, {most}, and Azure does not take the machine for its "
+            "price. --max-price sets a limit"
         )

@@ -42,7 +42,8 @@ def no_timer(azure: Azure) -> str:
     if azure.options.timers:
         return ""
     where = f"accounts.{azure.account}.timers"
-    return f"no timer in the cloud ends it when everything else is dead: cloudgpu init azure prepares them ({where})"
+    absent = "no timer in the cloud ends it if its agent and the reaper both fail"
+    return f"{absent}. cloudgpu init azure prepares them ({where})"
 
 
 def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002

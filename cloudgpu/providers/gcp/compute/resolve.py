@@ -154,7 +154,7 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
     if request.want.max_price is not None and item.market is Market.SPOT:
         yield "Google takes no maximum price: --max-price chose this offer, and does not end it when its price rises"
     if request.setup.volume is not None:
-        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only a machine there can use it"
+        yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.disk_type == HYPERDISK:
         yield f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged beside their size"
     if request.renew_s > LONGEST.total_seconds():

@@ -66,6 +66,17 @@ class PlannedEnds(TypedDict):
     """When a budget that stops is spent."""
 
 
+class PlannedIdle(TypedDict):
+    """What idle time does to it."""
+
+    do: EndAction | None
+    """`stop`, `park` or `terminate`; null: it is only warned of."""
+    after_s: float
+    """How long nobody may have used it, in seconds."""
+    grace_s: float
+    """How long the warning is waited out, in seconds."""
+
+
 class AccountOffers(TypedDict):
     """What one account has in the offers."""
 
@@ -220,6 +231,8 @@ class Plan(TypedDict):
     """What `stop` keeps, loses and goes on costing."""
     ends: PlannedEnds
     """How it ends."""
+    idle: PlannedIdle | None
+    """What idle time does to it; null: nothing, or nobody sees whether it is used."""
     guards: list[str]
     """What will end it without you."""
     guarded: PlannedGuards

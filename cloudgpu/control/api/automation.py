@@ -1,0 +1,144 @@
+"""What the library does without anybody looking on: runs of the reaper, policies, orphaned resources."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.api.capability import Capability
+
+if TYPE_CHECKING:
+    from cloudgpu.control.inputs.periods import Moment
+    from cloudgpu.views.documents.automation.backtest import BacktestDocument
+    from cloudgpu.views.documents.automation.policies import (
+        PoliciesDocument,
+        PolicyCheckDocument,
+        PolicyDocument,
+        PolicyOfMachineDocument,
+        PublishedDocument,
+        WithdrawnDocument,
+    )
+    from cloudgpu.views.documents.automation.reap import ReapDocument
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.setup.doctor import DoctorDocument
+
+
+class Automation(Capability):
+    """`connect().automation`: what ends machines that nobody uses, by which policies, and what stands in its way."""
+
+    def reap(
+        self,
+        *,
+        dry_run: bool = False,
+        explain: bool = False,
+        policy: str | None = None,
+        max_stops: int | None = None,
+        nightly: bool = False,
+    ) -> ReapDocument:
+        """Run the reaper once and return what was found, decided and done; with `dry_run` change nothing.
+
+        A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
+        InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
+        """
+        from cloudgpu.control.reaper.reaper import ReapOptions, reap
+        from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
+        from cloudgpu.views.reaper import pass_value
+
+        self._session.check_ever_used(self._opened.environ)
+        self._session.ledger.check_in_use()
+        most = MAX_IDLE_STOPS if max_stops is None else max_stops
+        request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
+        return pass_value(reap(self._session, request), explain=explain)
+
+    def orphans(
+        self,
+        *,
+        clean: bool = False,
+        older_than: timedelta | str | None = None,
+        snapshot: bool = False,
+        stopped_older_than: timedelta | str | None = None,
+        region: str | None = None,
+    ) -> OrphansDocument:
+        """Return the orphaned resources of launches, in all regions; with `clean`, remove them, and return what stays.
+
+        What did not answer is in the document. Raises the gravest error where something could not be removed:
+        StopUnproved for what costs money.
+        """
+        from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
+
+        request = cleanup_options(
+            clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
+        )
+        found = survey(self._session, request, region=region)
+        if not clean:
+            return surveyed(found)
+        from cloudgpu.control.resources.cleanup import clean as remove
+        from cloudgpu.control.resources.cleanup import cleaned
+
+        document, error = cleaned(found, remove(self._session, found.orphans, snapshot=snapshot))
+        if error:
+            raise error
+        return document
+
+    def doctor(self) -> DoctorDocument:
+        """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
+        from cloudgpu.control.setup.doctor import examine, examined
+
+        return examined(examine(self._opened.environ, clock=self._session.clock))
+
+    def policies(self) -> PoliciesDocument:
+        """Return every policy there is, and the lab's limits; one that cannot be read has its error."""
+        from cloudgpu.control.policies.commands import listed
+
+        return listed(self._session)
+
+    def policy(self, name: str | None = None) -> PolicyDocument:
+        """Return what a policy says, rule by rule (None: the usual one); raise InvalidRequest for none such."""
+        from cloudgpu.control.policies.commands import shown
+
+        return shown(self._session, name or self._session.settings.policy)
+
+    def explain_policy(self, name: str | None = None) -> PolicyOfMachineDocument:
+        """Return which policy holds for a machine, why that one, and when each of its rules would act."""
+        from cloudgpu.control.policies.commands import explained
+
+        return explained(self._session, name)
+
+    def check_policies(self, *files: str | Path) -> PolicyCheckDocument:
+        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for an error in them."""
+        from cloudgpu.control.policies.commands import checked
+
+        return checked(self._session, [str(file) for file in files])
+
+    def publish_policy(self, name_or_file: str | Path) -> PublishedDocument:
+        """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
+
+        Raises InvalidRequest for a file that is not there or has an error, RoleNeeded for a member of a team.
+        """
+        from cloudgpu.config.policies.find import policy_paths
+        from cloudgpu.control.team.published import publish
+
+        return publish(self._session, str(name_or_file), policy_paths(self._session.home))
+
+    def withdraw_policy(self, name: str) -> WithdrawnDocument:
+        """Take back what is published under this name; raise InvalidRequest where nothing is, RoleNeeded."""
+        from cloudgpu.control.team.published import withdraw
+
+        return withdraw(self._session, name)
+
+    def backtest(
+        self,
+        policy: str | Path,
+        *,
+        since: Moment = "30d",
+        machine: str | None = None,
+        every: timedelta | str = "10m",
+    ) -> BacktestDocument:
+        """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
+
+        Raises InvalidRequest for an error in the policy, InstanceNotFound for an unknown machine. Changes nothing.
+        """
+        from cloudgpu.control.policies.backtest import backtested
+
+        return backtested(self._session, str(policy), since=since, machine=machine, every=every)

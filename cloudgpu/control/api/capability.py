@@ -1,0 +1,57 @@
+"""What the four capabilities of the library share: one session, whose ledger is up to date at each call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.outage.opening import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from cloudgpu.control.session.base import Tell
+    from cloudgpu.control.session.session import Session
+
+
+class OpenSession:
+    """A session that outlives single calls.
+
+    Before each call its ledger is told what was done while it was away, where it is back.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Tell) -> None:
+        self.environ = environ
+        self._session = open_session(environ, clock=clock, tell=tell)
+
+    @property
+    def current(self) -> Session:
+        """The session, its ledger up to date; raises LedgerUnavailable where that cannot be written."""
+        if self._session.ledger.has_outbox:
+            from cloudgpu.control.outage.outage import replay
+
+            replay(self._session)
+        return self._session
+
+    @property
+    def root(self) -> Path:
+        """Where settings, ledger and keys are kept."""
+        return self._session.home.root
+
+
+class Capability:
+    """A part of what `connect()` returns: methods on one subject, in the session of them all.
+
+    Methods return the documents that the verbs print with `-o json` and raise the errors of `cloudgpu.errors`.
+    """
+
+    def __init__(self, opened: OpenSession) -> None:
+        self._opened = opened
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._opened.root}>"
+
+    @property
+    def _session(self) -> Session:
+        return self._opened.current

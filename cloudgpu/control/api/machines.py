@@ -1,0 +1,316 @@
+"""What the library does with machines, and with the disks and images that outlive them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.inputs.launch_request import check_reason, duration, moment, parse_request
+from cloudgpu.control.inventory.listing import listed, machine
+from cloudgpu.core.model.resources import Kind
+from cloudgpu.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from cloudgpu.access.copy.copy import Copied
+    from cloudgpu.access.ssh.connection import Completed
+    from cloudgpu.control.access.jupyter import JupyterTunnel
+    from cloudgpu.control.inputs.launch_request import UpOptions
+    from cloudgpu.core.model.machine import Machine
+    from cloudgpu.views.documents.machines.access import AllowDocument, CopyDocument, ShareDocument
+    from cloudgpu.views.documents.machines.machines import (
+        DownDocument,
+        InterruptionDocument,
+        LsDocument,
+        MachineDocument,
+        PlannedUpDocument,
+        ShownDocument,
+        UpDocument,
+    )
+    from cloudgpu.views.documents.machines.storage import (
+        ImagesDocument,
+        NamedResource,
+        RemovedDocument,
+        VolumesDocument,
+    )
+
+FIRST_PORT = 8888
+
+
+class Machines(Capability):
+    """`connect().machines`: launch, list, reach, stop and end machines, and what outlives them.
+
+    A machine is named by its name or id; the name may be left out (None) when there is only one.
+    """
+
+    def plan(self, **asked: Unpack[UpOptions]) -> PlannedUpDocument:
+        """Return what `up` would launch with the same arguments, and the machine that it would return instead.
+
+        Raises InvalidRequest for an argument that cannot be read, NoCapacity when nothing fits.
+        """
+        from cloudgpu.control.launch.budget_preview import planned
+        from cloudgpu.control.launch.plan import prepare
+
+        return planned(self._session, prepare(self._session, parse_request(**asked)))
+
+    def up(self, *, wait: bool = True, **asked: Unpack[UpOptions]) -> UpDocument:
+        """Launch a machine, or return the one that the same request has launched; wait until SSH is verified.
+
+        This spends money without asking: `plan` says how much first. Without `wait` it returns once the provider has
+        accepted. Raises what the provider says (NoCapacity, QuotaExceeded, ...), LaunchUncertain where the same call
+        has to be made again to settle it, Unreachable for a machine that ended while it started (it is removed),
+        BudgetRefused, with the sums, where a budget does not carry it and no `override` says why it is to.
+        """
+        from cloudgpu.control.access.on_start import on_start_of
+        from cloudgpu.control.launch.launch import launch, launched
+        from cloudgpu.control.launch.plan import prepare
+
+        prepared = prepare(self._session, parse_request(**asked))
+        done = launch(self._session, prepared, wait=wait)
+        reached = wait and done.row.state == "running"
+        on_start = on_start_of(self._session, done.row, prepared.template) if reached else None
+        return launched(self._session, prepared, done, on_start)
+
+    def ls(self, *, refresh: bool = False, all: bool = False, mine: bool = False) -> LsDocument:  # noqa: A002  (option)
+        """Return the living machines (with `all` every one) as the ledger knows them; `refresh` asks the clouds.
+
+        With `mine` only those that the settings' owner has. An account that does not answer raises nothing: it is named
+        under `unanswered`, its machines as last seen.
+        """
+        return listed(self._session, refresh=refresh, ended=all, mine=mine)
+
+    def show(
+        self, name: str | None = None, *, refresh: bool = False, history: bool = False, why: bool = False
+    ) -> ShownDocument:
+        """Return one machine, ended ones too; with `history` also its lines of the ledger.
+
+        With `why`, by which signs it counts as in use, idle or unknown, and when it would be ended; `refresh` asks it.
+        """
+        from cloudgpu.control.api.show import shown
+
+        return shown(self._session, name, refresh=refresh, history=history, why=why)
+
+    def exec(self, name: str | None, argv: Sequence[str], *, input: bytes = b"") -> Completed:  # noqa: A002
+        """Run a command there and return its `status`, `stdout` and `stderr`; a status that is not 0 raises nothing.
+
+        Every word of `argv` arrives as it is, without a shell. Raises Unreachable when the connection is lost, Frozen
+        when the machine falls silent. All that the command writes is held in memory.
+        """
+        from cloudgpu.access.ssh.connection import Completed
+        from cloudgpu.access.ssh.execute import run
+        from cloudgpu.control.access.reach import reached
+
+        if isinstance(argv, str):
+            way_out = 'For example ["nvidia-smi", "-L"], or ["sh", "-c", "..."] for a shell.'
+            raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
+        out, err = BytesIO(), BytesIO()
+        with reached(self._session, self._session.find(name)) as connection:
+            status = run(connection, argv, stdin=BytesIO(input), stdout=out, stderr=err)
+        return Completed(status, out.getvalue(), err.getvalue())
+
+    def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> CopyDocument:
+        """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home.
+
+        What was left out, being neither file nor directory, stands under `skipped`. Raises the first error where a path
+        could not be copied; the others were.
+        """
+        from cloudgpu.access.copy.copy import copy, machine_of
+        from cloudgpu.control.access.reach import reached
+
+        given = [sources] if isinstance(sources, str | Path) else sources
+        words, target = [str(source) for source in given], str(destination)
+        with reached(self._session, self._session.find(machine_of(words, target))) as connection:
+            done = copy(connection, words, target)
+        for error in done.failed[:1]:
+            error.add_note(f"Copied: {done.files} files. Not copied: {len(done.failed)}.")
+            raise error
+        return copy_document(done)
+
+    def tunnel(self, name: str | None = None, *, port: int = FIRST_PORT) -> JupyterTunnel:
+        """Return a tunnel to the machine's JupyterLab: open in its `with` block, or from `open` to `close`.
+
+        While it is open, `run` runs a notebook cell there, and it has `port`, `token` and `url` (which holds the token:
+        keep it to yourself), and `document()`. The first free port from `port` on is taken. Lost connections are made
+        again; Jupyter lives on afterwards.
+        """
+        from cloudgpu.access.tunnel.background import check_port
+        from cloudgpu.control.access.jupyter import JupyterTunnel
+
+        check_port(port)
+        return JupyterTunnel(self._session, self._session.find(name), first_port=port)
+
+    def stop(self, name: str | None = None) -> MachineDocument:
+        """Stop a machine, or park it where it cannot be stopped; return it once it is proved not to be billed."""
+        from cloudgpu.control.lifecycle.lifecycle import stop
+        from cloudgpu.control.outage.discovery import to_stop
+
+        return self._machine(stop(self._session, to_stop(self._session, name), why="asked by the user"))
+
+    def start(
+        self,
+        name: str | None = None,
+        *,
+        lease: timedelta | str | None = None,
+        renew_until: timedelta | str | None = None,
+        override: str | None = None,
+        wait: bool = True,
+        move: bool = False,
+    ) -> MachineDocument:
+        """Start a stopped machine under a new lease (as long as its policy says), and wait until SSH is verified.
+
+        A parked machine, or one that was interrupted, is launched again from its image. With `move` a stopped one is
+        imaged and launched elsewhere in its region, on any type with the same GPUs. Raises NoCapacity: all stays,
+        and BudgetRefused, as `up` does.
+        """
+        from cloudgpu.control.launch.restore import started
+
+        row = self._session.find(name)
+        span, renew = duration(lease, "--lease"), duration(renew_until, "--renew-until")
+        reason = check_reason(override)
+        return self._machine(started(self._session, row, span, renew=renew, override=reason, move_it=move, wait=wait))
+
+    def hold(
+        self, name: str | None, until: datetime | timedelta | str | None = None, *, release: bool = False
+    ) -> MachineDocument:
+        """Keep a machine from being ended by its lease until a time, or for a time from now; or `release` it.
+
+        Where something else ends it before, `tell` is given the sentence that says so.
+        """
+        from cloudgpu.control.lifecycle.lease import check_hold, hold_loses_to, set_hold
+        from cloudgpu.control.team.law import check_may
+
+        session = self._session
+        row = session.find(name)
+        check_may(session, row, "hold")
+        check_hold(row.name, until, release=release)
+        end = None if until is None else moment(until, "UNTIL", session.clock())
+        loses = end and hold_loses_to(session, row, end)
+        if loses:
+            session.tell(loses)
+        return self._machine(set_hold(session, row, end))
+
+    def extend(self, name: str | None, by: timedelta | str, *, override: str | None = None) -> MachineDocument:
+        """Make a machine's lease longer, counted from its end; past `renew_until` that end moves along.
+
+        Raises BudgetRefused where a budget does not carry that.
+        """
+        from cloudgpu.control.lifecycle.lease import extend, plan_extension
+
+        span = duration(by, "BY")
+        if span is None:
+            raise InvalidRequest("Say by how much.", field="BY", value=None, next="For example 4h.")
+        plan = plan_extension(self._session, self._session.find(name), span)
+        return self._machine(extend(self._session, plan, override=check_reason(override)))
+
+    def down(self, *names: str, all: bool = False) -> DownDocument:  # noqa: A002  (the option's name)
+        """End machines and all that was made with them, and prove it; without a name the only one there is.
+
+        Every one is tried. When the end of one failed or could not be proved, the gravest error is raised, and its
+        notes (`__notes__`) say which machines are gone.
+        """
+        from cloudgpu.control.api.down import ended, to_end
+
+        if all and not names:
+            self._session.check_ever_used(self._opened.environ)
+        self._session.check_ends_here()
+        document, gravest = ended(self._session, to_end(self._session, names, all_=all))
+        if gravest is None:
+            return document
+        gone = ", ".join(machine["name"] for machine in document["terminated"])
+        gravest.add_note(f"Proved gone: {gone or 'none'}. Not proved: {len(document['failed'])}.")
+        raise gravest
+
+    def save_image(self, name: str | None, image: str | None = None, *, restart: bool = True) -> NamedResource:
+        """Save a running or stopped machine as an image under a name, and return it once it is ready.
+
+        A running machine restarts for it unless `restart` is false: what it writes then may be cut in two.
+        """
+        from cloudgpu.control.resources.named import leftover_value, save
+
+        return leftover_value(save(self._session, self._session.find(name), image, restart=restart))
+
+    def images(self) -> ImagesDocument:
+        """Return the images that are kept by name, with what they cost; what did not answer is under `unanswered`."""
+        from cloudgpu.control.resources.named import images_value, named
+
+        return images_value(named(self._session, Kind.IMAGE))
+
+    def remove_image(self, name: str, *, region: str | None = None) -> RemovedDocument:
+        """Remove an image, and prove that it is gone."""
+        return self._remove(Kind.IMAGE, name, region)
+
+    def volumes(self) -> VolumesDocument:
+        """Return the data volumes, with what they cost; what did not answer is under `unanswered`."""
+        from cloudgpu.control.resources.named import named, volumes_value
+
+        return volumes_value(named(self._session, Kind.VOLUME))
+
+    def remove_volume(self, name: str, *, region: str | None = None) -> RemovedDocument:
+        """Remove a data volume with all that is on it, and prove that it is gone."""
+        return self._remove(Kind.VOLUME, name, region)
+
+    def _remove(self, kind: Kind, name: str, region: str | None) -> RemovedDocument:
+        from cloudgpu.control.resources.named import leftover_value, remove, the_one
+
+        resource = the_one(self._session, kind, name, region)
+        remove(self._session, resource)
+        return {"removed": leftover_value(resource)}
+
+    def interrupt(self, name: str | None = None) -> InterruptionDocument:
+        """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""
+        from cloudgpu.control.lifecycle.interruption import interrupt, interrupted
+
+        row = self._session.find(name)
+        return interrupted(row, interrupt(self._session, row))
+
+    def allow(self, name: str | None = None, *, from_: str | None = None, from_any: bool = False) -> AllowDocument:
+        """Open SSH to this client's address (or to `from_`, a CIDR) in place of the one before: on one machine or all.
+
+        Every one is tried. When one of several failed, the gravest error is raised.
+        """
+        from cloudgpu.control.access.allowlist import allow, network_of
+
+        document, error = allow(self._session, name, network_of(from_, any_source=from_any))
+        if error:
+            raise error
+        return document
+
+    def share(
+        self,
+        name: str | None,
+        key: Path | str | None = None,
+        *,
+        from_: str | None = None,
+        remove: bool = False,
+    ) -> ShareDocument:
+        """Let a colleague's public key (a file) in to a machine until it ends; or take it, or every one, out again.
+
+        `from_` is where they come from, a CIDR or `same`: needed where the provider says who may connect.
+        """
+        from cloudgpu.access.ssh.authorized_keys import read_guest_key
+        from cloudgpu.control.access.share import check_from, share, unshare
+
+        guest = read_guest_key(Path(key)) if key else None
+        if guest is None and not remove:
+            raise InvalidRequest(
+                "Whose key is to be let in?", field="--key", value=None, next="Name the file of a public key."
+            )
+        check_from(from_, remove=remove)
+        row = self._session.find(name)
+        if remove or guest is None:
+            return unshare(self._session, row, guest)
+        return share(self._session, row, guest, from_=from_)
+
+    def _machine(self, row: Machine) -> MachineDocument:
+        return machine(self._session, row)
+
+
+def copy_document(done: Copied) -> CopyDocument:
+    """Return the answer of `cp`."""
+    failed = [error.as_dict() for error in done.failed]
+    return {"files": done.files, "bytes": done.bytes, "skipped": list(done.skipped), "failed": failed}

@@ -1,0 +1,65 @@
+"""EC2's model is cut to what is read of a machine: what is made of an answer is the same as by the whole model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from botocore import xform_name
+from botocore.loaders import Loader
+
+from cloudgpu.providers.aws import client as ours
+from cloudgpu.providers.aws.client import CALLED, READ, _loader
+from cloudgpu.providers.aws.compute import listing, translate
+from tests.clouds.aws.plain import client, launch, look, spot
+from tests.providers.aws.accounts import TAGS, account
+
+FOLDER = Path(ours.__file__).parent
+
+
+def members(loader):
+    return loader.load_service_model("ec2", "service-2")["shapes"]["Instance"]["members"]
+
+
+def test_all_that_is_read_of_a_machine_is_in_the_model():
+    assert set(members(_loader(None))) == READ
+    assert set(members(Loader())) > READ
+
+
+def test_what_the_code_names_of_a_machine_is_parsed():
+    """A member that somebody begins to read, and that is left out of the model, would be missing and never there."""
+    elsewhere = {"Architecture", "Groups", "ImageId", "KeyName", "NetworkInterfaceId", "VpcId", "SubnetId"}
+    elsewhere |= {"IamInstanceProfile", "EbsOptimized", "InstanceMarketOptions", "MetadataOptions", "ClientToken"}
+    elsewhere |= {"BootMode", "EnaSupport", "NetworkInterfaces", "PlatformDetails", "VirtualizationType"}  # of images
+    named = set()
+    for file in FOLDER.rglob("*.py"):
+        named |= set(re.findall(r'"([A-Z]\w+)"', file.read_text()))
+    left_out = set(members(Loader())) - READ
+    assert named & left_out <= elsewhere, "name it in client.READ, or here where it is read of something else"
+
+
+def test_the_model_has_the_operations_that_the_code_names():
+    whole = Loader().load_service_model("ec2", "service-2")["operations"]
+    by_name = {name: name for name in whole} | {xform_name(name): name for name in whole}
+    code = {file: file.read_text() for file in FOLDER.rglob("*.py")}
+    code[Path(ours.__file__)] = re.sub(r"CALLED = .*?split\(\)", "", code[Path(ours.__file__)], flags=re.DOTALL)
+    words = {word for text in code.values() for word in re.findall(r"\w+", text)}
+    assert {by_name[word] for word in words & by_name.keys()} == CALLED
+    assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == CALLED
+
+
+def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
+    provider = account(tmp_path)
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}]
+    made = launch(client(), TagSpecifications=tags, InstanceMarketOptions=spot())
+    whole = look(client(), made["InstanceId"])
+    assert set(whole) - READ, "plain boto3 parses it all"
+    parsed = listing.raw(provider._aws, "us-east-1", made["InstanceId"])
+    assert parsed == {name: value for name, value in whole.items() if name in READ}
+    as_ours = translate.instance(whole, account=provider.account, region="us-east-1", ssh_port=22)
+    assert listing.get(provider._aws, as_ours.id) == as_ours
+
+
+def test_models_of_the_users_own_directory_are_found(tmp_path):
+    (tmp_path / "mine").mkdir()
+    assert str(tmp_path / "mine") in _loader(str(tmp_path / "mine")).search_paths
