@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.activity.idle import IDLE, UNKNOWN, Thresholds
-from cloudgpu.core.policies.schedule import Schedule, offs_between
 from cloudgpu.core.values.money import Money
+
+if TYPE_CHECKING:
+    from cloudgpu.core.policies.schedule import Schedule
 
 MOST_OFFS = 60  # of a schedule, that a machine is told ahead
 BEYOND = timedelta(days=7)  # it is told so much more than its renew-until: `extend` may move that
@@ -176,7 +179,11 @@ def for_agent(
     """
     idle, warned = policy.idle, spared or policy.only_warned(stoppable=stoppable)
     ends = (IDLE, UNKNOWN) if policy.unknown is Unknown.END else (IDLE,)
-    offs = () if warned else islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
+    offs: Iterable[datetime] = ()
+    if not warned and policy.schedules:
+        from cloudgpu.core.policies.schedule import offs_between  # `ls` shows policies that have none
+
+        offs = islice(offs_between(policy.schedules, begin, end + BEYOND), MOST_OFFS)
     return {
         **thresholds(policy)._asdict(),
         "grace": idle.grace.total_seconds(),
