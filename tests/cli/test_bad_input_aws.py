@@ -152,7 +152,7 @@ def test_a_quota_of_nothing_is_named_with_the_request_that_raises_it(line):
 def test_without_a_public_address_and_a_jump_host_the_plan_says_who_can_reach_it(line):
     said = line(f"{UP.replace(' --ssh-from 203.0.113.7', '')} --no-public-ip --dry-run -o json")
     assert said.code == 0, said.out
-    assert any("in its network" in remark for remark in said.json["plan"]["notes"])
+    assert any("only from inside its network" in remark for remark in said.json["plan"]["notes"])
 
 
 @pytest.mark.parametrize("text", ["", "ssh-rsa AAAA nonsense"])

@@ -16,7 +16,6 @@ from cloudgpu.cli.market.prices import difference_text, shown_text
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
-from cloudgpu.errors import InvalidRequest
 from tests.cli.aws_line import Line
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.azure_fixtures import azure_prices
@@ -399,9 +398,7 @@ def test_the_page_names_every_key_of_the_documents(line, azure_prices):
 
 def test_the_library_gives_the_same_documents(on_azure, azure_prices):
     with connect() as cloud:
-        assert cloud.catalog("diff", provider="azure") == on_azure("catalog diff --provider azure -o json").json
+        assert cloud.advice.price_changes("azure") == on_azure("catalog diff --provider azure -o json").json
         shown = on_azure(f"catalog show {T4[1]} --history -o json").json
-        assert cloud.catalog(item=T4[1], history=True) == shown
-        assert cloud.catalog("refresh", provider="azure", factor=3)["providers"][0]["unanswered"] == []
-        with pytest.raises(InvalidRequest, match="nothing to do"):
-            cloud.catalog("refrehs")
+        assert cloud.advice.prices(T4[1], history=True) == shown
+        assert cloud.advice.refresh_prices("azure", factor=3)["providers"][0]["unanswered"] == []

@@ -66,7 +66,7 @@ def test_up_says_on_stderr_what_it_did_not_change(here, line):
     here.machines.up(**UP, lease="4h")
     code, _, err = line("up", "--gpu", "v100", "--name", "fox", "--lease", "2h", "--no-wait", "--yes")
     assert code == 0
-    assert "--lease 2h was asked; it has a lease of 4h" in err
+    assert "--lease 2h was ignored: the machine has a lease of 4h" in err
 
 
 def test_a_budget_below_what_is_committed_says_the_sums_and_what_follows(lab, here, line):
