@@ -9,21 +9,13 @@ import re
 
 from cloudgpu.cli.terminal import paint
 
-STATES = {  # green: in use; yellow: something is to be known or done; dim: costs little, or nothing
-    "running": "green",
-    "ready": "green",
-    "pending": "yellow",
-    "stopping": "yellow",
-    "unknown": "bold yellow",
-    "unsettled": "bold yellow",
-    "interrupted": "bold yellow",
-    "disk left": "yellow",
-    "parking": "yellow",
-    "parked": "dim",
-    "stopped": "dim",
-    "deallocated": "dim",
-    "terminated": "dim",
+BY_COLOUR = {  # green: in use; yellow: something is to be known or done; dim: costs little, or nothing
+    "green": ("running", "ready"),
+    "yellow": ("pending", "stopping", "disk left", "parking"),
+    "bold yellow": ("unknown", "unsettled", "interrupted"),
+    "dim": ("parked", "stopped", "deallocated", "terminated"),
 }
+STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
 MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.

@@ -103,7 +103,7 @@ def _proves(line: Event, row: Machine, *, resources: bool, before: str | None) -
     return row.id not in unseen and (not resources or bool(line.body["resources"]))
 
 
-def prices_asked_at(ledger: Ledger, row: Machine) -> str | None:
+def prices_queried_at(ledger: Ledger, row: Machine) -> str | None:
     """Return when all prices of a machine's account were last asked for and answered."""
     lines = [line for scope in scopes_of(row) if (line := ledger.last(scope)) is not None]
     found = [line.occurred_at for line in lines if line.body.get("pinned")]

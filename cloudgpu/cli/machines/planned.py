@@ -39,7 +39,7 @@ def line(value: Plan) -> str:
     """Return the plan in one line, where it is not asked about; then every warning, never shortened."""
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
-    end = value["expires"] if value["lease_ends"] else value["renew_until"]
+    end = value["expires"] if value["lease_ends"] else value.get("renew_until")
     usd = dollars(value["price"]["usd_per_hour"], 4)
     name = f"{value['name']}: " if value["name"] else ""
     said = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}/h, ends {minute(end)}"
@@ -90,10 +90,10 @@ def _price_briefly(value: Plan) -> str:
 
 def _ends(value: Plan, now: datetime) -> str:
     if not value["lease_ends"]:
-        return f"{when(value['renew_until'], now)}; its lease only warns"
-    if value["expires"] == value["renew_until"]:
+        return f"{when(value.get('renew_until'), now)}; its lease only warns"
+    if value["expires"] == value.get("renew_until"):
         return when(value["expires"], now)
-    return f"{when(value['expires'], now)}; if in use, by {minute(value['renew_until'])}"
+    return f"{when(value['expires'], now)}; if in use, by {minute(value.get('renew_until'))}"
 
 
 def _cost_briefly(value: Plan) -> str:

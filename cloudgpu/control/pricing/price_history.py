@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Price
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger.last_seen import prices_asked_at
+from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def to_ask(session: Session, rows: Sequence[Machine]) -> ToAsk:
     earliest = iso(session.clock() - REMEMBERED_FOR)
     known = [row for row in rows if row.instance_type and row.provider_id and is_to_price(row, earliest)]
     accounts = {scope_of_row(row): row for row in known}
-    return ToAsk(known, {scope: prices_asked_at(session.ledger, row) for scope, row in accounts.items()})
+    return ToAsk(known, {scope: prices_queried_at(session.ledger, row) for scope, row in accounts.items()})
 
 
 def ask(session: Session, account: str, since: str | None, rows: Sequence[Machine]) -> Priced:
