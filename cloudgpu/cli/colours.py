@@ -9,11 +9,19 @@ import re
 
 from cloudgpu.cli.terminal import paint
 
-BY_COLOUR = {  # green: in use; yellow: something is to be known or done; dim: costs little, or nothing
+BY_COLOUR = {
     "green": ("running", "ready"),
-    "yellow": ("pending", "stopping", "disk left", "parking"),
+    # Something is to be known, or will be another state in a moment.
+    "yellow": ("pending", "stopping", "parking", "disk left"),
+    # Something is to be done.
     "bold yellow": ("unknown", "unsettled", "interrupted"),
-    "dim": ("parked", "stopped", "deallocated", "terminated"),
+    # It costs little, or nothing.
+    "dim": (
+        "parked",
+        "stopped",
+        "deallocated",
+        "terminated",
+    ),
 }
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
 MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
