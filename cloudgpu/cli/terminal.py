@@ -79,6 +79,22 @@ def is_terminal(stream: Any) -> bool:
     return bool(stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb")
 
 
+def paged(text: str) -> bool:
+    """Show an answer that is longer than the terminal in the user's pager; return False where nothing was shown.
+
+    PAGER names it, else it is less. In a pipe, and on a dumb terminal, there is none.
+    """
+    if not (is_terminal(sys.__stdout__) and sys.stdin is not None and sys.stdin.isatty()):
+        return False
+    if text.count("\n") + 1 < os.get_terminal_size(sys.__stdout__.fileno()).lines:  # type: ignore[union-attr]
+        return False
+    import pydoc
+
+    os.environ.setdefault("LESS", "FRX")  # less ends where all fits, shows colours, and leaves the text on the screen
+    pydoc.pager(text)
+    return True
+
+
 def paint(text: str, style: str) -> str:
     """Return `text` in a style of `CODES`."""
     return f"\x1b[{CODES[style]}m{text}\x1b[0m" if text else text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit
+from cloudgpu.cli import progress
+from cloudgpu.cli.common import Format, Output, emit, shown
+from cloudgpu.cli.terminal import paged
 from cloudgpu.control.catalog.market import Order, market_value, parse_filters
 
 
@@ -31,6 +34,7 @@ def command(
     The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches.
     The table says which are old, derived or recalled. WORK/$ is training work per dollar; where a GPU's training
     speed was not measured, the stand-in is named beside the figure. Nothing that fits is no error (exit code 0).
+    On a terminal that is shorter, the list is shown in your pager (PAGER, else less).
     """
     from cloudgpu.cli.market.market import offers_text
     from cloudgpu.control.catalog.market import use_refreshed
@@ -38,4 +42,7 @@ def command(
     use_refreshed(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
-    emit(output, value, offers_text(value, requested=gpu, region=region))
+    text = offers_text(value, requested=gpu, region=region)
+    progress.end()  # the terminal is the pager's
+    if output is not Format.TEXT or not paged(shown(text.rstrip("\n"), sys.stdout)):
+        emit(output, value, text)

@@ -1,0 +1,61 @@
+"""A list that is longer than the terminal is shown in the user's pager: in a real terminal of that height."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GPUS = [sys.executable, "-m", "cloudgpu", "gpus", "--gpu", "t4"]
+
+
+def environ(home, **more):
+    return os.environ | {"PYTHONPATH": str(ROOT), "CLOUDGPU_HOME": str(home), "TERM": "xterm"} | more
+
+
+def seen(home, rows, **more):
+    """Return what a terminal of so many rows gets of `cloudgpu gpus`; its pager marks each line."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    env = environ(home, PAGER="sed s/^/paged:/") | more
+    with subprocess.Popen(GPUS, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                got = os.read(ours, 4096)
+            except OSError:  # the terminal is closed
+                break
+            if not got:
+                break
+            found += got
+        assert process.wait() == 0
+    os.close(ours)
+    return found.decode()
+
+
+def test_a_list_longer_than_the_terminal_is_paged(tmp_path):
+    lines = seen(tmp_path, rows=10).rpartition("\x1b[K")[2].splitlines()  # behind what went on before it
+    assert len(lines) > 10
+    assert all(line.startswith("paged:") for line in lines)
+
+
+@pytest.mark.parametrize(("rows", "more"), [(500, {}), (10, {"TERM": "dumb"})])
+def test_one_that_fits_and_one_on_a_dumb_terminal_are_not(tmp_path, rows, more):
+    text = seen(tmp_path, rows, **more)
+    assert "T4" in text
+    assert "paged:" not in text
+
+
+def test_a_pipe_gets_the_list_alone(tmp_path):
+    done = subprocess.run(GPUS, env=environ(tmp_path, PAGER="false"), capture_output=True, check=True)
+    assert b"T4" in done.stdout
+    assert done.stderr == b""
