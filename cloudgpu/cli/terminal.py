@@ -84,7 +84,7 @@ def paged(text: str) -> bool:
 
     PAGER names it, else it is less. In a pipe, and on a dumb terminal, there is none.
     """
-    if not (is_terminal(sys.__stdout__) and sys.stdin is not None and sys.stdin.isatty()):
+    if not is_terminal(sys.__stdout__):
         return False
     if text.count("\n") + 1 < os.get_terminal_size(sys.__stdout__.fileno()).lines:  # type: ignore[union-attr]
         return False
