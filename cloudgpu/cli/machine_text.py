@@ -76,14 +76,15 @@ def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: d
 
 
 def line(value: MachineDocument) -> str:
-    """Return one machine in one line: what, where, price, when it ends."""
+    """Return one machine in one line: what, where, price, and its lease, or that it is off."""
     from cloudgpu.core.model.machine import is_owned
 
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
-    ends = f", ends {minute(value['expires'])}" if value["expires"] and not value["terminated_at"] else ""
-    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{ends}"
+    off = value["terminated_at"] or value["state"] in ("stopped", "deallocated")
+    lease = f", {value['state']}" if off else f", lease until {minute(value['expires'])}" if value["expires"] else ""
+    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{lease}"
 
 
 def machine(value: MachineDocument, now: datetime) -> str:

@@ -40,9 +40,9 @@ def line(value: Plan) -> str:
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     end = value["expires"] if value["lease_ends"] else value.get("renew_until")
-    usd = dollars(value["price"]["usd_per_hour"], 4)
+    usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_others(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    said = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}/h, ends {minute(end)}"
+    said = f"{name}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
     return "\n".join(filter(None, [said, facts(_warnings(value))]))
 
 
@@ -64,6 +64,14 @@ def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
     yield from (("note", one) for one in value["notes"])
 
 
+OUR_WORDS = (
+    "aws",
+    "azure",
+    "gcp",
+    "local",
+    "ssh",
+    "fake",
+)  # whose `stop_effect` begins with what a stop erases, if anything
 NOBODY = "nobody uses them"  # as a provider says it of GPUs of an own machine
 _DOES = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "ended, and its disk deleted,"}
 _TIMERS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
@@ -83,9 +91,12 @@ def _where_briefly(value: Plan) -> str:
 
 def _price_briefly(value: Plan) -> str:
     """Return the price with how far it can be trusted, and the highest of the other offers where that is higher."""
+    return price_briefly(value["price"]) + _others(value)
+
+
+def _others(value: Plan) -> str:
     found, highest = value["price"], value["highest_usd_per_hour"]
-    others = f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(found["usd_per_hour"]) else ""
-    return price_briefly(found) + others
+    return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(found["usd_per_hour"]) else ""
 
 
 def _ends(value: Plan, now: datetime) -> str:
@@ -136,8 +147,9 @@ def _is_doubtful(one: BudgetFit) -> bool:
 
 
 def _erases(value: Plan) -> bool:
-    """Say whether an end of this machine deletes what is on a disk of it."""
-    return "terminate" in value["ends"].values() or "erases its " in value["stop_effect"]
+    """Say whether an end of this machine may delete what is on a disk of it: of a plug-in's nobody here knows."""
+    known = value["provider"] in OUR_WORDS and "erases its " not in value["stop_effect"]
+    return "terminate" in value["ends"].values() or not known
 
 
 def _is_open(network: Network) -> bool:

@@ -148,8 +148,9 @@ def at_a_glance(*, show=glance, **more):
     setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
     offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
+    changed = {name: said.pop(name) for name in ("provider", "stop_effect") if name in said}
     found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
-    value = plan_value(found)
+    value = {**plan_value(found), **changed}
     return line(value) if show is line else show(value, NOW)
 
 
@@ -186,6 +187,20 @@ def test_the_highest_price_of_the_other_offers_is_told():
     dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
     assert "; other offers up to $2.5000" in " ".join(at_a_glance(others=(dear,)).split())
     assert "other offers" not in at_a_glance()
+
+
+@pytest.mark.parametrize("show", [glance, line])
+def test_what_a_plug_in_says_of_a_stop_is_always_shown(show):
+    """Its words are its own: whether they say that something is erased, nobody here knows."""
+    said = " ".join(at_a_glance(show=show, provider="shelf", stop_effect="wipes what is on /scratch").split())
+    assert "stop wipes what is on /scratch" in said
+    said = at_a_glance(show=show, provider="aws", stop_effect="keeps its disk")
+    assert "keeps its disk" not in said
+
+
+def test_the_highest_price_of_the_other_offers_is_told_in_one_line_too():
+    dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
+    assert "$1.0100/h; other offers up to $2.5000, ends" in at_a_glance(show=line, others=(dear,))
 
 
 def test_what_is_not_asked_about_is_one_line():

@@ -62,6 +62,16 @@ def test_an_extended_lease_is_no_difference(here):
     assert here.machines.up(**UP, lease="4h")["differences"] == []
 
 
+def test_a_repeated_up_is_one_line_and_promises_no_end_to_a_machine_that_is_off(here, line):
+    here.machines.up(**UP, lease="4h")
+    again = ("up", "--gpu", "v100", "--name", "fox", "--lease", "4h", "--no-wait", "--yes")
+    (said,) = line(*again)[2].splitlines()
+    assert said.strip().startswith("fox: 1x v100, fake north-a, $3.0000/h, lease until 2026-11-20 15:00 UTC (already")
+    here.machines.stop("fox")
+    (said,) = line(*again)[2].splitlines()
+    assert "$3.0000/h, stopped (already launched" in said
+
+
 def test_up_says_on_stderr_what_it_did_not_change(here, line):
     here.machines.up(**UP, lease="4h")
     code, _, err = line("up", "--gpu", "v100", "--name", "fox", "--lease", "2h", "--no-wait", "--yes")
