@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.server
 import os
 import pty
+import struct
 import subprocess
+import termios
 import threading
 import time
 
@@ -49,6 +52,21 @@ class Shell:
         self._process.wait()
         self._reader.join(10)
         os.close(self._ours)
+
+
+def seen_on_terminal(argv, environ, *, rows=24):
+    """Return what a terminal of so many rows and 80 columns is shown by a command that ends well."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
+        os.close(theirs)
+        found = b""
+        with contextlib.suppress(OSError):  # nobody holds the other side any more
+            while more := os.read(ours, 4096):
+                found += more
+        assert process.wait() == 0
+    os.close(ours)
+    return found.decode()
 
 
 class Browser:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from cloudgpu.cli.app import run
 from cloudgpu.cli.common import tell
 from cloudgpu.cli.progress import Spinner
+from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[2]
 SLOW = """
@@ -91,27 +91,9 @@ def test_nothing_is_drawn_after_the_end(made):
 
 def said(slept, **environ):
     """What a terminal gets from a command that takes so long."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW.format(slept=slept)],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"} | environ,
-    ) as process:
-        os.close(theirs)
-        found = b""
-        while True:
-            try:
-                got = os.read(ours, 4096)
-            except OSError:  # the terminal is closed
-                break
-            found += got
-            if not got:
-                break
-        assert process.wait() == 0
-    os.close(ours)
-    return found.decode()
+    argv = [sys.executable, "-c", SLOW.format(slept=slept)]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"} | environ
+    return seen_on_terminal(argv, env)
 
 
 def test_a_real_terminal_sees_it_and_is_left_clean():

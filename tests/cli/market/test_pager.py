@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+
+from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[3]
 GPUS = [sys.executable, "-m", "cloudgpu", "gpus", "--gpu", "t4"]
@@ -23,23 +21,7 @@ def environ(home, **more):
 
 def seen(home, rows, **more):
     """Return what a terminal of so many rows gets of `cloudgpu gpus`; its pager marks each line."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
-    env = environ(home, PAGER="sed s/^/paged:/") | more
-    with subprocess.Popen(GPUS, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
-        os.close(theirs)
-        found = b""
-        while True:
-            try:
-                got = os.read(ours, 4096)
-            except OSError:  # the terminal is closed
-                break
-            if not got:
-                break
-            found += got
-        assert process.wait() == 0
-    os.close(ours)
-    return found.decode()
+    return seen_on_terminal(GPUS, environ(home, PAGER="sed s/^/paged:/") | more, rows=rows)
 
 
 def test_a_list_longer_than_the_terminal_is_paged(tmp_path):
