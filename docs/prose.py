@@ -75,6 +75,7 @@ ALLOWED: dict[str, int] = {
     "errors": 97,
 }
 CODE = "CODE"
+OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}
 _END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+["'(\[]*(?:[A-Z0-9]|--?\w|cloudgpu))""")
 _COMMAND = re.compile(r"\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*")
@@ -209,12 +210,17 @@ def latest(changelog: str) -> str:
 
 
 def markdown_passages(name: str, text: str) -> Iterator[Passage]:
-    """Yield the paragraphs, list items, headings and cells of a page; code in them is one word, CODE."""
-    parser, inside = MarkdownIt("commonmark").enable("table"), ""
+    """Yield the paragraphs, list items, headings and cells of a page; code in them is one word, CODE.
+
+    Those between the comments OFF and ON are left out: examples of what not to write.
+    """
+    parser, inside, off = MarkdownIt("commonmark").enable("table"), "", False
     for token in parser.parse(text):
+        if token.type == "html_block":
+            off = {OFF: True, ON: False}.get(token.content.strip(), off)
         if token.type.endswith("_open"):
             inside = token.type.removesuffix("_open")
-        if token.type == "inline":
+        if token.type == "inline" and not off:
             line = (token.map or [0])[0] + 1
             said = "".join(_plain(child) for child in token.children or ())
             yield Passage(name, line, said, measured=inside == "paragraph")

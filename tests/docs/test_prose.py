@@ -41,6 +41,7 @@ def test_a_fault_is_noticed_with_its_line(text):
     [
         "`as ever`, and\n\n```text\nas ever\n```",
         "<!-- as ever -->",
+        "<!-- prose: off -->\n\nas ever\n\n<!-- prose: on -->\n\nas always",
         "It carries out the plan. There is no GPU. It is no longer billed, and nothing else.",
         "It stands for the price. See `catalog` and [LICENSE](LICENSE), Apache License 2.0.",
         f"{LONG[:-5]}. {LONG[:-5]}.",
@@ -59,6 +60,10 @@ def test_sentences_are_counted_without_headings_and_cells():
 @pytest.fixture(scope="module")
 def read():
     return prose.read_passages(ROOT)
+
+
+def test_what_is_not_checked_ends_at_its_mark():
+    assert len(page("<!-- prose: off -->\n\nas ever\n\n<!-- prose: on -->\n\nas ever").faults) == 1
 
 
 def test_help_texts_and_errors_are_read(read):
