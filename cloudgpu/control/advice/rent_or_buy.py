@@ -52,7 +52,7 @@ def _check_number(request: CompareRequest, rent: Rent, ratio: Fraction) -> None:
     number = max(rent.use.shares) * rent.gpus / (request.desktop.gpus * ratio)
     if number > MOST_DESKTOPS:
         raise InvalidRequest(
-            f"So much use would take {math.ceil(number):,} desktops, and up to {MOST_DESKTOPS:,} are compared.",
+            f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MOST_DESKTOPS:,}.",
             field="--utilization",
             value=rent.use.asked,
             next="Name fewer GPUs, or less use.",

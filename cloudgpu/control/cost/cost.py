@@ -232,7 +232,7 @@ def _of_owner(rows: list[Machine], ended: Sequence[Ended], owner: str) -> tuple[
     if rows and not theirs:
         known = sorted({str(row.owner) for row in rows if row.owner})
         raise InvalidRequest(
-            f"No machine in this ledger is of {owner!r}.",
+            f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
             next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
