@@ -26,32 +26,32 @@ from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
 _CLI_HEAD = """\
-`cloudgpu VERB --help` says the same. `-h` is short for `--help`; `cloudgpu --version` prints the version.
-What a verb prints with `-o json` is in [json.md](json.md), what it exits with in [errors.md](errors.md).
+`cloudgpu VERB --help` shows the same text. `-h` is short for `--help`; `cloudgpu --version` prints the version.
+For what a verb prints with `-o json`, see [json.md](json.md); for exit codes, [errors.md](errors.md).
 """
 _WORDS_HEAD = """\
 ## Other words
 
-`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names;
-`status` with a name is `show`. For a word that no verb means, such as `login`, an error says what to do instead.
+`cloudgpu help VERB` is the same as `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have
+other names; `status` with a name is `show`. For other common words, such as `login`, an error says what to do.
 """
 _ERRORS_HEAD = """\
-An error is one sentence on stderr, and a second line that says the way out. With `-o json` it is one document on
+An error is one sentence on stderr, and a second line that says what to do. With `-o json` it is one document on
 stdout instead, `{"error": {...}}`: see [json.md](json.md#error).
 
-Each code stands for what the caller does next. When several faults meet in one command, 9 goes before 8, and 8 before
-the rest.
+Each code stands for what the caller does next. If a command has several errors, 9 takes precedence over 8, and 8 over
+the others.
 """
 _CLASSES_HEAD = """\
-All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
+All are in `cloudgpu.errors` and inherit from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
 `exit_code` and `retryable`. The tree, with what the caller does next:
 """
 _RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {
-    0: "Done. Also: you were asked and said no; one line on stderr says so.",
-    130: "Interrupted with Ctrl-C: stderr says what may be left; with `-o json` there is no document.",
-    141: "Whoever read the output closed it (as `| head` does).",
-    255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
+    0: "Done, or you answered a question with no (one line on stderr says so).",
+    130: "Interrupted with Ctrl-C. stderr names what may remain; with `-o json` there is no document.",
+    141: "The reader of the output closed it (as `| head` does).",
+    255: "From `exec` only: cloudgpu itself failed. Every other status is that of the command.",
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
 _KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"

@@ -94,7 +94,7 @@ def _offer(rented: Rented, means: tuple[str, ...]) -> CatalogOffer:
 def _unknown_speed(own: str, rent: Rent, work: Work) -> InvalidRequest:
     other = rent.spec.name if rent.spec else "the rented GPU"
     return InvalidRequest(
-        f"How fast {own} is beside {other} at {work} is not known: no figure of both is.",
+        f"How fast {own} is compared with {other} at {work} is not known: no source has both.",
         field="--work",
         value=str(work),
         next="Leave --work out: one GPU is then counted as fast as the other.",
