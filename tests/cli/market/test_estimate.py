@@ -63,7 +63,9 @@ def test_the_document_is_one_and_its_own(run):
 def test_a_fault_is_one_sentence_with_its_option_and_way_out(run):
     done = run("--gpu", "l4", "--hours-per-day", "25")
     assert (done.code, done.out) == (2, "")
-    assert done.err == ("error: --hours-per-day: '25' is no number from 0.01 to 24.\n  For example --hours-per-day 8\n")
+    assert done.err == (
+        "error: --hours-per-day: '25' is not a number from 0.01 to 24.\n  For example --hours-per-day 8\n"
+    )
     error = run("--like", "fox", "-o", "json")
     assert (error.code, error.json["error"]["kind"]) == (7, "not_found")
     assert run("--gpu", "l4", "--disk", "gp3", "--disk", "gp2").code == 2
