@@ -29,6 +29,11 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
 
     On a terminal that is too narrow, the columns that do not fit stand indented on further lines of their row.
     """
+    return "\n".join(table_rows(rows, headings, right))
+
+
+def table_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> list[str]:
+    """Return the heading and the rows of a `table`, each with its further lines on a terminal that is too narrow."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     flush = set(right)
@@ -37,12 +42,15 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
         return text.rjust(widths[column]) if column in flush else text.ljust(widths[column])
 
     parts = _parts(widths)
-    shown = (
-        (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
-        for line in lines
-        for number, part in enumerate(parts)
-    )
-    return "\n".join(line for line in shown if len(parts) == 1 or line.strip())
+
+    def row(line: Sequence[str]) -> str:
+        shown = (
+            (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
+            for number, part in enumerate(parts)
+        )
+        return "\n".join(one for one in shown if len(parts) == 1 or one.strip())
+
+    return [row(line) for line in lines]
 
 
 def _parts(widths: Sequence[int]) -> list[list[int]]:

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.cli_start import fill
 
 HEAVY = """
-boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich psutil
+boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich plotext psutil
 jupyter_client websocket asyncio importlib.metadata tomllib tomlkit hashlib concurrent.futures
 """.split()
 
