@@ -1,1 +1,1 @@
-"""Documents about automation: passes, jobs, policies."""
+"""Documents about automation: runs, jobs, policies."""
