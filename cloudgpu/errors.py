@@ -1,26 +1,26 @@
 """Errors: one class per reaction of the caller, each with its exit code.
 
-CloudgpuError                    1   ours: report it
+CloudgpuError                    1   a defect of cloudgpu: report it
 |-- InvalidRequest               2   change what `field` names, as `next` says: nothing was done
 |   |-- MissingExtra             2   install the named extra
-|   `-- LedgerMoved              2   work on the ledger where it stands now
+|   `-- LedgerMoved              2   use the ledger at its new place
 |-- BudgetRefused                3   ask for less, raise the budget, or override it with a reason
 |-- NoCapacity                   4   try another GPU, region or market, or the same later
 |-- QuotaExceeded                5   ask for a higher quota, as `next` says, or take what it allows
 |-- AuthFailed                   6   renew the credential, or have the permission granted
-|   `-- RoleNeeded               6   the lab's team allows it to another role: ask somebody who has it
-|-- InstanceNotFound             7   gone: nothing to do there
-|-- ProviderUnavailable          8   we know nothing; ask later
+|   `-- RoleNeeded               6   the lab's team allows it only to another role: ask somebody who has it
+|-- InstanceNotFound             7   it is gone: nothing to do there
+|-- ProviderUnavailable          8   nothing is known: try again later
 |   |-- RateLimited              8   wait `retry_after` seconds
-|   |-- Silent                   8   took the call and did not answer in time: serve the others, and ask later
-|   |-- NotReachableHere         8   it belongs to another account than those here: do it where that one is
-|   |-- LaunchUncertain          8   make the same call again: it settles this attempt first
-|   `-- LedgerUnavailable        8   bring the ledger back, as `next` says, or ask later
-|       `-- LedgerDenied         6   its database refuses this user: have the role granted that `next` names
+|   |-- Silent                   8   no answer in time: serve the others, and try again later
+|   |-- NotReachableHere         8   it belongs to an account that is not on this computer: do it where that account is
+|   |-- LaunchUncertain          8   make the same call again: it first finds out what became of this attempt
+|   `-- LedgerUnavailable        8   bring the ledger back, as `next` says, or try again later
+|       `-- LedgerDenied         6   its database refuses this user: get the role that `next` names
 |-- StopUnproved                 9   the machine may still be billed: make the same call again
-|   `-- EndRefused               9   something protects it from its end or its stop: lift that, then ask again
-`-- Unreachable                 10   look at the machine: it does not answer as it should
-    |-- WrongHostKey            10   never retried: another machine may answer at its address
+|   `-- EndRefused               9   something protects it from its end or its stop: remove that, then try again
+`-- Unreachable                 10   check the machine: it does not answer as it should
+    |-- WrongHostKey            10   do not retry: another machine may answer at its address
     `-- Frozen                  10   connected, but silent: wait, or end the machine
 
 An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
@@ -83,7 +83,7 @@ class CloudgpuError(Exception):
 
 
 class InvalidRequest(CloudgpuError):
-    """What was asked cannot be: the field is named, nothing was launched or lost."""
+    """The request is not valid: `field` says why; nothing was launched or lost."""
 
     exit_code = 2
     kind = "invalid_request"
@@ -96,13 +96,13 @@ class MissingExtra(InvalidRequest):
 
 
 class LedgerMoved(InvalidRequest):
-    """The ledger has moved to another place, or has not arrived yet at this one: here it can only be read."""
+    """The ledger has moved to another place, or has not arrived here yet: it can only be read here."""
 
     kind = "ledger_moved"
 
 
 class BudgetRefused(CloudgpuError):
-    """A budget does not carry this launch, start or extension.
+    """A budget does not allow this launch, start or extension.
 
     `value` is the budget's name. `sums` are decimal text in USD: `limit`, `spent`, `running` (what runs already, to its
     renew-until), `wanted`, `total`, and what would fit, where something does: `usd_per_hour`, and `renew_until` as a
@@ -140,20 +140,20 @@ class AuthFailed(CloudgpuError):
 
 
 class RoleNeeded(AuthFailed):
-    """The ledger's team allows this to another role than the caller's."""
+    """The ledger's team allows this only to another role than the caller's."""
 
     kind = "role_needed"
 
 
 class InstanceNotFound(CloudgpuError):
-    """The provider answered, and it has no such instance; or no machine bears this name."""
+    """The provider answered that it has no such instance; or no machine has this name."""
 
     exit_code = 7
     kind = "not_found"
 
 
 class ProviderUnavailable(CloudgpuError):
-    """The provider did not answer, or not in a way we understand: nothing is known."""
+    """The provider did not answer, or gave an unknown answer: nothing is known."""
 
     exit_code = 8
     kind = "provider_unavailable"
@@ -161,7 +161,7 @@ class ProviderUnavailable(CloudgpuError):
 
 
 class RateLimited(ProviderUnavailable):
-    """The provider asks to wait `retry_after` seconds (None: it did not say)."""
+    """The provider wants a wait of `retry_after` seconds (None: it did not say)."""
 
     kind = "rate_limited"
 
@@ -171,20 +171,20 @@ class RateLimited(ProviderUnavailable):
 
 
 class Silent(ProviderUnavailable):
-    """The provider did not answer within the time that a call has, over all its attempts."""
+    """The provider did not answer in the time limit of a call, over all its attempts."""
 
     kind = "silent"
 
 
 class NotReachableHere(ProviderUnavailable):
-    """The machine belongs to an account that no account of this computer is: nothing can be learned or done here."""
+    """The machine belongs to an account that this computer does not have: nothing can be learned or done here."""
 
     kind = "not_reachable_here"
     retryable = False
 
 
 class LaunchUncertain(ProviderUnavailable):
-    """The launch may or may not have happened: settle this attempt first."""
+    """The launch may or may not have happened: find out before you launch again."""
 
     kind = "launch_uncertain"
 
@@ -196,7 +196,7 @@ class LedgerUnavailable(ProviderUnavailable):
 
 
 class LedgerDenied(LedgerUnavailable):
-    """The ledger's database refuses this user: who may help, and with which statement, is in `next`."""
+    """The ledger's database refuses this user; `next` says who can help, and with which statement."""
 
     exit_code = 6
     kind = "ledger_denied"
@@ -204,7 +204,7 @@ class LedgerDenied(LedgerUnavailable):
 
 
 class StopUnproved(CloudgpuError):
-    """A stop or termination was asked for and could not be proved: it may still be billed."""
+    """A stop or termination was requested and could not be verified: it may still be billed."""
 
     exit_code = 9
     kind = "stop_unproved"
@@ -212,7 +212,7 @@ class StopUnproved(CloudgpuError):
 
 
 class EndRefused(StopUnproved):
-    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command that lifts it.
+    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command against it.
 
     `lifts` is that command alone: a protection that somebody has set, or a lock.
     """
@@ -241,6 +241,6 @@ class WrongHostKey(Unreachable):
 
 
 class Frozen(Unreachable):
-    """The connection stands, but the other side has stopped answering."""
+    """The connection is open, but the other side has stopped answering."""
 
     kind = "frozen"

@@ -26,32 +26,34 @@ from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
 _CLI_HEAD = """\
-`cloudgpu VERB --help` says the same. `-h` is short for `--help`; `cloudgpu --version` prints the version.
-What a verb prints with `-o json` is in [json.md](json.md), what it exits with in [errors.md](errors.md).
+This page lists every verb with its options. `cloudgpu VERB --help` shows the same text. `-h` is short for `--help`, and
+`cloudgpu --version` prints the version. See also [what a verb prints with `-o json`](json.md), and
+[exit codes and errors](errors.md).
 """
 _WORDS_HEAD = """\
 ## Other words
 
-`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names;
-`status` with a name is `show`. For a word that no verb means, such as `login`, an error says what to do instead.
+`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names.
+`status` with a name is `show`. A word that is no verb, such as `login`, gets an error that says what to do instead.
 """
 _ERRORS_HEAD = """\
-An error is one sentence on stderr, and a second line that says the way out. With `-o json` it is one document on
-stdout instead, `{"error": {...}}`: see [json.md](json.md#error).
+This page lists every exit code and every kind of error, with what to do next.
 
-Each code stands for what the caller does next. When several faults meet in one command, 9 goes before 8, and 8 before
-the rest.
+An error is one sentence on stderr, and a second line with the fix. With `-o json` it is one document on stdout instead,
+`{"error": {...}}`: see [JSON documents](json.md#error).
+
+Each code means one action of the caller. If several errors meet in one command, 9 wins over 8, and 8 over the rest.
 """
 _CLASSES_HEAD = """\
-All are in `cloudgpu.errors` and descend from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
-`exit_code` and `retryable`. The tree, with what the caller does next:
+All are in `cloudgpu.errors` and inherit from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
+`exit_code` and `retryable`. This tree shows what the caller does next:
 """
 _RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {
-    0: "Done. Also: you were asked and said no; one line on stderr says so.",
-    130: "Interrupted with Ctrl-C: stderr says what may be left; with `-o json` there is no document.",
-    141: "Whoever read the output closed it (as `| head` does).",
-    255: "Any failure of cloudgpu itself, from `exec` only: every other status is the command's own.",
+    0: "Done. Also: you answered no to a question; one line on stderr says so.",
+    130: "Interrupted with Ctrl-C: stderr names what may be left; with `-o json` there is no document.",
+    141: "The reader of the output closed it (as `| head` does).",
+    255: "From `exec` only: a failure of cloudgpu itself. Every other status is the command's.",
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
 _KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"

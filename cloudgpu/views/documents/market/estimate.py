@@ -6,7 +6,7 @@ from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Pr
 
 
 class EstimateRequest(TypedDict):
-    """What was asked for."""
+    """What was requested."""
 
     gpu: str | None
     """The GPU that was named."""
@@ -64,11 +64,11 @@ class PastRun(TypedDict):
     idle_hours: float
     """Idle."""
     unknown_hours: float
-    """Of which nothing is known."""
+    """Hours of which nothing is known."""
 
 
 class AttachedPrice(TypedDict):
-    """What one machine has beside it."""
+    """What one machine has in addition."""
 
     part: str
     """`disk` or `address`."""
@@ -95,7 +95,7 @@ class AttachedPrice(TypedDict):
 
 
 class RelativeSpeed(TypedDict):
-    """How fast one GPU is beside another."""
+    """How fast one GPU is compared with another."""
 
     ratio: float
     """How many hours of the past run's GPU an hour of this one does."""
@@ -130,7 +130,7 @@ class Estimate(TypedDict):
     provider: str
     """`aws`, `gcp` or `azure`."""
     region: str
-    """The cheapest region, or the one that was asked for."""
+    """The cheapest region, or the requested one."""
     instance_type: str
     """Its name there."""
     market: Market
@@ -166,7 +166,7 @@ class Estimate(TypedDict):
     paid_usd_per_hour: Usd
     """What an hour of one machine is counted with."""
     attached_costs: list[AttachedPrice]
-    """What one machine has beside it."""
+    """What one machine has in addition."""
     unpriced: list[str]
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
@@ -176,7 +176,7 @@ class Estimate(TypedDict):
     peak_recalled: bool
     """That is from memory."""
     times_as_fast: RelativeSpeed | None
-    """With `--like`: one GPU beside one of the past run."""
+    """With `--like`: one GPU compared with one of the past run."""
     day: CostSplit | None
     """An average day; null where the work ends."""
     month: CostSplit | None
@@ -184,7 +184,7 @@ class Estimate(TypedDict):
     year: CostSplit | None
     """A year of 365 days."""
     low: CostSplit | None
-    """The work at least; null where the use goes on."""
+    """The least work; null if the use continues."""
     expected: CostSplit | None
     """The work as expected."""
     high: CostSplit | None
@@ -219,9 +219,9 @@ class EstimateDocument(TypedDict):
     """What machines would cost."""
 
     as_of: Time
-    """When prices were judged for their age."""
+    """When the age of prices was checked."""
     request: EstimateRequest
-    """What was asked for, with what was left out filled in."""
+    """What was requested, with defaults filled in."""
     past_run: PastRun | None
     """With `--like`: the run whose work is estimated."""
     currency: ExchangeRate | None
@@ -229,7 +229,7 @@ class EstimateDocument(TypedDict):
     estimates: list[Estimate]
     """The cheapest first; then what lacks a price, then what may not fit."""
     left_out: list[UnknownGpu]
-    """GPUs of which nothing is known that the work could be measured by."""
+    """GPUs without any known figure by which the work could be measured."""
     precisions: list[str]
     """Where `--flops` leaves all GPUs out: in what a peak of them is known."""
     matching_gpus: list[str]

@@ -114,7 +114,7 @@ class Usage(TypedDict):
 
 
 class SpeedRatio(TypedDict):
-    """How fast a GPU of the desktop is beside a rented one."""
+    """How fast a GPU of the desktop is compared with a rented one."""
 
     ratio: float
     """How many hours of the rented GPU an hour of one of the desktop's does."""
@@ -223,7 +223,7 @@ class CalculatedDocument(TypedDict):
     work: Work | None
     """`training` or `inference`: speeds are compared by that; null: GPUs count as equal."""
     speed: SpeedRatio
-    """How fast a GPU of the desktop is beside a rented one."""
+    """How fast a GPU of the desktop is compared with a rented one."""
     fits: bool | None
     """What fits the rented GPU's memory fits the desktop's; null: not known."""
     answers: list[Outcomes]
@@ -231,8 +231,7 @@ class CalculatedDocument(TypedDict):
     with_known_speeds: ScaledOutcomes | None
     """Where GPUs count as equal: with what is known of both."""
     why_they_differ: str | None
-    """Why published examples have another day; null: they have none, or the same, or leave out what a desktop is worth.
-    """
+    """Why published examples have another day. Null: they have none, or the same, or leave out a desktop's value."""
     assumptions: list[str]
     """What the comparison rests on, and what it leaves out."""
     sentence: str
