@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,13 @@ COMMANDS = ("up --name first", "ls", "cost", "down")
 COLUMNS, ROWS = 80, 60
 ASKS = b"[y/N] "
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
+# A dark window of its own: it is as readable on a light page as on a dark one.
+THEME = TerminalTheme(
+    (13, 17, 23),
+    (230, 237, 243),
+    [(72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34),
+     (88, 166, 255), (188, 140, 255), (57, 197, 207), (177, 186, 196)],
+)  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"
 
 # What differs between two runs: times, amounts, sizes, and the computer that they ran on.
@@ -94,7 +102,7 @@ def drawn(run: list[tuple[str, str]]) -> str:
             console.print()
         console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
         console.print(Text.from_ansi(shown))
-    svg = console.export_svg(title="cloudgpu on this computer", unique_id="terminal")
+    svg = console.export_svg(title="cloudgpu on this computer", theme=THEME, unique_id="terminal")
     svg = re.sub(r"\s*(?:@font-face \{.*?\}|<!--.*?-->)", "", svg, flags=re.DOTALL)
     svg = svg.replace("Fira Code, monospace", FONTS)
     return "".join(f"{line.rstrip()}\n" for line in svg.splitlines() if line.strip())

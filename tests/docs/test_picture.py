@@ -34,5 +34,22 @@ def test_the_picture_needs_nothing_from_elsewhere():
     assert not re.search(r"<script|<image|@import|@font-face|href", svg)
 
 
+def luminance(colour):
+    """Return what WCAG 2 calls the relative luminance of `#rrggbb`."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_text_of_the_picture_is_readable_on_its_own_ground():
+    svg = picture.PICTURE.read_text()
+    ground = re.search(r'<rect fill="(#\w{6})" stroke=', svg)[1]
+    inks = re.findall(r"\.terminal-r\d+ \{ fill: (#\w{6})", svg)
+    assert len(inks) > 3
+    for ink in inks:
+        light, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, ink
+
+
 def test_the_readme_shows_the_picture():
     assert f"]({picture.PICTURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text()
