@@ -53,7 +53,7 @@ _OTHER_CODES = {
     0: "Done. Also: you answered no to a question; one line on stderr says so.",
     130: "Interrupted with Ctrl-C: stderr names what may be left; with `-o json` there is no document.",
     141: "The reader of the output closed it (as `| head` does).",
-    255: "From `exec` only: a failure of cloudgpu itself. Every other status is the command's.",
+    255: "From `exec` only: cloudgpu itself failed. Every other status is that of the command.",
 }
 _RULES, _RULES_END = f"<!-- rules -->\n{_MADE}\n", "\n<!-- end of rules -->\n"
 _KINDS, _KINDS_END = f"<!-- kinds -->\n{_MADE}\n", "\n<!-- end of kinds -->\n"

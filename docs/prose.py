@@ -77,7 +77,7 @@ ALLOWED: dict[str, int] = {
 CODE = "CODE"
 OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}
-_END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+["'(\[]*(?:[A-Z0-9]|--?\w|cloudgpu))""")
+_END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+(?:["'(\[]*[A-Z0-9]|`|--?\w|cloudgpu))""")
 _COMMAND = re.compile(r"\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*")
 _WORD = re.compile(r"[^\W_][\w'./:@%$+-]*")
 

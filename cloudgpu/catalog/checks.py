@@ -82,10 +82,10 @@ def _card_faults(card: Made) -> Iterator[str]:
 def _storage_faults(made: Made) -> Iterator[str]:
     for row in [*made["parts"], *made["history"]]:
         if not _is_price(row["usd"]) or row["market"] not in MARKETS or row["unit"] not in UNITS:
-            yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is no price"
+            yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is not a price"
     for disk in made["disks"]:
         if not _is_price(disk["usd"]):
-            yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is no price"
+            yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is not a price"
         if rules.day(disk["as_of"]) is None and disk["basis"] != "recalled":
             yield f"{disk['provider']} {disk['kind']} has no date and is not marked as recalled"
 
@@ -131,7 +131,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterat
         if region not in rules.REGIONS[provider] or market not in MARKETS or basis not in BASES:
             yield f"{where}: unknown region, market or basis ({basis})"
         if not _is_price(usd):
-            yield f"{where}: {usd} is no price"
+            yield f"{where}: {usd} is not a price"
         elif market == "spot" and Decimal(usd) > on_demand.get(region, Decimal(usd)):
             yield f"{where}: spot costs more than on demand"
         if rules.day(dated) is None:

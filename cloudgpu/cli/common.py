@@ -33,7 +33,7 @@ def _complete_name(incomplete: str) -> list[str]:
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of it: details, reasons and sources.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show details, reasons and sources.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name or id.", autocompletion=_complete_name)]
 MaybeName = Annotated[
     str | None,
@@ -129,7 +129,7 @@ def confirm(
             f"{why}, and there is no terminal to ask on.",
             field="--yes",
             value=None,
-            next="Add --yes to do it without being asked.",
+            next="Add --yes to skip the question.",
         )
     from cloudgpu.cli.render import wrapped
 
@@ -147,9 +147,9 @@ def answered(question: str) -> str:
     if not line:
         sys.stderr.write("\n")
         raise InvalidRequest(
-            "The question was not answered: the input has ended.",
+            "The question was not answered, because the input ended.",
             field="--yes",
             value=None,
-            next="Answer on a terminal, or add --yes to do it without being asked.",
+            next="Answer on a terminal, or add --yes to skip the question.",
         )
     return line.strip()

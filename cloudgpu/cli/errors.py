@@ -39,7 +39,7 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
     named = getattr(getattr(fault, "ctx", None), "info_name", None)  # also where another word was typed for it
     verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
-    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is no whole number")
+    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is not a whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"
     return InvalidRequest(
@@ -72,5 +72,5 @@ def _refused_by_the_system(fault: OSError) -> CloudgpuError:
         f"The operating system refused: {fault.strerror or fault}{where}.",
         field="file",
         value=str(fault.filename) if fault.filename else None,
-        next="Free space or mend the permissions, then run it again: cloudgpu picks up where it was.",
+        next="Free space or correct the permissions, then run it again: cloudgpu continues where it stopped.",
     )

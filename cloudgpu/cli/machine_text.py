@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, MachineDocument
 
 _NO_AGENT = {
-    "none": "none, as nothing of cloudgpu runs on it",
-    "tells": "none, as a shutdown from inside does not end what it costs",
+    "none": "none, as cloudgpu's agent does not run on it",
+    "tells": "none, as a shutdown from inside does not end billing",
 }
-_TIMERS = {"own": "its own timer, a process beside it"}
-ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
+_TIMERS = {"own": "its own timer, a separate process"}
+ONLY_PASSES = "only cloudgpu reap or watch ends it"
 
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
@@ -74,7 +74,11 @@ def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
 def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about passes."""
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
-    passes = f"The last pass that succeeded was {ago(last_pass, now)}." if last_pass else "No pass has ever succeeded."
+    passes = (
+        f"The last successful run of the reaper was {ago(last_pass, now)}."
+        if last_pass
+        else "No run of the reaper has succeeded yet."
+    )
     return ["\nEnded by", facts(shown), passes] if shown else []
 
 
@@ -190,7 +194,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
     state = f"{state_text(value) if stays(value) else value['state']}{billed}{reason}"
-    state = "launch interrupted, not settled" if value["launch_uncertain"] else state
+    state = "launch interrupted, outcome unknown" if value["launch_uncertain"] else state
     return facts(
         [
             ("name", f"{value['name']}  ({value['id']})"),

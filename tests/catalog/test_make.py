@@ -75,10 +75,10 @@ def test_an_altered_catalogue_is_noticed(copy, capsys):
 G4DN = {"cloud": "aws", "region": "us-east-1", "instance_type": "g4dn.xlarge"}
 TYPE = {"cloud": "aws", "instance_type": "g4dn.xlarge"}
 WRONG = [
-    ("prices", G4DN, {"price_on_demand_usd_hr": "0"}, "0 is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "free"}, "free is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "-0.5"}, "-0.5 is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "52600"}, "52600 is no price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "0"}, "0 is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "free"}, "free is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "-0.5"}, "-0.5 is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "52600"}, "52600 is not a price"),
     ("prices", G4DN, {"price_spot_usd_hr": "0.6"}, "spot costs more than on demand"),
     ("prices", G4DN, {"spot_basis": ""}, "does not say what its spot price rests on"),
     ("prices", G4DN, {"as_of_on_demand": ""}, "no date"),
@@ -99,7 +99,7 @@ WRONG = [
     ("gpus", {"gpu": "RTX3090"}, {"price_as_of": ""}, "its card has a price and no date"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"unit": "usd_per_mb"}, "unknown unit"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"as_of": ""}, "has no date"),
-    ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is no price"),
+    ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is not a price"),
 ]
 
 

@@ -42,7 +42,7 @@ def test_a_fault_is_noticed_with_its_line(text):
         "`as ever`, and\n\n```text\nas ever\n```",
         "<!-- as ever -->",
         "<!-- prose: off -->\n\nas ever\n\n<!-- prose: on -->\n\nas always",
-        "It carries out the plan. There is no GPU. It is no longer billed, and nothing else.",
+        "Nothing was ever sent. It carries out the plan. There is no GPU. It is no longer billed, and nothing else.",
         "It stands for the price. See `catalog` and [LICENSE](LICENSE), Apache License 2.0.",
         f"{LONG[:-5]}. {LONG[:-5]}.",
     ],

@@ -33,10 +33,10 @@ def command(
     *,
     output: Output = Format.TEXT,
 ) -> None:
-    """Copy files or directories to a machine, or from it. One side is NAME:PATH, relative to the home there.
+    """Copy files or directories to a machine, or from it. One side is NAME:PATH, relative to the home directory there.
 
-    Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
-    Exit code 2 when a path could not be copied; the others are.
+    Directories need no flag; permissions and times are preserved. A file gets its final name only when it is complete.
+    Exit code 2 if a path could not be copied; the others are copied.
     """
     from cloudgpu.access.copy.copy import copy, machine_of
     from cloudgpu.control.access.reach import reached

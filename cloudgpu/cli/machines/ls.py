@@ -23,21 +23,21 @@ EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, a
 def command(
     *,
     refresh: Annotated[bool, typer.Option("--refresh", "-r", help="Ask every configured account first.")] = False,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Also machines that have ended.")] = False,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Include machines that have ended.")] = False,
     mine: Annotated[bool, typer.Option("--mine", help="Only machines that you own.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also each machine's id at its cloud, and when each layer ends it.")
+        bool, typer.Option("--verbose", "-v", help="Include cloud ids, and when each safeguard would end a machine.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show them again every 2 s (30 s with --refresh), until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Repeat every 2 s (30 s with --refresh), until Ctrl-C.")
     ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """List machines: state, price, what each has cost so far, and when its lease ends.
 
-    Shows who owns each machine when one of them is not yours; --mine leaves those out.
-    Answers from the ledger at once and says how old that view is; --refresh asks the clouds. Exit code 8 when an
-    account did not answer: its machines are shown as last seen.
+    Answers from the ledger at once, and shows how old that answer is; --refresh queries the clouds first. Shows owners
+    if one of the machines is not yours; --mine hides machines of others. Exit code 8 if an account did not answer: its
+    machines are shown as last seen.
     """
     if watch:
         from cloudgpu.cli.machines.watching import watched
@@ -171,7 +171,7 @@ def _billed_on(machines: list[MachineDocument]) -> list[str]:
     from cloudgpu.cli.render import paragraph
 
     names = [one["name"] for one in machines if one["state"] == "stopped" and one["billed"]]
-    why = "it was shut down from inside, and is billed as if it ran until cloudgpu stop"
+    why = "it was shut down from inside, and is still billed until cloudgpu stop"
     return [paragraph(f"{name}: {why} {name}.") for name in names]
 
 

@@ -96,12 +96,12 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
     for one in value["budgets"]:
         if one["exhausted"]:
             over = Money.usd(-Decimal(one["remaining_usd"])).text()
-            lines.append(paragraph(f"{one['name']} is passed by {over}."))
+            lines.append(paragraph(f"{one['name']} is exceeded by {over}."))
         if "stop" in one["actions"] and not one["exhausted"]:
             lines.append(paragraph(_overshoot(one, every)))
     lines += [paragraph(said) for said in said_stops(value["stops"])]
     if value["deadman"] is not None:
-        lines.append(paragraph(f"The dead-man's address has not heard of this pass: it {value['deadman']}."))
+        lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
     return "\n".join([*lines, *_told(value["alerts"])])
 
 
@@ -116,14 +116,14 @@ def _told(alerts: AlertRun | None) -> list[str]:
         return []
     lines = [paragraph(f"Wrong now: {title}.") for title in alerts["active"]]
     lines += [f"Told {receiver}." for receiver in alerts["sent"]]
-    return lines + [paragraph(f"Could not tell {one['receiver']}: {one['why']}") for one in alerts["failed"]]
+    return lines + [paragraph(f"No alert reached {one['receiver']}: {one['why']}") for one in alerts["failed"]]
 
 
 def _overshoot(one: BudgetStatus, every: str) -> str:
     over = _amount(one["overshoot_usd"])
     return (
-        f"{one['name']} stops machines once it is spent. Judged every {every}, it can be passed by up to {over} at "
-        "what runs now, and what stopped machines and disks go on costing."
+        f"{one['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to {over} at "
+        "what runs now, and by what stopped machines and disks still cost."
     )
 
 

@@ -36,7 +36,7 @@ By = Annotated[
         help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
     ),
 ]
-Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only what this owner's machines cost.")]
+Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only this owner's machines.")]
 
 
 def command(
@@ -50,7 +50,7 @@ def command(
     rate: Rate = None,
     rate_date: RateDate = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
+        bool, typer.Option("--verify", help="Check the ledger's hash chain; repair it if a part is missing.")
     ] = False,
     chart: Annotated[
         bool, typer.Option("--chart", help="Draw what each of the last 31 days cost, in place of the table.")
@@ -61,14 +61,14 @@ def command(
         CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
     ] = CostFormat.TEXT,
 ) -> None:
-    """Say what machines, disks, addresses and kept things have cost up to now, and what goes on costing.
+    """Show what machines, disks, addresses and images have cost so far, and what still costs money.
 
-    Beside each group: billed machine hours, what the same hours would have cost on demand, and what that saved.
-    What has no price is named, and in no sum. -v shows every group, the range of what is not known exactly with its
-    reasons, and what is projected. On a terminal, and with -v, a line shows what each of the last 31 days cost.
+    Each group shows its billed machine hours, the on-demand price of the same hours, and what you saved. What has no
+    price is named, and is in no sum. -v shows every group, the range of each inexact amount with its reasons, and the
+    projections. On a terminal, and with -v, a line shows what each of the last 31 days cost.
 
-    With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
-    an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
+    --verify recomputes the hash chain and the head record. If the ledger was cut short or restored from an old copy, it
+    queries every account, records what is there, and allows launches again.
     """
     typed = locals()  # before anything else is one
     from cloudgpu.control.inputs.periods import CostOptions, parse_cost
@@ -137,9 +137,9 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     def agree(problem: str) -> None:
         tell(problem)
         confirm(
-            "Ask every account what is there, and take the ledger as it is now for the true one?",
+            "Query every account, record what is there, and use the ledger as it is now?",
             yes=yes,
-            why="This takes a ledger that is in doubt for the true one",
+            why="This accepts a ledger that may be incomplete",
         )
 
     value = verified(session, agree=agree)
@@ -156,7 +156,7 @@ def _settled(value: VerifyDocument) -> str:
     from cloudgpu.cli.render import paragraph
 
     unknown = [
-        paragraph(f"Not asked: {gap['scope']}. What runs there is not known: {gap['why']}.")
+        paragraph(f"Not queried: {gap['scope']}. What runs there is not known: {gap['why']}.")
         for gap in value["unanswered"]
     ]
-    return "\n".join(["The ledger is settled; launches work again.", *account_lines(value), *unknown])
+    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(value), *unknown])

@@ -35,7 +35,7 @@ def factor_of(text: str | None) -> float:
         factor = 0.0
     if not 1 < factor <= MOST_FACTOR:
         raise InvalidRequest(
-            f"{text!r} is no factor above 1 and up to {MOST_FACTOR:g}.",
+            f"{text!r} is not a factor above 1 and up to {MOST_FACTOR:g}.",
             field="--factor",
             value=text,
             next="Write how many times the last price the new one may be, for example: --factor 2",

@@ -259,7 +259,7 @@ def _of_owner(read: _Read, owner: str) -> _Read:
     if read.rows and not theirs:
         known = sorted({str(row.owner) for row in read.rows if row.owner})
         raise InvalidRequest(
-            f"No machine in this ledger is of {owner!r}.",
+            f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
             next=f"Owners here: {', '.join(known[:MOST_NAMED])}",

@@ -219,7 +219,7 @@ def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, re
                 f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
                 field="--name",
                 value=name,
-                next="It is made all the same: cloudgpu image ls says when it is ready.",
+                next="It is still being created: cloudgpu image ls shows when it is ready.",
             )
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)

@@ -156,7 +156,7 @@ class _Trial:
     def _permitted(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, ChecksPermissions):
-            return "this provider cannot be asked"
+            return "this provider has no way to check"
         found = provider.permissions(row.region)
         for one in found:
             if one.needed and one.allowed is False:
@@ -177,14 +177,14 @@ class _Trial:
                 f"{row.name} has no timer in the cloud, though the account is set up for one.",
                 field="timer",
                 value=row.name,
-                next="What its launch said of it tells why; cloudgpu init makes its role anew.",
+                next="See the output of its launch for the reason; cloudgpu init creates its role again.",
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
     def _nothing_left(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, HasResources):
-            return "this provider keeps nothing beside machines"
+            return "this provider has no resources besides machines"
         able, seen = provider, list[str]()
 
         def gone() -> bool:

@@ -177,12 +177,12 @@ def test_a_price_that_moved_too_far_is_reported_and_held_back(on_azure, azure_pr
     assert jump["factor"] == pytest.approx(factor)
     assert catalog.listed_price(*T4) == was
     held = on_azure("catalog diff --provider azure")
-    assert "was not taken" in held.out
+    assert "was not used" in held.out
     accepted = on_azure("catalog refresh --provider azure --accept")
     assert accepted.code == 0
     assert "Moved by more than 2" in accepted.out
     assert catalog.listed_price(*T4).per_hour == Money.usd(str(round(0.526 * factor, 6)))
-    assert "was not taken" not in on_azure("catalog diff --provider azure").out
+    assert "was not used" not in on_azure("catalog diff --provider azure").out
 
 
 def test_the_factor_can_be_set(on_azure, azure_prices):

@@ -77,9 +77,9 @@ def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     assert narrow(done.err.partition("error:")[0]), "the plan, which says how it fits"
     assert "of $0.05" in done.err
     assert "refused" in done.err
-    assert "The budget tight does not carry" in done.err
+    assert "Budget tight does not allow" in done.err
     assert "--renew-until 4h" in done.err
-    assert "does not let itself be overridden" in done.err
+    assert "cannot be overridden" in done.err
     error = line("up --dry-run --lease 1h -o json")
     assert (error.code, error.json["error"]["kind"], error.json["error"]["value"]) == (3, "budget_refused", "tight")
     assert line("up --dry-run --lease 1h --renew-until 2h").code == 0
@@ -135,7 +135,7 @@ def test_a_passed_budget_that_refuses_is_exit_3_of_a_check(line):
     try:
         done = line("budget check")
         assert done.code == 3, done.out + done.err
-        assert "tiny is passed by" in done.out
+        assert "tiny is exceeded by" in done.out
         assert narrow(done.out)
         assert "Wrong now:" in done.out
     finally:

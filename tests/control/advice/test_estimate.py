@@ -283,7 +283,7 @@ REFUSED = [
     ({"address": "statik"}, "--address", "did you mean 'static'?"),
     ({"currency": "KRX"}, "--currency", "no currency of ISO 4217"),
     ({"rate": "1385"}, "--rate", "no currency"),
-    ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "no rate of exchange"),
+    ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "not a rate of exchange"),
     ({"currency": "KRW", "rate": "1385", "rate_date": "2027-11-20"}, "--rate-date", "still to come"),
 ]
 

@@ -188,7 +188,7 @@ class Plan(TypedDict):
     owner: str
     """Who it is for."""
     project: str
-    """What it is charged to."""
+    """The project it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it is launched."""
     policy_from: str | None
