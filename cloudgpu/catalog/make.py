@@ -17,7 +17,7 @@ from cloudgpu.catalog.compiled import Facts, Made, compiled
 
 HERE = Path(__file__).parent
 FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
-OWN = ("drivers", "machine_images", "history")  # compiled here, so there is nowhere to take them from
+OWN = ("drivers", "machine_images", "history", "storage_regions", "confirmations")  # compiled here, so there is nowhere to take them from
 
 
 def main(argv: Sequence[str] | None = None) -> int:
