@@ -37,7 +37,6 @@ def faults_of_facts(facts: Facts) -> Iterator[str]:
         for row in facts[table]:
             name = f"{table}: {' '.join(row[key] for key in keys)}"
             yield from (f"{name}: {fault}" for fault in _row_faults(table, row))
-    yield from _unconfirmed(facts)
 
 
 def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
@@ -52,11 +51,23 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
             yield "is of an unknown region"
         if row["price_spot_usd_hr"] and not row["spot_basis"]:
             yield "does not say what its spot price rests on"
-    if table in ("storage_prices", "storage_regions") and row["unit"] not in UNITS:
+        if row["price_on_demand_usd_hr"] and rules.day(row["as_of_on_demand"]) is None:
+            yield "has a price on demand and no date"
+    if table in ("storage_prices", "storage_regions"):
+        yield from _storage_row_faults(row)
+
+
+def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
+    low, price = row.get("low_usd", ""), row["price_usd"]
+    if row["unit"] not in UNITS:
         yield f"has an unknown unit: {row['unit']}"
+    if not _is_price(price) or (low and not (_is_price(low) and Decimal(low) < Decimal(price))):
+        yield f"{price} is no price, or not above {low or 0}"
+    if rules.day(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
+        yield "has no date and is not marked as recalled"
 
 
-def _unconfirmed(facts: Facts) -> Iterator[str]:
+def unconfirmed(facts: Facts) -> Iterator[str]:
     """Yield each price that its newer source has differently, or that is in no row."""
     columns = {market: f"price_{market}_usd_hr" for market in MARKETS}
     prices = {
@@ -108,11 +119,6 @@ def _storage_faults(made: Made) -> Iterator[str]:
 def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Made) -> Iterator[str]:
     regions = [region for row in prices for region in row[0].split("/")]
     yield from (f"{region} is priced twice" for region, count in Counter(regions).items() if count > 1)
-    for _, usd, low, as_of, basis, _, _ in prices:
-        if not _is_price(usd) or (low and not (_is_price(low) and Decimal(low) < Decimal(usd))):
-            yield f"{usd} (at least {low or 'that'}) is no price"
-        if rules.day(as_of) is None and basis != "recalled":
-            yield "has no date and is not marked as recalled"
     if kind in rules.EVERYWHERE[provider] and not any(region.endswith("*") for region in regions):
         priced = {price[0] for entries in made["prices"][provider].values() for price in entries}
         yield from (f"{region} has GPU machines and no price of it" for region in sorted(priced - set(regions)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.catalog import rules
-from cloudgpu.catalog.checks import faults_of_facts, faults_of_made
+from cloudgpu.catalog.checks import faults_of_facts, faults_of_made, unconfirmed
 from cloudgpu.catalog.compiled import Facts, Made, compiled
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     faults = [*faults_of_facts(facts)]
     if not faults:
         made = compiled(facts)
-        faults = [*faults_of_made(made)] or _written(made, asked.here / "catalog.json", check=asked.check)
+        faults = [*faults_of_made(made), *unconfirmed(facts)] or _written(made, asked.here / "catalog.json", check=asked.check)
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0
