@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, paragraph, table, wrapped
+from cloudgpu.cli.render import dollars, doubt, paragraph, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 WIDTH = 80
 WHERE = 3  # the column that is cut when the table is too wide
 NAMED = 4  # types that a reason names before it says how many more
+SPOT_RULE = "EC2 spot is the list price less the savings of June 2025, off by -22% to +80% where observed"
+PARTS_RULE = "Google's n1 types: the list prices of the machine and of its GPUs, added up."
 DEAR = 10  # from here on two decimals
 MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 WISHES = {
@@ -46,8 +48,6 @@ def offers_text(value: GpusDocument, *, requested: str | None, region: str | Non
 
 
 def _row(offer: GpuOffer) -> list[str]:
-    basis = offer["price"]["basis"]
-    marks = {"derived": "~", "recalled": "?"}.get(basis, "") + ("!" if offer["old"] else "")
     figure = offer["h100_hours_per_dollar"]
     return [
         f"{_count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
@@ -55,9 +55,13 @@ def _row(offer: GpuOffer) -> list[str]:
         _short(offer) + ("*" if _is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
         dollars(offer["price"]["usd_per_hour"], 2 if float(offer["price"]["usd_per_hour"]) >= DEAR else 4)[1:]
-        + marks.ljust(2),
+        + (_mark(offer) or " "),
         "?" if figure is None or offer["speed"] is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
     ]
+
+
+def _mark(offer: GpuOffer) -> str:
+    return doubt(offer["provider"], offer["price"]["basis"], old=offer["old"])
 
 
 def _count(offer: GpuOffer) -> str:
@@ -112,25 +116,17 @@ def _dates(value: GpusDocument, region: str | None) -> str:
 
 
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
-    bases = {offer["price"]["basis"] for offer in offers}
-    if "derived" in bases:
-        yield _note("~", _derived(offers))
-    if "recalled" in bases or any(offer["recalled"] for offer in offers):
+    marks = {_mark(offer) for offer in offers}
+    if "~" in marks:
+        yield _note("~", f"derived: {SPOT_RULE}.")
+    if "?" in marks or any(offer["recalled"] for offer in offers):
         yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
-    if any(offer["old"] for offer in offers):
+    if "!" in marks:
         yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
     if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):
         yield paragraph("Azure's spot prices have moved since: many later ones equal the list price.")
-
-
-def _derived(offers: list[GpuOffer]) -> str:
-    found = {offer["provider"] for offer in offers if offer["price"]["basis"] == "derived"}
-    ways = []
-    if "aws" in found:
-        ways.append("EC2 spot is the list price less the published savings, off by -22% to +80% where observed")
-    if "gcp" in found:
-        ways.append("Google's machines are their parts added up")
-    return f"derived: {'; '.join(ways)}."
+    if any(offer["provider"] == "gcp" and offer["price"]["basis"] == "derived" for offer in offers):
+        yield paragraph(PARTS_RULE)
 
 
 def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:
