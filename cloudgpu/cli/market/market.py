@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 WHERE = 3  # the column that is cut when the table is too wide
 NAMED = 4  # types that a reason names before it says how many more
-SPOT_RULE = "EC2 spot is the list price less the savings of June 2025, off by -22% to +80% where observed"
+SPOT_RULE = "EC2 spot is the list price less the published savings of June 2025, off by -22% to +80% where observed"
 PARTS_RULE = "Google's n1 types: the list prices of the machine and of its GPUs, added up."
 DEAR = 10  # from here on two decimals
 MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
