@@ -24,6 +24,16 @@ NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
+def doubt(provider: str, basis: str | None, *, old: object) -> str:
+    """Return the one mark of a price that says most against it: recalled, estimated or old; empty for none.
+
+    Google's machines of parts are sums of listed prices, and no estimates.
+    """
+    if basis == "derived" and provider == "gcp":
+        basis = None
+    return PRICE_MARKS.get(basis or "", "") or "!" * bool(old)
+
+
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
     """Return aligned columns with two spaces between them; `right` names the columns aligned to the right.
 
@@ -298,8 +308,8 @@ def _price_of(value: MachineDocument) -> str:
 
 
 def price_mark(value: MachineDocument) -> str:
-    """Return the mark of a price an hour that was computed, or is from memory; empty for others and for none."""
-    return PRICE_MARKS.get(value["price"]["basis"], "") if value["price"] else ""
+    """Return the mark of a price an hour that was estimated, or is from memory; empty for others and for none."""
+    return doubt(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 
 def _what(value: MachineDocument) -> str:

@@ -161,10 +161,15 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
 
 
 def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
-    """Return what each costs; its marks stand behind the last digit, so that the digits are under one another."""
-    marks = [f"{'+' if one['without_price'] and one['usd'] is not None else ''}{one['marks']}" for one in every]
+    """Return what each costs, with one mark behind the last digit: of what says most against the amount.
+
+    What is not shown on a line is told below the table, as all marks are.
+    """
     marks = [
-        f"{mark}{'' if one['low_usd'] == one['high_usd'] else '*'}" for mark, one in zip(marks, every, strict=True)
+        ("+" if one["without_price"] and one["usd"] is not None else "")
+        or ("" if one["low_usd"] == one["high_usd"] else "*")
+        or next((mark for mark in "?~^!" if mark in one["marks"]), "")
+        for one in every
     ]
     width = max(map(len, marks))
     return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]

@@ -117,8 +117,12 @@ def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
 
 def test_derived_and_old_prices_are_marked(gpus, offers):
     text = " ".join(gpus("--provider", "aws", "--gpu", "a10g", "--spot", "-v").out.split())
-    assert re.search(r"\d~!", text)
+    assert re.search(r"\d~ ", text)
+    assert not re.search(r"\d[~!]{2}", text)  # one mark a line: the one that says most against the price
     assert "~ derived: EC2 spot is the list price less the published savings" in text
+    assert "! old" not in text
+    text = " ".join(gpus("--provider", "azure", "--spot", "--gpu", "t4", "-v").out.split())
+    assert re.search(r"\d!", text)
     assert "! old: the price is from more than 180 days ago." in text
     assert {one["price"]["basis"] for one in offers("--provider", "aws", "--spot")} == {"derived"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -309,7 +310,9 @@ def test_a_spot_price_says_what_it_is_worth(gpu):
 def test_prices_that_are_old_or_derived_say_so(gpu):
     said = gpu.advice.recommend("kaggle", provider="gcp")
     assert said["machines"][0]["price"]["basis"] == "derived"
-    assert any("derived, old" in remark for remark in said["notes"])
+    assert any(re.search(r"2026-06-23, derived\b(?!, old)", remark) for remark in said["notes"])
+    spot = gpu.advice.recommend("kaggle", provider="aws", spot=True)
+    assert any("derived, old" in remark for remark in spot["notes"])
     assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["notes"])
 
 

@@ -142,8 +142,10 @@ class Extra(TypedDict):
     """A disk, an address, ..."""
     usd_per_month: Usd | None
     """What it costs a month of 730 hours; null: no price is known."""
+    low_usd_per_month: Usd | None
+    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     at_most: bool
-    """It may cost less: billed by the data written, or the most expensive known price of its kind."""
+    """It may cost less: billed by the data written, a derived price, or the most expensive known of its kind."""
     while_running: bool
     """It costs while the machine runs."""
     while_stopped: bool
