@@ -42,8 +42,8 @@ def command(
     nothing is asked to end, the ledger counts it as gone from now on, and says by whose word and why. It is refused
     where the machine can be asked from here.
     """
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.cli.machines.accounts_text import account_lines
-    from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end

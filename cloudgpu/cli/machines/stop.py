@@ -17,7 +17,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
     `ls --refresh` or `start` goes on with it.
     """
-    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, tell
-from cloudgpu.cli.kinds import PLACE, kind_option
+from cloudgpu.cli.common import PLACE, Format, Output, Verbose, Yes, confirm, emit, kind_option, open_here, tell
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
