@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.advice.present_value import YEAR, deflated, discount, steady
+from cloudgpu.core.advice.present_value import A_YEAR, deflated, discount, steady
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
@@ -54,6 +54,7 @@ def percent_off(committed: Committed, offer: CatalogOffer) -> Fraction | None:
     return _KNOWN.get((shape.provider, shape.name, offer.listed.region), {}).get(committed.term)
 
 
+YEAR = A_YEAR
 _MICRO = timedelta(microseconds=1)
 _POWERS = Context(prec=40)
 

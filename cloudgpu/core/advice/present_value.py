@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
 
-YEAR = timedelta(days=365)
+A_YEAR = timedelta(days=365)
 _MICRO = timedelta(microseconds=1)
 _EXACT = Context(prec=40)
 NOTHING = Fraction(0)
@@ -35,9 +35,12 @@ class Terms:
         return not (self.interest or self.drift or self.vat)
 
 
+NO_TERMS = Terms()
+
+
 def years_of(elapsed: timedelta) -> Decimal:
     """Return a span in years of 365 days."""
-    return _EXACT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
+    return _EXACT.divide(Decimal(elapsed // _MICRO), Decimal(A_YEAR // _MICRO))
 
 
 def discount(interest: Fraction, elapsed: timedelta) -> Fraction:

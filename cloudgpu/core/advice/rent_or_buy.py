@@ -20,7 +20,7 @@ from cloudgpu.core.advice.break_even import (
     even_use,
 )
 from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, owned, sold_by_age
-from cloudgpu.core.advice.present_value import Terms, steady
+from cloudgpu.core.advice.present_value import NO_TERMS, Terms, steady
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import Faster, Work
 from cloudgpu.core.values.money import Money
@@ -82,7 +82,7 @@ class Calculation:
     main: Faster
     beside: Faster | None = None
     work: Work | None = None
-    terms: Terms = Terms()
+    terms: Terms = NO_TERMS
     chosen_for: float | None = None
     sells: bool = True
 
@@ -100,8 +100,8 @@ class Calculation:
 class Question:
     """A cloud machine at a price `per_hour` that runs for `use` of the time (above 1: several), and a desktop.
 
-    `speed` is how many of the machine's hours an hour of the desktop does, `growth` by what share the price grows a year
-    in today's money.
+    `speed` is how many of the machine's hours an hour of the desktop does, `growth` by what share the price grows in a
+    year, in today's money.
     """
 
     desktop: Desktop
@@ -113,7 +113,9 @@ class Question:
     @property
     def pace(self) -> Pace:
         """What each day adds to both."""
-        return Pace(self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)), self.growth)
+        return Pace(
+            self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)), self.growth
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +185,9 @@ def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What either costs over a time at whose end the desktop is sold: `since` is from when on the desktop stays cheaper.
+    """What either costs over a time at whose end the desktop is sold.
 
-    `since` is None where the desktop is not the cheaper one at the end.
+    `since` is from when on the desktop stays cheaper; None where the desktop is not the cheaper one at the end.
     """
 
     elapsed: timedelta

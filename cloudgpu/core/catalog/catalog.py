@@ -231,11 +231,27 @@ def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
         found = [spec for spec in known if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
     else:
         found += [spec for spec in known if spec not in found and found and same_gpu(spec.name, wanted)]
+    found = found or _begun(_squeezed(wanted), known)
     if not found:
         raise _unknown_gpu(requested, known)
     if "sxm" in requested.lower():  # a board form that no name has: the other forms have theirs
         return [spec for spec in found if not spec.name.endswith(("PCIe", "NVL"))] or found
     return found
+
+
+def _begun(begin: str, known: list[GpuSpec]) -> list[GpuSpec]:
+    """Return the one GPU whose name begins so, with or without its RTX, and its own forms; none where several do.
+
+    `a100-80` is an A100-80GB, `3090` an RTX3090. A number is never cut: `h10` and `rtx40` are none.
+    """
+    for start in (begin, f"rtx{begin}"):
+        names = {spec.name: _squeezed(spec.name) for spec in known}
+        found = [spec for spec in known if re.match(rf"{start}(?!\d)", names[spec.name])]
+        found.sort(key=lambda one: len(one.name))
+        if len(begin) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
+            exact = _squeezed(found[0].name) == start
+            return found[:1] if exact else found
+    return []
 
 
 def _plain(asked: str) -> str:
