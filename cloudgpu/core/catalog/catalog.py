@@ -36,6 +36,7 @@ class CardPrices:
     """What one card costs to buy, for those that are sold apart: at its launch, on the street new and used.
 
     `dated` is the date of the street prices as given; `as_of` the earliest day that it can mean. None: not known.
+    `yours` is a price that the user gave: then it alone counts.
     """
 
     launch: Money | None
@@ -44,6 +45,7 @@ class CardPrices:
     dated: str
     as_of: datetime
     note: str = ""
+    yours: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,21 @@ def speed_per_dollar(offer: CatalogOffer, one: Speed | None) -> float | None:
 def is_old(as_of: datetime, now: datetime) -> bool:
     """Say whether a price is too old to be relied on: more than 180 days."""
     return now - as_of > OLD_AFTER
+
+
+def spot_doubt(offer: CatalogOffer, now: datetime) -> str:
+    """Return why a spot price may not hold any more; empty for one of the last months that was read, and on demand.
+
+    What its own note doubts never comes before a price that is certain.
+    """
+    listed = offer.listed
+    if listed.market is not Market.SPOT:
+        return ""
+    if offer.type.provider == "azure":
+        return "Azure's have moved since"
+    if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
+        return f"{listed.price.basis}"
+    return "old" if is_old(listed.price.as_of, now) else ""
 
 
 def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
