@@ -153,7 +153,7 @@ class InstanceNotFound(CloudgpuError):
 
 
 class ProviderUnavailable(CloudgpuError):
-    """The provider did not answer, or not in a way we understand: nothing is known."""
+    """The provider did not answer, or gave an unknown answer: nothing is known."""
 
     exit_code = 8
     kind = "provider_unavailable"
@@ -161,7 +161,7 @@ class ProviderUnavailable(CloudgpuError):
 
 
 class RateLimited(ProviderUnavailable):
-    """The provider asks to wait `retry_after` seconds (None: it did not say)."""
+    """The provider wants a wait of `retry_after` seconds (None: it did not say)."""
 
     kind = "rate_limited"
 
@@ -171,20 +171,20 @@ class RateLimited(ProviderUnavailable):
 
 
 class Silent(ProviderUnavailable):
-    """The provider did not answer within the time that a call has, over all its attempts."""
+    """The provider did not answer in the time limit of a call, over all its attempts."""
 
     kind = "silent"
 
 
 class NotReachableHere(ProviderUnavailable):
-    """The machine belongs to an account that no account of this computer is: nothing can be learned or done here."""
+    """The machine belongs to an account that this computer does not have: nothing can be learned or done here."""
 
     kind = "not_reachable_here"
     retryable = False
 
 
 class LaunchUncertain(ProviderUnavailable):
-    """The launch may or may not have happened: settle this attempt first."""
+    """The launch may or may not have happened: find out before you launch again."""
 
     kind = "launch_uncertain"
 
@@ -196,7 +196,7 @@ class LedgerUnavailable(ProviderUnavailable):
 
 
 class LedgerDenied(LedgerUnavailable):
-    """The ledger's database refuses this user: who may help, and with which statement, is in `next`."""
+    """The ledger's database refuses this user; `next` says who can help, and with which statement."""
 
     exit_code = 6
     kind = "ledger_denied"
@@ -204,7 +204,7 @@ class LedgerDenied(LedgerUnavailable):
 
 
 class StopUnproved(CloudgpuError):
-    """A stop or termination was asked for and could not be proved: it may still be billed."""
+    """A stop or termination was requested and could not be verified: it may still be billed."""
 
     exit_code = 9
     kind = "stop_unproved"
@@ -212,7 +212,7 @@ class StopUnproved(CloudgpuError):
 
 
 class EndRefused(StopUnproved):
-    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command that lifts it.
+    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command against it.
 
     `lifts` is that command alone: a protection that somebody has set, or a lock.
     """
@@ -241,6 +241,6 @@ class WrongHostKey(Unreachable):
 
 
 class Frozen(Unreachable):
-    """The connection stands, but the other side has stopped answering."""
+    """The connection is open, but the other side has stopped answering."""
 
     kind = "frozen"

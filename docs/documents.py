@@ -29,12 +29,14 @@ from cloudgpu.views.documents.setup import doctor, init, ledger
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MADE = "<!-- Made by `python docs/check.py --write` from cloudgpu/views/documents. Changes here are lost. -->\n"
 _HEAD = """\
-With `-o json` a verb prints exactly one JSON document on stdout. Progress, warnings and questions go to stderr.
-`ssh` and `exec` hand streams through and take no `-o`. Each document has a [JSON Schema](schemas).
+With `-o json`, a verb prints exactly one JSON document on stdout. This page lists every key of each document.
 
-A time is text in UTC, like `2026-11-20T12:20:10.223397Z`. Dollars are decimal text in US dollars, exact and not
-rounded, like `"0.00019678"`: read it with a decimal type. What is not known is `null`, never zero. A key that is not
-always there says so.
+- Progress, warnings and questions go to stderr. `ssh` and `exec` pass streams through and take no `-o`.
+- Each document has a [JSON Schema](schemas).
+- A time is text in UTC, like `2026-11-20T12:20:10.223397Z`.
+- Dollars are decimal text in US dollars, exact and not rounded, like `"0.00019678"`. Read them with a decimal type.
+- What is unknown is `null`, never zero.
+- The table says so if a key may be missing.
 
 Tests compare this page with the types, and every document that they see with its schema.
 """

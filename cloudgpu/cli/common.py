@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
+from cloudgpu.cli.output import Format, emit, shown, tell
+from cloudgpu.cli.terminal import steps
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.control.session.session import Session
 
-
-class Format(StrEnum):
-    """How a verb prints its answer."""
-
-    TEXT = "text"
-    JSON = "json"
+__all__ = ["Format", "emit", "shown", "tell"]  # they need no parser, and are imported with the options
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -31,6 +27,7 @@ def _complete_name(incomplete: str) -> list[str]:
     return machine_names(incomplete)
 
 
+PLACE = "{providers}"  # in an option's help: what is installed is put here when the help is printed
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show details, reasons and sources.")]
@@ -77,33 +74,6 @@ def _warn_overdue(session: Session) -> None:
         said = session.moved_away() or overdue(session)
         if said:
             tell(said)
-
-
-def tell(sentence: str) -> None:
-    """Say what is going on, on stderr."""
-    for told in steps:
-        told(sentence)
-    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
-    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
-    sys.stderr.flush()
-
-
-def shown(text: str, stream: Any) -> str:
-    """Return an answer as this stream shows it: with colours, or as it is."""
-    if not is_coloured(stream):
-        return text
-    from cloudgpu.cli.colours import coloured
-
-    return coloured(text)
-
-
-def emit(output: Format, value: Any, text: str) -> None:
-    """Print the answer: `value` as one JSON document, or `text`."""
-    if output is Format.JSON:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    elif text:
-        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
-    sys.stdout.flush()
 
 
 class Declined(Exception):
@@ -153,3 +123,29 @@ def answered(question: str) -> str:
             next="Answer on a terminal, or add --yes to skip the question.",
         )
     return line.strip()
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    """Return the installed providers that begin so."""
+    return [kind for kind in _installed() if kind.startswith(incomplete)]
+
+
+def name_installed(params: Sequence[Any]) -> None:
+    """Put the names of the installed providers into the help of these options."""
+    for param in params:
+        if PLACE in (getattr(param, "help", None) or ""):
+            installed = _installed() or ("none is installed",)  # a copy of the source that nobody has installed
+            param.help = param.help.replace(
+                PLACE, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
+            )
+
+
+def _installed() -> tuple[str, ...]:
+    from cloudgpu.control.session.accounts import provider_kinds
+
+    return provider_kinds()
+
+
+def kind_option(says: str) -> Any:
+    """Return the option --provider of a verb, with this help."""
+    return typer.Option(metavar="KIND", help=says, autocompletion=complete_kind)

@@ -1,1 +1,1 @@
-"""Impure and thin: reads the clock, calls core, carries out through providers, access and the ledger."""
+"""Impure and thin: reads the clock, calls core, acts through providers, access and the ledger."""

@@ -1,1 +1,1 @@
-"""Append-only record of intents, observations, prices and decisions; every amount is folded from it."""
+"""Append-only record of intents, observations, prices and decisions; every amount is computed from it."""

@@ -1,1 +1,1 @@
-"""Verbs that run without anybody looking on."""
+"""Verbs that run unattended."""

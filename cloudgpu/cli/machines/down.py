@@ -39,8 +39,8 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.cli.machines.accounts_text import account_lines
-    from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.kinds import PLACE, kind_option
+from cloudgpu.cli.common import PLACE, kind_option
 
 
 def _text(metavar: str, says: str) -> typer.models.OptionInfo:

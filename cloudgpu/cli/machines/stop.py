@@ -17,7 +17,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` launches it again from that image. Exit code 9 if the end could not be proved, 8 if the image takes too
     long. The next `ls --refresh` or `start` then finishes the work.
     """
-    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop

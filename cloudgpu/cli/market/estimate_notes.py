@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
-from cloudgpu.cli.render import dollars, paragraph, rate_text
+from cloudgpu.cli.market.market import PARTS_RULE, SPOT_RULE
+from cloudgpu.cli.render import dollars, paragraph, rate_text, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
@@ -29,8 +31,55 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         paragraph(one)
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
-    yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
+    yield document["free_hours"] or ""
+    said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
+    yield "\n".join(paragraph(one) for one in said)
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
+
+
+def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) -> str:
+    """Return what has to be known beside the short table: doubts, marks, what the name means, free hours, and fees."""
+    said = [
+        *_doubts(rows),
+        _short_marks(rows),
+        *_meant(document),
+        *([document["free_hours"]] if document["free_hours"] else []),
+    ]
+    said += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
+    return "\n".join(paragraph(one) for one in said if one)
+
+
+def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
+    """Yield why spot prices stand after others, each reason once."""
+    reasons = dict.fromkeys(f"{one['provider']}: {one['doubt']}" for one in rows if one["doubt"])
+    if reasons:
+        yield f"Last stand spot prices that may not hold ({'; '.join(reasons)})."
+
+
+def _short_marks(rows: Sequence[Estimate]) -> str:
+    every = "".join(marks(one) for one in rows)
+    known = {"+": "not priced", "<": "at most", "~": "derived", "?": "recalled", "!": "old price", "m": "less memory"}
+    said = [f"{mark} {what}" for mark, what in known.items() if mark in every]
+    said += ["* hardly launched any more"] if any(one["legacy"] for one in rows) else []
+    return f"Marks: {', '.join(said)}." if said else ""
+
+
+def price_sources(rows: Sequence[Estimate]) -> str:
+    """Return where the prices of these rows are from: of each machine, its disk and its address."""
+    lines = []
+    for one in rows:
+        price = one["price"]
+        lines.append(f"{short(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
+        lines += [
+            f"  {it['kind']}: {_from(it['source'], it['as_of'], it['basis'])}"
+            for it in one["attached_costs"]
+            if it["source"]
+        ]
+    return "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
+
+
+def _from(source: str, as_of: str | None, basis: str | None) -> str:
+    return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
 def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
@@ -48,7 +97,18 @@ def _dates(document: EstimateDocument) -> str:
     asked = document["request"]
     where = f"in {asked['region']}" if asked["region"] else "where each is cheapest"
     market = "Spot" if asked["market"] == "spot" else "On-demand"
-    return f"{market} list prices {span}, {where}; -o json has the source of each. `up` shows what it will pay."
+    return (
+        f"{market} list prices {span}, {where}{_dates_beside(found)}; -o json has the source of each. `up` shows what "
+        "it will pay."
+    )
+
+
+def _dates_beside(found: Sequence[Estimate]) -> str:
+    """Return of which days the prices of disks and addresses are."""
+    days = sorted(one["as_of"][:10] for each in found for one in each["attached_costs"] if one["as_of"])
+    if not days:
+        return ""
+    return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
 
 
 def _mark_notes(document: EstimateDocument) -> Iterator[str]:
@@ -59,11 +119,11 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if "<" in every:
         yield "< at most: a disk or address has no price there, and the dearest known of its kind stands in."
     if "~" in every:
-        yield f"~ derived: {'; '.join(_derived(found))}."
+        yield f"~ derived: {SPOT_RULE}."
     if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in every:
-        yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
+        yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
     stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
         said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
@@ -81,14 +141,19 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
 
 
 def _derived(found: Sequence[Estimate]) -> Iterator[str]:
-    """Yield how the derived prices of each provider were made, as `gpus` says it."""
-    providers = {one["provider"] for one in found if one["price"]["basis"] == "derived"}
-    if "aws" in providers:
-        yield "EC2 spot is the list price less the published savings, off by -22% to +80% where observed"
-    if "gcp" in providers:
-        yield "Google's machines are their parts added up"
-    if not providers:
-        yield "the price of a disk or an address, from others"
+    """Yield how Google's n1 prices are made, and which disks have a derived price that may be lower by how much."""
+    if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in found):
+        yield PARTS_RULE
+    spreads: dict[str, Decimal] = {}
+    for one in found:
+        for beside in one["attached_costs"]:
+            if beside["basis"] == "derived" and beside["usd"] is not None:
+                usd, low = Decimal(beside["usd"]), Decimal(beside["low_usd"] or beside["usd"])
+                name = f"{beside['kind']} at {one['provider']}"
+                spreads[name] = max(spreads.get(name, Decimal()), 1 - low / usd)
+    if spreads:
+        each = [f"{name}{f' (may cost up to {most:.0%} less)' if most else ''}" for name, most in spreads.items()]
+        yield f"Derived, not listed: {', '.join(each)}."
 
 
 def _unpriced(found: Sequence[Estimate]) -> str:
@@ -117,9 +182,7 @@ def _some(names: list[str]) -> str:
 
 
 def _left_out(document: EstimateDocument) -> Iterator[str]:
-    asked, means = document["request"], document["matching_gpus"]
-    if len(means) > 1:
-        yield f"{asked['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
+    yield from _meant(document)
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {_some(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
@@ -127,6 +190,12 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
         reasons.setdefault(one["why"], []).append(one["gpu"])
     for why, names in reasons.items():
         yield f"Left out: {', '.join(names)}: {why}."
+
+
+def _meant(document: EstimateDocument) -> Iterator[str]:
+    means = document["matching_gpus"]
+    if len(means) > 1:
+        yield f"{document['request']['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
 
 
 def _sustained(found: Sequence[Estimate], shown: Rounded) -> Iterator[str]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here, tell
-from cloudgpu.cli.kinds import kind_option
+from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:

@@ -140,13 +140,13 @@ def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) 
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import table_of
+    from cloudgpu.cli.money.budget_text import list_text
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import listed
 
     value = listed(session)
     none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
-    emit(output, value, table_of(value["budgets"]) or paragraph(none))
+    emit(output, value, list_text(value["budgets"]) or paragraph(none))
 
 
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import paragraph, table, wrapped
+from cloudgpu.cli.money.chart import gauge
+from cloudgpu.cli.render import paragraph, table_rows, wrapped
+from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 
@@ -22,11 +24,33 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import SentReportDocument
 
 WIDEST_NAME = 18
+WIDEST_BAR = 50
+NEAR = 80  # percent spent
+USED_UP, PASSED, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
+_BAD = {USED_UP: "is used up", PASSED: "will be passed by what runs", NEARLY: "is nearly used up"}
+FEW = 5  # budgets that the first line names
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
+def list_text(values: Sequence[BudgetStatus]) -> str:
+    """Return which budgets are used up, or will be by what runs, then each of them; empty for none."""
+    if not values:
+        return ""
+    bad = [f"{one['name']} {_BAD[state]}" for one in values if (state := _state(one)) in _BAD]
+    more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
+    said = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
+    return f"{paragraph(said)}\n\n{table_of(values)}"
+
+
+def _all_fit(values: Sequence[BudgetStatus]) -> str:
+    if len(values) > 1:
+        return f"All {len(values)} budgets hold what is spent and what runs."
+    (one,) = values
+    return f"{one['name']} has {_amount(one['remaining_usd'])} of {_amount(one['limit_usd'])} left."
+
+
 def table_of(values: Sequence[BudgetStatus]) -> str:
-    """Return a line for each budget, and below it what it is about; empty for none."""
+    """Return a line for each budget, below it a bar of what is spent and to come, and what it is about; or nothing."""
     if not values:
         return ""
     rows = [
@@ -43,8 +67,8 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
         for one in values
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
-    heading, *lines = table(rows, headings, right=(2, 3, 4, 5, 6)).split("\n")
-    below = [f"{line}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
+    heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
+    below = [f"{line}\n{_bar(one)}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
     return "\n".join([heading, *below])
 
 
@@ -112,6 +136,23 @@ def _about(one: BudgetStatus) -> str:
     parts += [f"no price is known for {', '.join(one['unpriced'])}: refuses"] if one["unpriced"] else []
     parts += [f"counted without a known price: {'; '.join(one['assumed'][:3])}"] if one["assumed"] else []
     return wrapped("; ".join(parts), "  ", "  ")
+
+
+def _bar(one: BudgetStatus) -> str:
+    """Return a bar of what is spent, and of what is to come by what runs, and in words how the budget stands."""
+    spent, committed, limit = (float(one[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
+    state = _state(one)
+    drawn = gauge(spent, limit, min(WIDEST_BAR, columns() - len(state) - 4), committed)
+    return f"  {drawn}  {state}"
+
+
+def _state(one: BudgetStatus) -> str:
+    """Return how a budget stands; colours know these words."""
+    if one["exhausted"]:
+        return USED_UP
+    if Decimal(one["spent_usd"]) + Decimal(one["committed_usd"]) > Decimal(one["limit_usd"]):
+        return PASSED
+    return NEARLY if one["spent_percent"] >= NEAR else FITS
 
 
 def _rate(one: BudgetStatus) -> str:

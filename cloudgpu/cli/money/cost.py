@@ -12,6 +12,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
+from cloudgpu.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
@@ -51,6 +52,9 @@ def command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the ledger's hash chain; repair it if a part is missing.")
     ] = False,
+    chart: Annotated[
+        bool, typer.Option("--chart", help="Draw what each of the last 31 days cost, in place of the table.")
+    ] = False,
     verbose: Verbose = False,
     yes: Yes = False,
     output: Annotated[
@@ -59,8 +63,9 @@ def command(
 ) -> None:
     """Show what machines, disks, addresses and images have cost so far, and what still costs money.
 
-    Each group shows its billed machine hours, the on-demand price of the same hours, and what you saved. What is not
-    known exactly is a range with its reasons. What has no price is named, and is in no sum.
+    Each group shows its billed machine hours, the on-demand price of the same hours, and what you saved. What has no
+    price is named, and is in no sum. -v shows every group, the range of each inexact amount with its reasons, and the
+    projections. On a terminal, and with -v, a line shows what each of the last 31 days cost.
 
     --verify recomputes the hash chain and the head record. If the ledger was cut short or restored from an old copy, it
     queries every account, records what is there, and allows launches again.
@@ -70,6 +75,8 @@ def command(
     from cloudgpu.control.reaper.reaper import collected_seldom
 
     asked = {name: typed[name] for name in CostOptions.__annotations__}
+    if chart and (verify or output is not CostFormat.TEXT):
+        _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
         _check_alone(
             asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
@@ -80,7 +87,17 @@ def command(
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        _costs(session, parse_cost(session.settings, session.clock(), **asked), output, verbose=verbose)
+        request = parse_cost(session.settings, session.clock(), **asked)
+        _costs(session, request, output, verbose=verbose, chart=chart)
+
+
+def _refuse_chart(beside: str) -> None:
+    from cloudgpu.errors import InvalidRequest
+
+    way = "Leave one of them out; -o json has the same days as numbers, under days."
+    raise InvalidRequest(
+        f"--chart draws in the terminal, and {beside} is given too.", field="--chart", value=None, next=way
+    )
 
 
 def _check_alone(given: dict[str, str | None]) -> None:
@@ -95,18 +112,21 @@ def _check_alone(given: dict[str, str | None]) -> None:
         raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 
 
-def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool) -> None:
+def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
 
-    document = costs(session, request)
+    # The last days are read where they are shown: a pipe's table takes no time for a long history.
+    days = output is CostFormat.JSON or (output is CostFormat.TEXT and (verbose or chart or is_terminal(sys.stdout)))
+    document = costs(session, request, days=days)
     if output is CostFormat.JSON:
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif output is CostFormat.CSV:
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
-        sys.stdout.write(shown(cost_text(document, request.currency, verbose=verbose), sys.stdout) + "\n")
+        text = cost_text(document, request.currency, verbose=verbose, chart=chart)
+        sys.stdout.write(shown(text, sys.stdout) + "\n")
     sys.stdout.flush()
 
 

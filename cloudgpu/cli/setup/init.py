@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, answered, confirm, emit, on_terminal, tell, warn_here
-from cloudgpu.cli.kinds import PLACE, complete_kind, kind_option
+from cloudgpu.cli.common import (
+    PLACE,
+    Format,
+    Output,
+    answered,
+    complete_kind,
+    confirm,
+    emit,
+    kind_option,
+    on_terminal,
+    tell,
+    warn_here,
+)
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:

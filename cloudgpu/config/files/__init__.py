@@ -1,1 +1,1 @@
-"""Where files lie, and how they are read."""
+"""Where files are, and how they are read."""

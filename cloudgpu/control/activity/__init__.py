@@ -1,1 +1,1 @@
-"""What the machines' agents say, gathered and kept."""
+"""What the machines' agents report, collected and stored."""

@@ -195,7 +195,7 @@ def _ended_at_once(session: Session, rows: Sequence[Machine]) -> list[Ended | Cl
         with session.beside() as own:
             return _ended(own, row)
 
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "machines") as pool:
         return list(pool.map(apart, rows))
 
 

@@ -44,7 +44,7 @@ def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_cou
 
     Opens connections and says nothing on them. Every host name is resolved before its time is taken.
     """
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "regions") as pool:
         found = pool.map(lambda region: _ping(region, now), regions)
         return dict(zip((region.name for region in regions), found, strict=True))
 

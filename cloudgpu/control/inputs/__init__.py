@@ -1,1 +1,1 @@
-"""Reads what a user asked for, and names what is wrong with it."""
+"""Reads what a user requested, and names what is wrong with it."""

@@ -1,1 +1,1 @@
-"""What there is: asks the providers, writes down what they say, proves what is gone."""
+"""What exists: queries the providers, records their answers, verifies what is gone."""

@@ -1,1 +1,1 @@
-"""Goes on without the ledger, and catches up when it is back."""
+"""Works on without the ledger, and catches up when it is back."""

@@ -1,1 +1,1 @@
-"""What is billed beside a machine: disks, addresses, traffic."""
+"""What is billed in addition to a machine: disks, addresses, traffic."""

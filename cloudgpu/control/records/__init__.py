@@ -1,1 +1,1 @@
-"""Turns what was seen of machines, disks and images into lines of the ledger."""
+"""Turns observations of machines, disks and images into ledger entries."""

@@ -42,7 +42,7 @@ def named(session: Session, kind: Kind) -> ResourceListing:
     silent: list[Unanswered] = []
     for account in accounts:
         _provider(session, account)  # here: two threads would make two
-    with Pool(len(accounts)) as pool:
+    with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += split_gaps(session, answer.unanswered)[0]

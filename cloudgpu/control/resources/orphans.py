@@ -56,7 +56,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     What a look puts in order is told. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
-    with Pool(len(accounts)) as pool:
+    with Pool(len(accounts), "accounts") as pool:
         more = [pool.submit(_beside_of, session, account) for account in accounts]
         look = look_at(session, accounts, retained=True)
         answers = [one.result() for one in more]

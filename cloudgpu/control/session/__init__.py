@@ -1,1 +1,1 @@
-"""One user's working place, the accounts and locks that every verb needs."""
+"""What every verb needs of one user: settings, accounts, locks."""

@@ -32,7 +32,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     reaper, watched = _reaper(session, environ)
     for row in rows:
         with_provider(session, row)  # made here: two threads would make two
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "machines") as pool:
         yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
 
 

@@ -19,6 +19,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.session.accounts import account_of
+from cloudgpu.control.session.base import silent
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.rates import MONTH_H
@@ -72,12 +73,13 @@ class Trial:
         return not self.left and all(stage.ok for stage in self.stages)
 
 
-def tried(session: Session, prepared: Prepared) -> Trial:
+def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = silent) -> Trial:
     """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
 
+    `begin` is given each stage as it begins, in words.
     An interruption ends the machine first and is raised then.
     """
-    trial = _Trial(session, prepared)
+    trial = _Trial(session, prepared, begin)
     try:
         trial.live()
     finally:
@@ -95,6 +97,7 @@ class _Trial:
 
     session: Session
     prepared: Prepared
+    begin: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -216,6 +219,7 @@ class _Trial:
     def _step(self, name: str, act: Callable[[], Any], said: str = "") -> Any:
         """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
         began = self.session.clock()
+        self.begin(f"{self.prepared.plan.offer.available.instance_type}: {name}")
         try:
             answer = act()
         except CloudgpuError as fault:

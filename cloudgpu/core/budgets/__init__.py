@@ -1,1 +1,1 @@
-"""Budgets: what they admit, how they stand, what they stop."""
+"""Budgets: what they admit, their status, what they stop."""

@@ -1,1 +1,1 @@
-"""The ledger's lines and what they make of the machines."""
+"""The ledger's entries, and how they become machines."""

@@ -1,1 +1,1 @@
-"""The ledger beside a provider's own bill."""
+"""Compares the ledger with a provider's own bill."""

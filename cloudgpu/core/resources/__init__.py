@@ -1,1 +1,1 @@
-"""What a machine leaves that goes on costing: retained disks, orphans."""
+"""What a machine leaves that still costs: retained disks, orphans."""

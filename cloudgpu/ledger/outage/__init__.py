@@ -1,1 +1,1 @@
-"""What stands in for the ledger while it is away, and what is offered to it when it is back."""
+"""Takes entries while the ledger is away, and offers them to it when it is back."""

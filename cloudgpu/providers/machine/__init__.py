@@ -1,4 +1,4 @@
-"""What runs on a machine in a cloud itself, beside the agent: sent there as text in its boot data."""
+"""What runs on a cloud machine in addition to the agent: sent there as text in its boot data."""
 
 from __future__ import annotations
 

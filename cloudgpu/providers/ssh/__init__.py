@@ -1,1 +1,1 @@
-"""The user's own machines as a provider: started and ended are cloudgpu's processes there, never the machine."""
+"""The user's own machines as a provider: starts and ends cloudgpu's processes there, never the machine."""

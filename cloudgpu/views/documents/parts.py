@@ -55,7 +55,7 @@ class ErrorDocument(TypedDict):
 
 
 class Identity(TypedDict):
-    """What an account or a computer is by its provider's own word."""
+    """What an account or a computer is, as its provider identifies it."""
 
     kind: str
     """`aws account`, `google project`, `azure subscription`, `computer` or `ssh host`."""
@@ -103,8 +103,8 @@ class Price(TypedDict):
     as_of: Time
     """When that was true."""
     basis: PriceBasis
-    """`quoted`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the settings
-    have none).
+    """`quoted`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the
+    settings have none).
     """
 
 
@@ -125,7 +125,7 @@ class Speed(TypedDict):
     vs_h100: float
     """As a part of one H100 SXM."""
     basis: str
-    """`measured`, or what stands in for that."""
+    """`measured`, or what replaces a measurement."""
 
 
 class ExchangeRate(TypedDict):
@@ -167,10 +167,10 @@ class DesktopLine(TypedDict):
 
 
 class AccountAnswer(TypedDict):
-    """An account that was asked."""
+    """An account that was queried."""
 
     account: str
-    """The account that was asked."""
+    """The account that was queried."""
     provider: str
     """Its kind of provider."""
 
@@ -181,7 +181,7 @@ class Gap(TypedDict):
     scope: str
     """The account or region."""
     why: str
-    """Why it did not answer; "not reachable from here: ..." where its machines belong to an account that is not on this
+    """Why it did not answer; "not reachable from here: ..." if its machines belong to an account that is not on this
     computer.
     """
 
@@ -206,6 +206,6 @@ class AccountAnswers(TypedDict):
     """Which accounts an answer is about; a part of documents, not one of its own."""
 
     queried: list[AccountAnswer]
-    """The accounts that were asked."""
+    """The accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""

@@ -154,7 +154,7 @@ def test_ls_and_show_say_when_each_layer_would_end_it(line):
     guards = line("show fox -o json").json["guards"]
     layers = {"agent": made["expires"], "timer": made["renew_until"], "reaper": None}
     assert guards == layers | {"agent_is": "ends", "timer_is": "cloud"}
-    for words in ("ls -v", "show fox"):
+    for words in ("ls -v", "show fox -v"):
         told = " ".join(line(words).out.split())
         assert "the agent in 2h; the timer in the cloud in 5h; the reaper: nothing decided" in told
     assert "No run of the reaper has succeeded yet." in line("ls -v").out

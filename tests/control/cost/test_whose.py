@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.machines.ls import _text
+from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.report import reported
 from cloudgpu.control.inputs.periods import parse_cost

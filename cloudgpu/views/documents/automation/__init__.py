@@ -1,1 +1,1 @@
-"""Documents about what goes on by itself: passes, jobs, policies."""
+"""Documents about automation: runs, jobs, policies."""

@@ -9,17 +9,17 @@ class ActivitySource(TypedDict):
     """How something came to be known."""
 
     how: Annotated[str, Literal["live", "samples", "none"]]
-    """`live`: over SSH; `samples`: from those that are kept here; `none`: it was not asked."""
+    """`live`: over SSH; `samples`: from those stored here; `none`: it was not queried."""
     at: Time | None
     """As of when; null: nothing is known."""
     error: str
     """Why nothing is known; empty where something is."""
     signals_at: Time | None
-    """As of when the signals are: older ones where it was asked and did not answer."""
+    """The time of the signals; older ones if it was queried and did not answer."""
 
 
 class ActivitySignal(TypedDict):
-    """One thing that was looked at."""
+    """One signal that was checked."""
 
     what: str
     """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel`, `busy kernel` or `start`."""
@@ -30,8 +30,8 @@ class ActivitySignal(TypedDict):
     names: list[str]
     """The kernels that are busy."""
     limit: float | None
-    """What a reading has to reach, or an age to stay under (of `terminal output`: how long after the last input it is
-    seen at all); null: any counts.
+    """What a reading must reach, or an age must stay under; null: any counts. For `terminal output`: how long after
+    the last input it counts at all.
     """
     ago_s: float | None
     """Seconds since it last showed life; null: never."""
@@ -110,7 +110,7 @@ class GivenWarning(TypedDict):
     at: Time
     """When it was first given."""
     due: Time | None
-    """When the machine will be ended; null: this is only told."""
+    """When the machine will end; null: this is only a notice."""
     count: int
     """How often it was given."""
 
@@ -131,7 +131,7 @@ class WhyDocument(TypedDict):
     source: ActivitySource
     """How and when that came to be known."""
     signals: list[ActivitySignal]
-    """Each thing that was looked at; empty when nothing is known."""
+    """Each signal that was checked; empty when nothing is known."""
     last_active_at: Time | None
     """When it last wrote itself that it is in use."""
     up_since: Time

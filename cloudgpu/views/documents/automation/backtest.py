@@ -75,7 +75,7 @@ class ReplayedStop(TypedDict):
     rule: str
     """By which rule."""
     why: str
-    """The reason, as a pass would have said it."""
+    """The reason, as `reap` would have given it."""
     at: Time
     """When."""
     until: Time

@@ -97,7 +97,7 @@ class CronTestDocument(TypedDict):
     command: str
     """What /bin/sh was given."""
     morning: str
-    """Until when it is asked."""
+    """The time up to which this answer reaches."""
     planned_actions: list[str]
     """What passes would do until then if nothing changes."""
     credentials: list[CredentialStatus]

@@ -34,7 +34,7 @@ class Schedule(_ScheduleKeywords):
     days: list[int]
     """Weekdays, 0 is Monday."""
     until: str | None
-    """Until when machines are kept off: `mon 07:00`; null: an off is a moment."""
+    """Until when machines stay off: `mon 07:00`; null: an off is a moment."""
 
 
 class PolicySummary(TypedDict):
@@ -205,8 +205,8 @@ class PolicyOfMachineDocument(TypedDict):
     policy: str
     """The policy's name."""
     source: str | None
-    """Its file, `shipped`, or who published it in the ledger, or that another home's text there counts; null: it cannot
-    be resolved.
+    """Its file, `shipped`, who published it in the ledger, or that another home's text applies; null: it cannot be
+    resolved.
     """
     why: str
     """Why it is that one."""
@@ -217,7 +217,7 @@ class PolicyOfMachineDocument(TypedDict):
     limits: PolicyLimits | None
     """Those of the ledger and of the launch together; null: none."""
     rules: list[RuleText]
-    """Each rule as it stands for this machine now, the strongest first."""
+    """Each rule as it applies to this machine now, the strongest first."""
 
 
 class PolicyCheckDocument(TypedDict):

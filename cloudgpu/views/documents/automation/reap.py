@@ -35,7 +35,7 @@ class DoneEnd(TypedDict):
     do: ReapAction
     """What was done: `stop`, `park`, `terminate`, `image`, `remove`."""
     rule: str
-    """Which rule said so."""
+    """Which rule decided it."""
     why: str
     """One sentence."""
     state: str
@@ -69,11 +69,11 @@ class GivenNotice(TypedDict):
     rule: str
     """Which rule warns."""
     why: str
-    """What people were told."""
+    """The message to people."""
     due: Time | None
-    """When it will be ended; null: this is only told."""
+    """When it will end; null: this is only a notice."""
     how: list[str]
-    """`ledger`, `alert` where somebody is told of alerts, `terminal` where one at the machine took it."""
+    """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 
 
 class UnfinishedEnd(TypedDict):
@@ -86,7 +86,7 @@ class UnfinishedEnd(TypedDict):
     do: ReapAction
     """What was decided of it."""
     why: str
-    """Why that was not done, or is not proved."""
+    """Why that was not done, or is not verified."""
 
 
 class ReapDocument(TypedDict):
@@ -103,11 +103,11 @@ class ReapDocument(TypedDict):
     exit_code: int
     """What the command ends with: 9 before 8 before 0."""
     decided: dict[str, int]
-    """How many machines each decision was taken for, by its word."""
+    """The number of machines for each decision."""
     decisions: list[MachineDecision]
     """One for each machine, also `keep`, with its reason."""
     ended: list[DoneEnd]
-    """What was stopped, parked, terminated or removed, and is proved not to be billed."""
+    """What was stopped, parked, terminated or removed, and is verified as not billed."""
     renewed: list[Renewal]
     """Leases that were moved."""
     warned: list[GivenNotice]
@@ -119,13 +119,13 @@ class ReapDocument(TypedDict):
     unanswered: list[Gap]
     """Accounts, regions or machines that did not answer; exit code 8."""
     errors: list[str]
-    """What else could not be judged or set: policies that are not there, timers; exit code 8."""
+    """What else could not be evaluated or set: missing policies, timers; exit code 8."""
     notes: list[str]
-    """What the look has put right; of a nightly sweep also what is left over."""
+    """What the listing has corrected; of a nightly sweep also what is orphaned."""
     undelivered: list[str]
     """Receivers of alerts that did not take theirs, and why."""
     queried: list[AccountAnswer]
-    """The accounts that were asked."""
+    """The accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     explained: list[WhyDocument]

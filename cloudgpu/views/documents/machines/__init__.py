@@ -1,1 +1,1 @@
-"""Documents about machines: their launch, their state, their disks, the ways to them."""
+"""Documents about machines: launch, state, disks, access."""

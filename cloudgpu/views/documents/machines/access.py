@@ -17,7 +17,7 @@ class TunnelDocument(TypedDict):
     started: bool
     """Jupyter was started by this call."""
     background: bool
-    """The tunnel goes on without this process."""
+    """The tunnel keeps running without this process."""
     pid: int
     """The process that holds the tunnel."""
 
@@ -82,7 +82,7 @@ class AllowDocument(_AllowDocumentKeywords):
     skipped: list[SkippedMachine]
     """Machines that were left as they are."""
     failed: list[Fault]
-    """What kept the others from it."""
+    """Why the others failed."""
 
 
 _ShareDocumentKeywords = TypedDict(

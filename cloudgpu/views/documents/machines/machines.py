@@ -42,7 +42,7 @@ class Guards(TypedDict):
 
 
 class AttachedCost(TypedDict):
-    """What is paid beside a machine."""
+    """What is paid in addition to a machine."""
 
     what: str
     """A disk, an address, a volume, an image."""
@@ -62,7 +62,7 @@ class RetainedPart(TypedDict):
     id: str
     """The provider's id."""
     kind: str
-    """`disk`, `snapshot` or `image`; of what is kept by name `volume` or `image`."""
+    """`disk`, `snapshot` or `image`; of a named resource `volume` or `image`."""
     region: str
     """Where."""
     zone: str | None
@@ -114,14 +114,14 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account, or the computer, that it is at, by the provider's own word; null where a look found it in an account
-    that did not say.
+    """The account, or the computer, that it is at, by the provider's own word; null where a look found it in an
+    account that did not say.
     """
     reachable: bool | None
-    """Whether an account of this home is that one, as far as that is known without asking; null where it is not."""
+    """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
-    """Why it cannot be asked, where `config.toml` names its account or host no more, and what to do; `state` is then as
-    last seen.
+    """Why it cannot be queried, if `config.toml` no longer names its account or host, and what to do; `state` is then
+    as last seen.
     """
     region: str | None
     """Where."""
@@ -138,7 +138,7 @@ class MachineDocument(TypedDict):
     price: Price | None
     """What an hour costs."""
     spent_usd: Usd | None
-    """What it has cost up to now with all beside it, as far as the last look tells."""
+    """What it has cost so far with its disks and addresses, as of the last update."""
     unpriced: list[str]
     """Resources of it without a known price: they are in no sum."""
     owner: str
@@ -148,7 +148,7 @@ class MachineDocument(TypedDict):
     policy: str
     """The [policy](../policies.md) under which it was launched."""
     template: str | None
-    """The launch template; null for one that was taken up without its launch record."""
+    """The launch template; null for a machine that was adopted without its launch record."""
     key: str
     """The launch key."""
     launched_at: Time | None
@@ -164,15 +164,15 @@ class MachineDocument(TypedDict):
     reason: str | None
     """Why it stopped by itself: `lease`, `renew-until`, `interrupted`, `died`, ..."""
     seen_at: Time | None
-    """When it was last looked at, whether it had changed or not."""
+    """When it was last checked, whether it had changed or not."""
     address: Address | None
     """Where its SSH server answers."""
     terminated_at: Time | None
-    """When it was proved gone."""
+    """When it was verified gone."""
     launch_uncertain: bool
     """Its launch was interrupted, and nobody knows yet whether it exists."""
     pending_action: PendingAction | None
-    """What was asked of it and is not confirmed yet: `stop`, `start`, `park`, `terminate`."""
+    """What was requested and is not confirmed yet: `stop`, `start`, `park`, `terminate`."""
     taken_at: Time | None
     """When a rehearsed spot interruption takes it; null where there is none."""
     shared: list[SharedKey]
@@ -186,13 +186,13 @@ class MachineDocument(TypedDict):
     known.
     """
     attached_costs: list[AttachedCost] | None
-    """What is paid beside the machine; null where its launch did not say."""
+    """What is paid in addition to the machine; null if its launch did not say."""
     stopped_usd_per_month: Usd | None
     """What of that is paid while it is stopped; null when that is not known."""
     guards: Guards
-    """When each layer would end it, as things stand."""
+    """When each layer would end it, as of now."""
     activity_unknown_reason: str | None
-    """Why passes cannot tell whether it is used, once that is told; null where they can, or nobody asked."""
+    """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
 
 
 class RequestDifference(TypedDict):
@@ -201,11 +201,11 @@ class RequestDifference(TypedDict):
     option: str
     """The option, like `--lease`."""
     requested: str
-    """What this request asked for."""
+    """What this request specified."""
     current: str
     """What the machine has."""
     next: str
-    """How to have it as asked."""
+    """How to get it as requested."""
 
 
 class UpDocument(TypedDict):
@@ -265,11 +265,11 @@ class LsDocument(TypedDict):
     """The machines."""
 
     machines: list[MachineDocument]
-    """Those that live or are kept; with `--all` also those that have ended."""
+    """Machines that exist or are retained; with `--all` also those that have ended."""
     view_as_of: Time | None
-    """The oldest look among the living machines; null when there is none."""
+    """The oldest update among the existing machines; null when there is none."""
     last_run: Time | None
-    """When a pass of `reap` or `watch` last succeeded; null for never."""
+    """When a run of `reap` or `watch` last succeeded; null for never."""
     foreign: list[ForeignMachine]
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
     integrity_problem: str | None
@@ -277,7 +277,7 @@ class LsDocument(TypedDict):
     unanswered: list[Gap]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
     queried: list[AccountAnswer]
-    """With `--refresh`: the accounts that were asked; empty where the ledger alone answered."""
+    """With `--refresh`: the accounts that were queried; empty if only the ledger answered."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
@@ -334,24 +334,24 @@ class DownDocument(TypedDict):
     """What was ended, and what was not."""
 
     terminated: list[MachineDocument]
-    """Those that are proved gone, with their disks and images."""
+    """Machines that are verified gone, with their disks and images."""
     running: list[BusyMachine]
     """Machines on your own hosts on which something still ran: `name`, `id`, `processes` and `error`. `processes` is
-    what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start;
-    JupyterLab with all below it is one. It is null where that is not known, and `error` says why.
+    what ended with the machine, each with `pid`, `command` (300 characters at most) and `seconds` since its start.
+    JupyterLab with all its processes is one. It is null where that is not known, and `error` says why.
     """
     retained: list[NamedResource]
-    """Volumes and images of theirs that are kept on purpose."""
+    """Their volumes and images that are retained on purpose."""
     kept_files: list[RetainedFiles]
-    """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they are,
-    up to 20 `files`, and `count`, how many there are.
+    """On computers of your own: files of a template that you changed or added: `name` of the machine, `where` they
+    are, up to 20 `files`, and `count`, how many there are.
     """
     failed: list[Fault]
-    """Those whose end could not be proved."""
+    """Machines whose end could not be verified."""
     others: list[OthersMachine]
     """With `--all`, in a team: machines of others, which are left alone: `name`, `id`, `owner`."""
     queried: list[AccountAnswer]
-    """With `--all`: the accounts that were asked."""
+    """With `--all`: the accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 

@@ -27,7 +27,7 @@ class BudgetFit(TypedDict):
     spent_usd: Usd
     """What was spent in it, at most."""
     running_usd: Usd
-    """What runs already to its renew-until, and what is kept."""
+    """What already runs, to its renew-until, and what is retained."""
     requested_usd: Usd
     """What this launch costs in it, to its renew-until."""
     remaining_usd: Usd
@@ -39,7 +39,7 @@ class BudgetFit(TypedDict):
     overridden: bool
     """It would refuse this, and `--override` passes it."""
     unpriced: list[str]
-    """Machines of which nobody knows what they cost."""
+    """Machines whose cost is unknown."""
     assumed: list[str]
     """What has no known price, and what is counted instead."""
 
@@ -52,7 +52,7 @@ class PlannedGuards(TypedDict):
     nothing that costs; `none`: none runs there.
     """
     timer: TimerGuard
-    """`cloud`: on the provider's side; `own`: a process beside the machine; `none`."""
+    """`cloud`: at the provider; `own`: a process next to the machine; `none`."""
 
 
 class PlannedEnds(TypedDict):
@@ -109,9 +109,9 @@ class Network(TypedDict):
     ssh_from: list[str]
     """The networks that may open SSH."""
     subnet: str | None
-    """The subnet that was asked for; null: the account's usual one."""
+    """The requested subnet; null: the account's usual one."""
     security_group: str | None
-    """The security group that was asked for; null: one of cloudgpu's."""
+    """The requested security group; null: one of cloudgpu's."""
     public_ip: bool
     """It gets a public address."""
     jump: str | None
@@ -119,10 +119,10 @@ class Network(TypedDict):
 
 
 class Setup(TypedDict):
-    """What a machine is set up with beside its type."""
+    """What a machine is set up with, apart from its type."""
 
     image: str | None
-    """The image that was asked for; null: the provider's newest that fits."""
+    """The requested image; null: the provider's newest that fits."""
     disk_gb: float | None
     """The system disk; null: the provider's usual one."""
     volume: VolumeRequest | None
@@ -136,18 +136,20 @@ class Setup(TypedDict):
 
 
 class Extra(TypedDict):
-    """What is paid beside the machine."""
+    """What is paid in addition to the machine."""
 
     what: str
     """A disk, an address, ..."""
     usd_per_month: Usd | None
     """What it costs a month of 730 hours; null: no price is known."""
+    low_usd_per_month: Usd | None
+    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     at_most: bool
-    """It may cost less: stored by what was written, or the dearest price known of its kind."""
+    """It may cost less: billed by the data written, a derived price, or the most expensive known of its kind."""
     while_running: bool
     """It costs while the machine runs."""
     while_stopped: bool
-    """It goes on costing while the machine is stopped or parked."""
+    """It still costs while the machine is stopped or parked."""
     source: str
     """Who says so, and when."""
     basis: str | None
@@ -184,7 +186,7 @@ class Plan(TypedDict):
     template: str
     """The launch template."""
     left_out: list[str]
-    """Parts of the template that this provider does not carry out."""
+    """Parts of the template that this provider does not run."""
     owner: str
     """Who it is for."""
     project: str
@@ -194,7 +196,7 @@ class Plan(TypedDict):
     policy_from: str | None
     """Who chose it: `--policy`, or a key of `config.toml`."""
     rules: list[RuleText]
-    """What the policy says beside lease and renew-until."""
+    """What the policy says apart from lease and renew-until."""
     lease_s: float
     """The lease in seconds."""
     lease_from: TermOrigin
@@ -210,8 +212,8 @@ class Plan(TypedDict):
     highest_usd_per_hour: Usd
     """The most expensive of all offers that may be tried."""
     cost_to_lease_end_usd: Usd
-    """The cost to the end of the lease, at most: the machine at the price of now, and all that the launch makes cost
-    beside it.
+    """The most that it costs to the end of the lease: the machine at the current price, and all else that the launch
+    makes cost.
     """
     cost_to_renew_until_usd: Usd
     """The same if it renews itself to the end."""
@@ -226,9 +228,9 @@ class Plan(TypedDict):
     cost_reasons: list[str]
     """Why the cost may be less."""
     unpriced: list[str]
-    """What is beside it and has no known price: in none of these."""
+    """What comes with it and has no known price: in none of these."""
     stop_effect: str
-    """What `stop` keeps, loses and goes on costing."""
+    """What `stop` preserves, what it loses, and what still costs."""
     ends: PlannedEnds
     """How it ends."""
     idle: PlannedIdle | None
@@ -244,11 +246,11 @@ class Plan(TypedDict):
     by_account: list[AccountOffers]
     """With `--provider any`: what each account has in the offers, in the order of trying; else empty."""
     on_demand_fallback: bool
-    """On-demand offers are among them, though spot was asked for."""
+    """On-demand offers are among them, though spot was requested."""
     setup: Setup
-    """What it is set up with beside its type."""
+    """What it is set up with, apart from its type."""
     attached_costs: list[Extra]
-    """What is paid beside the machine."""
+    """What is paid in addition to the machine."""
     budgets: list[BudgetFit]
     """How it fits the budgets that cover it; empty where nothing is launched."""
     notes: list[str]

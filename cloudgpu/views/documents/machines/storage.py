@@ -28,7 +28,7 @@ OrphanKind = Annotated[
 
 
 class NamedResource(TypedDict):
-    """A volume or an image that is kept by name."""
+    """A named volume or image."""
 
     id: str
     """The provider's id."""
@@ -57,10 +57,10 @@ class NamedResource(TypedDict):
 
 
 class ImagesDocument(TypedDict):
-    """The images that are kept by name."""
+    """The named images."""
 
     images: list[NamedResource]
-    """The images that are kept by name."""
+    """The named images."""
     unanswered: list[Gap]
     """Accounts or regions that did not answer; exit code 8 then."""
 
@@ -153,13 +153,13 @@ class OrphansDocument(TypedDict):
     unpriced: int
     """How many have no known price, and are in neither sum."""
     removed: list[Orphan]
-    """With `--clean`: what is proved gone."""
+    """With `--clean`: what is verified gone."""
     failed: list[Fault]
-    """With `--clean`: what could not be removed, or is not proved gone."""
+    """With `--clean`: what could not be removed, or is not verified gone."""
     unanswered: list[Gap]
     """Accounts or regions that did not answer; exit code 8 then."""
     queried: list[AccountAnswer]
-    """The accounts that were asked."""
+    """The accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
@@ -168,4 +168,4 @@ class RemovedDocument(TypedDict):
     """The removal of an image or a volume."""
 
     removed: NamedResource
-    """What is proved gone."""
+    """What is verified gone."""

@@ -42,7 +42,7 @@ class GpuOffer(TypedDict):
     provider: str
     """`aws`, `gcp` or `azure`."""
     region: str
-    """Where it costs this: the cheapest region, or the one asked for."""
+    """Where it costs this: the cheapest region, or the requested one."""
     regions: int
     """In how many regions it has a price on this market."""
     instance_type: str
@@ -103,7 +103,7 @@ class GpusDocument(TypedDict):
     """The GPU machines that can be bought."""
 
     offers: list[GpuOffer]
-    """The offers, in the order asked for."""
+    """The offers, in the requested order."""
     matching_gpus: list[str]
     """The GPUs that `--gpu` means."""
     without: list[OfferObstacle]
@@ -245,6 +245,8 @@ class CatalogPrice(TypedDict):
     """Per what."""
     usd: Usd
     """The price."""
+    low_usd: Usd | None
+    """The least that a derived price of storage may be; null for all others."""
     as_of: Time | None
     """The earliest moment that its date can mean; null: it has none."""
     dated: str | None
@@ -256,7 +258,7 @@ class CatalogPrice(TypedDict):
     source: str
     """Who says so."""
     check: str
-    """What a second source made of it, or what the source says beside."""
+    """What a second source found, or what the source adds."""
     state: Annotated[str, Literal["current", "superseded", "historic"]]
     """`current`, `superseded` (by a refresh) or `historic`."""
 
@@ -275,7 +277,7 @@ class CatalogItemDocument(TypedDict):
     recalled: list[str]
     """Which of its facts rest on memory."""
     notes: str
-    """What the facts say beside."""
+    """What the facts say in addition."""
     prices: list[CatalogPrice]
     """Each price."""
     error: str | None

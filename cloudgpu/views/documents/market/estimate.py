@@ -6,7 +6,7 @@ from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, Pr
 
 
 class EstimateRequest(TypedDict):
-    """What was asked for."""
+    """What was requested."""
 
     gpu: str | None
     """The GPU that was named."""
@@ -64,11 +64,11 @@ class PastRun(TypedDict):
     idle_hours: float
     """Idle."""
     unknown_hours: float
-    """Of which nothing is known."""
+    """Hours of which nothing is known."""
 
 
 class AttachedPrice(TypedDict):
-    """What one machine has beside it."""
+    """What one machine has in addition."""
 
     part: str
     """`disk` or `address`."""
@@ -82,6 +82,8 @@ class AttachedPrice(TypedDict):
     """`always`; `running`: while the machine runs; `idle`: while it does not."""
     usd: Usd | None
     """The price of one; null: none is known."""
+    low_usd: Usd | None
+    """The least that a derived price may be; null: it is not derived, or its rule gives one figure."""
     at_most: str | None
     """Why it may cost less."""
     source: str
@@ -95,7 +97,7 @@ class AttachedPrice(TypedDict):
 
 
 class RelativeSpeed(TypedDict):
-    """How fast one GPU is beside another."""
+    """How fast one GPU is compared with another."""
 
     ratio: float
     """How many hours of the past run's GPU an hour of this one does."""
@@ -130,7 +132,7 @@ class Estimate(TypedDict):
     provider: str
     """`aws`, `gcp` or `azure`."""
     region: str
-    """The cheapest region, or the one that was asked for."""
+    """The cheapest region, or the requested one."""
     instance_type: str
     """Its name there."""
     market: Market
@@ -166,17 +168,19 @@ class Estimate(TypedDict):
     paid_usd_per_hour: Usd
     """What an hour of one machine is counted with."""
     attached_costs: list[AttachedPrice]
-    """What one machine has beside it."""
+    """What one machine has in addition."""
     unpriced: list[str]
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
     """With `--like`: a GPU has as much memory as that of the past run."""
+    doubt: str | None
+    """Why a spot price may not hold any more; such offers come after the certain ones. Null: none."""
     peak_tflops: float | None
     """With `--flops`: the peak of one GPU."""
     peak_recalled: bool
     """That is from memory."""
     times_as_fast: RelativeSpeed | None
-    """With `--like`: one GPU beside one of the past run."""
+    """With `--like`: one GPU compared with one of the past run."""
     day: CostSplit | None
     """An average day; null where the work ends."""
     month: CostSplit | None
@@ -184,7 +188,7 @@ class Estimate(TypedDict):
     year: CostSplit | None
     """A year of 365 days."""
     low: CostSplit | None
-    """The work at least; null where the use goes on."""
+    """The least work; null if the use continues."""
     expected: CostSplit | None
     """The work as expected."""
     high: CostSplit | None
@@ -219,17 +223,17 @@ class EstimateDocument(TypedDict):
     """What machines would cost."""
 
     as_of: Time
-    """When prices were judged for their age."""
+    """When the age of prices was checked."""
     request: EstimateRequest
-    """What was asked for, with what was left out filled in."""
+    """What was requested, with defaults filled in."""
     past_run: PastRun | None
     """With `--like`: the run whose work is estimated."""
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
     estimates: list[Estimate]
-    """The cheapest first; then what lacks a price, then what may not fit."""
+    """The cheapest first; then what has a doubtful price, what lacks a price, and last what may not fit."""
     left_out: list[UnknownGpu]
-    """GPUs of which nothing is known that the work could be measured by."""
+    """GPUs without any known figure by which the work could be measured."""
     precisions: list[str]
     """Where `--flops` leaves all GPUs out: in what a peak of them is known."""
     matching_gpus: list[str]
@@ -240,6 +244,8 @@ class EstimateDocument(TypedDict):
     """Types of the named GPU that can probably not be launched any more."""
     old_after_days: int
     """From how many days on a price is old."""
+    free_hours: str | None
+    """Free hours that are enough for this; null: none."""
     assumptions: list[str]
     """What the figures rest on, and what they do not count."""
     fees: str

@@ -28,11 +28,11 @@ class RegionsDocument(TypedDict):
     account: str
     """The configured account."""
     gpu: str | None
-    """The GPU whose price was asked for."""
+    """The GPU whose price was requested."""
     market: Market
     """`on_demand` or `spot`."""
     regions: list[Region]
-    """In the order that was asked for."""
+    """In the requested order."""
     unanswered: list[Gap]
     """Regions that did not answer, and round trips that failed; exit code 8 then."""
 
@@ -100,7 +100,7 @@ class RaiseValue(TypedDict):
     code: str
     """The limit, as the provider calls it."""
     requested: float
-    """What was asked for."""
+    """What was requested."""
     current: QuotaLimit | None
     """What it is until then; null where that is not known."""
 

@@ -46,7 +46,7 @@ class RentableMachine(TypedDict):
     provider: str
     """`aws`, `gcp` or `azure`."""
     region: str
-    """The cheapest region, or the one that was asked for."""
+    """The cheapest region, or the requested one."""
     instance_type: str
     """Its name there."""
     market: Market
@@ -68,7 +68,7 @@ class RentableMachine(TypedDict):
     old: bool
     """That is older than 180 days."""
     usd_per_month: Usd | None
-    """For the hours a week that were said."""
+    """For the given hours a week."""
     speed: Speed | None
     """Of one GPU."""
     h100_hours_per_dollar: float | None
@@ -85,13 +85,19 @@ class DesktopBreakEven(TypedDict):
     from_hours_per_week: float | None
     """Used so long or more, the desktop is cheaper over its life; null: never."""
     after_days: float | None
-    """When both have cost the same, for the hours that were said; null: never, or not said."""
+    """When both have cost the same, for the given hours; null: never, or no hours given."""
     soonest_days: float | None
     """That with the desktop as fast as it may be."""
     latest_days: float | None
     """That with the desktop as slow as it may be."""
     desktops: int
     """How many desktops these hours take."""
+    rent_usd: Usd | None
+    """What renting costs over the desktop's life; null: the hours were not said."""
+    desktop_usd: Usd | None
+    """What the desktop costs over its life, sold at its end."""
+    sold_for_usd: Usd | None
+    """For how much it is sold then."""
 
 
 class BuildableDesktop(TypedDict):
@@ -102,7 +108,7 @@ class BuildableDesktop(TypedDict):
     cards: int
     """How many."""
     paid: str
-    """Which price of the card: `used`, `new` or `at its launch`."""
+    """Which price of the card: `used`, `new`, `at its launch` or `yours`."""
     card_usd: Usd
     """The price of one card."""
     dated: str
@@ -113,12 +119,14 @@ class BuildableDesktop(TypedDict):
     """All cards and the rest of the desktop."""
     watts: float
     """Of all of it at work."""
+    idle_watts: float
+    """Of all of it while it waits."""
     life_years: float
     """How long it is reckoned to last."""
     usd_per_kwh: Usd
     """The tariff."""
     break_even: DesktopBreakEven | None
-    """Beside the first machine; null where nothing says how fast one is beside the other."""
+    """Compared with the first machine; null if their relative speed is unknown."""
 
 
 class PowerSupply(TypedDict):
@@ -135,9 +143,9 @@ class PowerSupply(TypedDict):
     limited_watts: float
     """The sum with every card limited to 50 W less."""
     circuit_watts: float
-    """What a US circuit of 15 A carries for hours."""
+    """What a US circuit of 15 A can supply for hours."""
     circuit: str
-    """Whether that carries it."""
+    """Whether that is enough."""
 
 
 class Step(TypedDict):
@@ -151,11 +159,30 @@ class Step(TypedDict):
     """What it rests on; none: the catalogue alone."""
 
 
+class FreeHours(TypedDict):
+    """Hours that cost nothing, on which the work fits."""
+
+    where: str
+    """`kaggle`."""
+    gpu: str
+    """Its GPU."""
+    gpus_needed: int
+    """On how many of them the work runs."""
+    hours_per_week: float
+    """About how many hours a week are free."""
+    session_hours: float
+    """How long a session lasts at most."""
+    source: Source
+    """Where that is from."""
+    sentence: str
+    """That in words."""
+
+
 class RecommendDocument(TypedDict):
     """Which GPU fits a kind of work, to rent or to buy."""
 
     as_of: Time
-    """When prices were judged for their age."""
+    """When the age of prices was checked."""
     sentence: str
     """The answer."""
     verdict: Literal["rent", "buy", "either"]
@@ -173,7 +200,7 @@ class RecommendDocument(TypedDict):
     speed_by: Work
     """`training` or `inference`: by what GPUs are compared."""
     cards: int | None
-    """On how many GPUs, where that was said."""
+    """The number of GPUs, if it was given."""
     hours_per_week: float | None
     """How long the machine would be used."""
     memory_gib: float
@@ -193,10 +220,14 @@ class RecommendDocument(TypedDict):
     left_out: dict[str, str]
     """GPUs with the memory that are not recommended: the reason by name."""
     without_price: list[str]
-    """Cards that hold it, of which no dated price is known."""
+    """Cards that hold it and have no known dated price."""
+    free_hours: FreeHours | None
+    """Free hours on which the work fits; null: none."""
+    doubts: list[str]
+    """Why the first machine's price or memory may not be what it says."""
     steps: list[Step]
     """How the answer was found."""
     notes: list[str]
-    """What else is to be said."""
+    """Further notes."""
     currency: ExchangeRate | None
     """In what a remark has the answer's amounts, too; null: US dollars."""

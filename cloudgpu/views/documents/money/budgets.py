@@ -27,9 +27,9 @@ class Budget(TypedDict):
     scope: str
     """What it is about, like `project=vision,provider=aws`; `all`."""
     thresholds: list[float]
-    """Percents that are told."""
+    """Percentages that raise an alert."""
     forecast: float | None
-    """The percent at which the forecast is told."""
+    """The percentage at which the forecast raises an alert."""
     actions: list[str]
     """Of `notify`, `refuse`, `stop`."""
     allow_override: bool
@@ -39,7 +39,7 @@ class Budget(TypedDict):
 
 
 class BudgetStatus(Budget):
-    """A budget, and how it stands."""
+    """A budget and its status."""
 
     since: Time | None
     """When the period began; null for `total`."""
@@ -50,7 +50,7 @@ class BudgetStatus(Budget):
     spent_percent: float
     """The same in percent of the limit, rounded down."""
     committed_usd: Usd
-    """What runs to its renew-until and what is kept to the period's end, at the counted prices."""
+    """What runs, to its renew-until, and what is retained, to the period's end, at the counted prices."""
     remaining_usd: Usd
     """What is not spent; below zero where it was passed."""
     forecast_usd: Usd
@@ -64,7 +64,7 @@ class BudgetStatus(Budget):
     exhausted: bool
     """All of it is spent."""
     unpriced: list[str]
-    """Machines of which nobody knows what they cost: launches are refused."""
+    """Machines whose cost is unknown: launches are refused."""
     assumed: list[str]
     """What has no known price, and what is counted instead."""
 
@@ -73,7 +73,7 @@ class BudgetSetDocument(TypedDict):
     """A budget that was set."""
 
     budget: BudgetStatus
-    """The budget, and how it stands."""
+    """The budget and its status."""
     replaced: Budget | None
     """The one of this name that was there."""
     terminates: list[str]
@@ -121,7 +121,7 @@ class Delivery(TypedDict):
 
 
 class AlertRun(Delivery):
-    """What was told to whom."""
+    """Which receiver got what."""
 
     raised: list[str]
     """Keys of alerts that are new."""
@@ -137,20 +137,20 @@ class BudgetJudgement(TypedDict):
     """How budgets stand, and what they would do."""
 
     budgets: list[BudgetStatus]
-    """Those that were judged."""
+    """The budgets that were checked."""
     exhausted: list[str]
-    """Those of which all is spent; exit code 3 where one of them refuses or stops."""
+    """Budgets that are spent; exit code 3 if one of them refuses or stops."""
     stops: list[BudgetStop]
     """What budgets that stop would do now, in this order; nothing is stopped here."""
     alerts: AlertRun | None
-    """What was told to whom; null where one budget was named."""
+    """Which receiver got what; null if one budget was named."""
 
 
 class BudgetCheckDocument(BudgetJudgement):
-    """How the budgets stand, and what they would do."""
+    """The status of the budgets, and what they would do."""
 
     deadman: str | None
-    """Why the dead-man's address has not heard of this pass; null: it has, none is set, or one budget was named."""
+    """Why the dead-man's address was not called. Null: it was, none is set, or one budget was named."""
 
 
 class BudgetTestDocument(TypedDict):

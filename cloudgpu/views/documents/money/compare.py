@@ -45,7 +45,7 @@ class CloudCost(TypedDict):
     idle_hours: DecimalText
     """Idle."""
     unknown_hours: DecimalText
-    """Of which nothing is known."""
+    """Hours of which nothing is known."""
     unpriced: list[str]
     """What has no price, and is in no sum."""
 
@@ -156,7 +156,7 @@ class DailyPace(TypedDict):
 
 
 class Paces(TypedDict):
-    """How it goes on, in the three cases."""
+    """How it continues, in the three cases."""
 
     low: DailyPace | None
     """The week in which the cloud cost least; null: less than a day of history, or the period is over."""
@@ -210,7 +210,7 @@ class OwnMachine(TypedDict):
     gpu_hours: DecimalText
     """The same for each GPU that worked; where they were not counted, for all of them."""
     unknown_hours: DecimalText
-    """Hours of which nothing is known, in no figure here."""
+    """Hours without any data, in no figure here."""
     kwh: DecimalText | None
     """What its GPUs took, as its agent measured it; null: nobody did."""
     assumed: bool
@@ -265,7 +265,7 @@ class CompareDocument(TypedDict):
     break_even: BreakEven
     """When, and at which use and price, both cost the same."""
     pace: Paces | None
-    """How it goes on; null: nothing was billed."""
+    """How it continues; null: nothing was billed."""
     resale_value: ResaleValue
     """What a desktop could be sold for now."""
     own_machines: list[OwnMachine]

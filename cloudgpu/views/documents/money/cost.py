@@ -79,12 +79,12 @@ class LostCost(TypedDict):
 
 
 class BurnRate(TypedDict):
-    """What an hour costs as things stand."""
+    """What an hour costs now."""
 
     usd_per_hour: Usd
     """All of it."""
     machines_usd_per_hour: Usd
-    """Machines that run, with what is beside them."""
+    """Running machines, with their disks and addresses."""
     stopped_usd_per_hour: Usd
     """What stopped machines go on costing."""
     retained_usd_per_hour: Usd
@@ -135,7 +135,7 @@ class BudgetForecast(TypedDict):
     remaining_usd: Usd
     """What is left of it in its present period."""
     exhausted_at: Time | None
-    """When nothing is left if what runs now goes on; null: it lasts to its period's end."""
+    """When nothing is left if everything keeps running; null: it lasts to its period's end."""
 
 
 class SustainedUse(TypedDict):
@@ -196,7 +196,7 @@ class CostToCome(TypedDict):
     """What goes on costing."""
 
     burn: BurnRate
-    """What an hour costs as things stand."""
+    """What an hour costs now."""
     projected: Projections | None
     """The total to come; null where the period is over."""
 
@@ -229,6 +229,15 @@ class CostHead(TypedDict):
     """What `amount` is in; null: US dollars alone."""
 
 
+class DayCost(TypedDict):
+    """What one day cost."""
+
+    day: str
+    """The date, in `tz`."""
+    usd: Usd
+    """What it cost."""
+
+
 class CostDocument(CostToCome, Deductions, CostHead):
     """What machines have cost.
 
@@ -236,11 +245,15 @@ class CostDocument(CostToCome, Deductions, CostHead):
     """
 
     groups: list[CostGroup]
-    """The dearest first; periods by time."""
+    """The most expensive first; periods by time."""
     total: CostSum
     """Of all groups."""
     total_usd: Usd
     """The total, 0 where nothing has a price."""
+    days: list[DayCost] | None
+    """Each of the last 31 days of the period, also those without a cost; null where days were not read."""
+    this_month_usd: Usd | None
+    """The present month in `tz` so far; null where days were not read, or the period does not hold all of it."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
     unmetered: list[UncountedTraffic]
@@ -254,4 +267,4 @@ class CostDocument(CostToCome, Deductions, CostHead):
     fees: Fees
     """What comes on top, or is missing."""
     desktop: DesktopLine | None
-    """An owned desktop doing the same; null: it cannot be read, which is said on stderr."""
+    """An owned desktop doing the same; null: it cannot be read, and stderr says so."""

@@ -123,10 +123,10 @@ class ReconcileHead(TypedDict):
 
 
 class ReconcileDocument(ReconcileHead):
-    """The ledger beside the cloud's own bill."""
+    """The ledger compared with the cloud's own bill."""
 
     resources: list[ReconciledResource]
-    """Machines and kept things, the largest gap first."""
+    """Machines and retained resources, the largest difference first."""
     ledger_usd: Usd
     """What the ledger says of them."""
     bill_usd: Usd

@@ -15,9 +15,9 @@ class ReportBasis(TypedDict):
     since: Time | None
     """Since when anything was billed; null: nothing was."""
     view_as_of: Time | None
-    """When the living machine was looked at that was not looked at for longest."""
+    """The oldest check among the existing machines."""
     integrity_problem: str | None
-    """Why the ledger is not to be trusted before it is settled."""
+    """Why the ledger cannot be trusted before the doubt is resolved."""
 
 
 class ReportDay(TypedDict):
@@ -70,7 +70,7 @@ class ReportMachine(TypedDict):
     gpu: str | None
     """`T4`, `8 x A100`; null: it has none."""
     usd: Usd | None
-    """What it cost with all beside it; null where nothing of it has a price."""
+    """What it cost with its disks and addresses; null if nothing of it has a price."""
     low_usd: Usd | None
     """At least."""
     high_usd: Usd | None
@@ -84,7 +84,7 @@ class ReportMachine(TypedDict):
     idle_s: int
     """In which nobody used it."""
     unknown_s: int
-    """Of which nobody knows."""
+    """Time of unknown use."""
     idle_usd: Usd
     """What the idle ones cost."""
     marks: str
@@ -113,7 +113,7 @@ class ReportRest(TypedDict):
     idle_s: int
     """In which nobody used them."""
     unknown_s: int
-    """Of which nobody knows."""
+    """Time of unknown use."""
 
 
 class RetainedSum(TypedDict):
@@ -137,7 +137,7 @@ class IdleCost(TypedDict):
     low_usd: Usd
     """At the lowest price that may have held."""
     high_usd: Usd
-    """At the highest, were all idle of which nobody knows."""
+    """The most, if all unknown hours were idle."""
     hours: DecimalText
     """How long machines that cost anything were idle."""
     unknown_hours: DecimalText
@@ -199,7 +199,7 @@ class Savings(TypedDict):
 
 
 class IdleResource(TypedDict):
-    """What goes on costing without a machine that runs."""
+    """What still costs without a running machine."""
 
     name: str | None
     """Of which machine, or its own name."""
@@ -227,7 +227,7 @@ class PriceAges(TypedDict):
     oldest: Day
     """The oldest."""
     refreshed_at: Time | None
-    """When its price list last answered here; null: it was never asked."""
+    """When its price list last answered here; null: it was never queried."""
     old: int
     """Prices dated more than 180 days ago."""
     items: int
@@ -256,7 +256,7 @@ class ReportDocument(TypedDict):
     about: ReportBasis
     """What it is made from."""
     comparison: CompareDocument
-    """The cloud beside a desktop, of the same period; with `--month` of all up to its end."""
+    """The cloud compared with a desktop, for the same period; with `--month`, for all up to its end."""
     step: Literal["day", "month"]
     """What `days` are: `day`, or `month` for more than 400 days."""
     days: list[ReportDay]
@@ -264,17 +264,17 @@ class ReportDocument(TypedDict):
     projects: list[ProjectSum]
     """The dearest first."""
     owners: list[ProjectSum]
-    """The same by owner, the dearest first."""
+    """The same by owner, the most expensive first."""
     total: CostSum
     """As `cost` has it."""
     budgets: list[BudgetForecast]
     """How long each budget lasts."""
     burn: BurnRate
-    """What an hour costs as things stand."""
+    """What an hour costs now."""
     projected: Projections | None
     """The total to come; null where the period is over."""
     machines: list[ReportMachine]
-    """The dearest first, 200 at most."""
+    """The most expensive first, 200 at most."""
     machines_left_out: int
     """How many more there are."""
     other_machines: ReportRest
@@ -286,7 +286,7 @@ class ReportDocument(TypedDict):
     savings: Savings
     """What rules and spot saved."""
     idle_resources: list[IdleResource]
-    """What goes on costing without a machine that runs, the dearest first."""
+    """What still costs without a running machine, the most expensive first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""
     unmetered: list[UncountedTraffic]

@@ -12,7 +12,7 @@ class Check(TypedDict):
     """What a check found."""
 
     name: str
-    """What was looked at."""
+    """What was checked."""
     verdict: CheckVerdict
     """`ok`, `warn` or `fail`."""
     message: str
@@ -29,7 +29,7 @@ class DoctorDocument(TypedDict):
     checks: list[Check]
     """In the order in which a fault would bite."""
     ok: bool
-    """Nothing stands in the way."""
+    """Nothing is in the way."""
 
 
 class LiveStage(TypedDict):
@@ -63,7 +63,7 @@ class LiveTrial(TypedDict):
     stages: list[LiveStage]
     """In the order in which they were done."""
     cost_usd: Usd | None
-    """What the machine cost with all beside it; null where nothing was launched or no price is known."""
+    """What the machine cost with its disks and addresses; null if nothing was launched or no price is known."""
     remaining: list[str]
     """What may still be billed, each with the command that ends it."""
     ok: bool

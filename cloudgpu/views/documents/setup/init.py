@@ -52,7 +52,7 @@ class ForgetDocument(TypedDict):
     provider: str
     """Its provider."""
     forgotten_at: Time | None
-    """Since when no look asks it; an earlier time where it was retired already."""
+    """Since when it is no longer queried; an earlier time if it was retired before."""
     machines: int
     """How many machines of it the ledger knows."""
     lost: list[LostMachine]
@@ -75,7 +75,7 @@ class RenameDocument(TypedDict):
     new: str
     """The new name."""
     machines: list[str]
-    """The names of its machines that run or are kept."""
+    """The names of its machines that run or are retained."""
     file: str | None
     """Where `config.toml` is; null when it had the new name already."""
     diff: list[str]
@@ -88,9 +88,9 @@ class Finding(TypedDict):
     """What was found in an account."""
 
     what: str
-    """What was looked at."""
+    """What was checked."""
     ok: bool | None
-    """It is as it should be; null: it could not be looked at."""
+    """It is as it should be; null: it could not be checked."""
     message: str
     """What was found."""
     next: str
@@ -116,7 +116,7 @@ class InitCloudDocument(TypedDict):
     account: str
     """The account's name in `config.toml`."""
     where: str
-    """The account there, and as whom it was asked."""
+    """The account there, and the identity that queried it."""
     role: str | None
     """The name of the machines' role; null where the cloud's machines need none."""
     timer_role: str | None
@@ -132,4 +132,4 @@ class InitCloudDocument(TypedDict):
     written: bool
     """It was written."""
     findings: list[Finding]
-    """What was looked at in the account, where its provider looks."""
+    """What was checked in the account, if its provider checks it."""

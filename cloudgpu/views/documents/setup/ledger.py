@@ -15,15 +15,15 @@ class VerifyDocument(TypedDict):
     errors: list[str]
     """One sentence per fault; empty when all is well. Sums that are not what the lines say were made anew."""
     settled: bool
-    """A doubt was settled by this call; then `integrity_problem` says which."""
+    """This call resolved a doubt; `integrity_problem` then says which."""
     integrity_problem: NotRequired[str]
-    """Why the ledger was not to be trusted, with `settled`."""
+    """Why the ledger could not be trusted, with `settled`."""
     queried: list[AccountAnswer]
-    """The accounts that were asked to settle it."""
+    """The accounts that were queried to resolve it."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     unanswered: list[Gap]
-    """Accounts that this home knows and that are none of these now: what runs there is not known; exit code 8 then."""
+    """Accounts that this home knows and that were not queried: what runs there is unknown, and the exit code is 8."""
 
 
 class BackupDocument(TypedDict):
@@ -91,7 +91,7 @@ class RestoreDocument(TypedDict):
     missing_lines: int
     """How many lines of the ledger before are not in it."""
     previous_ledger: str | None
-    """Where that ledger stands now; null when there was none."""
+    """Where that ledger is now; null when there was none."""
     integrity_problem: str | None
     """Why nothing is launched until `cost --verify --yes`; null when nothing is missing."""
 
