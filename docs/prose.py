@@ -31,54 +31,19 @@ HELP, ERRORS = "help", "errors"
 GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/reference/json.md")
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
 ALLOWED: dict[str, int] = {
-    "README.md": 42,
-    "CONTRIBUTING.md": 2,
-    "CHANGELOG.md": 129,
-    "docs/agent.md": 10,
-    "docs/alerts.md": 30,
-    "docs/aws.md": 10,
-    "docs/azure.md": 10,
-    "docs/backtest.md": 8,
-    "docs/benchmarks.md": 36,
-    "docs/billing.md": 14,
-    "docs/budgets.md": 20,
-    "docs/catalog.md": 23,
+    "CHANGELOG.md": 109,
+    "docs/catalog.md": 22,
     "docs/compare.md": 20,
-    "docs/cost.md": 22,
-    "docs/cron.md": 16,
-    "docs/decisions.md": 25,
-    "docs/design.md": 46,
     "docs/estimate.md": 14,
-    "docs/explanation.md": 13,
-    "docs/focus.md": 20,
-    "docs/gcp.md": 12,
-    "docs/howto.md": 49,
-    "docs/idle.md": 14,
-    "docs/ledger.md": 49,
-    "docs/library.md": 9,
-    "docs/machine.md": 8,
-    "docs/not.md": 2,
-    "docs/orphans.md": 18,
-    "docs/permissions.md": 14,
-    "docs/policies.md": 38,
-    "docs/provider-author.md": 19,
-    "docs/reap.md": 33,
     "docs/recommend.md": 2,
-    "docs/reference/config.md": 7,
-    "docs/report.md": 9,
-    "docs/team.md": 17,
-    "docs/templates.md": 3,
-    "docs/timer.md": 10,
-    "docs/tutorial.md": 4,
-    "docs/watch.md": 20,
-    "help": 72,
-    "errors": 97,
 }
 CODE = "CODE"
 OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}
 _END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+(?:["'(\[]*[A-Z0-9]|`|--?\w|cloudgpu))""")
-_COMMAND = re.compile(r"\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*")
+_COMMAND = re.compile(
+    r"`[^`]+`|\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*"
+)
 _WORD = re.compile(r"[^\W_][\w'./:@%$+-]*")
 
 
