@@ -1,26 +1,26 @@
 """Errors: one class per reaction of the caller, each with its exit code.
 
-CloudgpuError                    1   a defect of cloudgpu: report it
-|-- InvalidRequest               2   change what `field` names, as `next` says: nothing was done
+CloudgpuError                    1   a defect in cloudgpu: report it
+|-- InvalidRequest               2   nothing was done: change what `field` names, as `next` says
 |   |-- MissingExtra             2   install the named extra
 |   `-- LedgerMoved              2   use the ledger at its new place
-|-- BudgetRefused                3   ask for less, raise the budget, or override it with a reason
-|-- NoCapacity                   4   try another GPU, region or market, or the same later
-|-- QuotaExceeded                5   ask for a higher quota, as `next` says, or take what it allows
+|-- BudgetRefused                3   request less, raise the budget, or override it with a reason
+|-- NoCapacity                   4   try another GPU, region or market, or try again later
+|-- QuotaExceeded                5   request a higher quota, as `next` says, or use less
 |-- AuthFailed                   6   renew the credential, or have the permission granted
-|   `-- RoleNeeded               6   the lab's team allows it only to another role: ask somebody who has it
-|-- InstanceNotFound             7   it is gone: nothing to do there
-|-- ProviderUnavailable          8   nothing is known: try again later
+|   `-- RoleNeeded               6   the team allows this to another role only: ask somebody who has it
+|-- InstanceNotFound             7   it does not exist: nothing to do there
+|-- ProviderUnavailable          8   the state is unknown: try again later
 |   |-- RateLimited              8   wait `retry_after` seconds
-|   |-- Silent                   8   no answer in time: serve the others, and try again later
-|   |-- NotReachableHere         8   it belongs to an account that is not on this computer: do it where that account is
-|   |-- LaunchUncertain          8   make the same call again: it first finds out what became of this attempt
-|   `-- LedgerUnavailable        8   bring the ledger back, as `next` says, or try again later
-|       `-- LedgerDenied         6   its database refuses this user: get the role that `next` names
+|   |-- Silent                   8   no answer in time: handle the others, and try again later
+|   |-- NotReachableHere         8   it belongs to an account that is not configured here: use a home that has it
+|   |-- LaunchUncertain          8   make the same call again: it first resolves this attempt
+|   `-- LedgerUnavailable        8   restore access to the ledger, as `next` says, or try again later
+|       `-- LedgerDenied         6   the database refuses this user: have the role granted that `next` names
 |-- StopUnproved                 9   the machine may still be billed: make the same call again
-|   `-- EndRefused               9   something protects it from its end or its stop: remove that, then try again
-`-- Unreachable                 10   check the machine: it does not answer as it should
-    |-- WrongHostKey            10   do not retry: another machine may answer at its address
+|   `-- EndRefused               9   the cloud protects it: remove the protection, then try again
+`-- Unreachable                 10   the machine does not answer as it should: look at it
+    |-- WrongHostKey            10   never retried: another machine may answer at its address
     `-- Frozen                  10   connected, but silent: wait, or end the machine
 
 An SDK error that nobody mapped is `ProviderUnavailable`, never "not found".
@@ -83,7 +83,7 @@ class CloudgpuError(Exception):
 
 
 class InvalidRequest(CloudgpuError):
-    """The request is not valid: `field` says why; nothing was launched or lost."""
+    """The request is not valid: the field is named, and nothing was launched or lost."""
 
     exit_code = 2
     kind = "invalid_request"
@@ -96,7 +96,7 @@ class MissingExtra(InvalidRequest):
 
 
 class LedgerMoved(InvalidRequest):
-    """The ledger has moved to another place, or has not arrived here yet: it can only be read here."""
+    """The ledger has moved to another place, or has not arrived at this one yet: here it is read-only."""
 
     kind = "ledger_moved"
 
@@ -118,7 +118,7 @@ class BudgetRefused(CloudgpuError):
 
 
 class NoCapacity(CloudgpuError):
-    """The provider has no such machine now in this zone and market."""
+    """The provider has no such machine in this zone and market now."""
 
     exit_code = 4
     kind = "no_capacity"
@@ -140,13 +140,13 @@ class AuthFailed(CloudgpuError):
 
 
 class RoleNeeded(AuthFailed):
-    """The ledger's team allows this only to another role than the caller's."""
+    """The ledger's team allows this only to a role that the caller does not have."""
 
     kind = "role_needed"
 
 
 class InstanceNotFound(CloudgpuError):
-    """The provider answered that it has no such instance; or no machine has this name."""
+    """The provider answered that it has no such instance, or no machine has this name."""
 
     exit_code = 7
     kind = "not_found"

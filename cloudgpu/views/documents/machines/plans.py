@@ -143,7 +143,7 @@ class Extra(TypedDict):
     usd_per_month: Usd | None
     """What it costs a month of 730 hours; null: no price is known."""
     at_most: bool
-    """It may cost less: billed by the data written, or the most expensive known price of its kind."""
+    """It may cost less: stored by what was written, or the dearest price known of its kind."""
     while_running: bool
     """It costs while the machine runs."""
     while_stopped: bool

@@ -193,10 +193,10 @@ class RecommendDocument(TypedDict):
     left_out: dict[str, str]
     """GPUs with the memory that are not recommended: the reason by name."""
     without_price: list[str]
-    """Cards that hold it and have no known dated price."""
+    """Cards that hold it, of which no dated price is known."""
     steps: list[Step]
     """How the answer was found."""
     notes: list[str]
-    """Further notes."""
+    """What else is to be said."""
     currency: ExchangeRate | None
     """In what a remark has the answer's amounts, too; null: US dollars."""
