@@ -172,7 +172,8 @@ def commands() -> dict[str, Any]:
 def cli_page() -> str:
     """Return the reference of the command line."""
     parts = [
-        f"# The command line\n\n{_MADE}\nThis page lists every verb with its arguments and options.\n",
+        f"# The command line\n\n{_MADE}",
+        "This page lists every verb with its arguments and options.\n",
         _CLI_HEAD,
         _table(
             ["verb", "does"],
@@ -238,7 +239,8 @@ def errors_page() -> str:
     """Return the reference of exit codes and error kinds."""
     return "\n".join(
         [
-            f"# Exit codes and errors\n\n{_MADE}\nThis page lists every exit code and every kind of error, with what to do next.\n",
+            f"# Exit codes and errors\n\n{_MADE}",
+            "This page lists every exit code and every kind of error, with what to do next.\n",
             _ERRORS_HEAD,
             "## Exit codes\n",
             _table(["exit code", "kinds", "what to do"], sorted(_code_rows(), key=lambda row: int(row[0]))),
