@@ -44,12 +44,12 @@ lowest: $(VENV)/.lowest-installed ## the lowest versions that pyproject.toml all
 soak: $(VENV)/.test-installed ## the long runs: crashes at every call, hundreds of kills, more examples
 	@CLOUDGPU_EXAMPLES=1.5 $(SHARED) -m 'soak or hypothesis' --timeout 2400 --durations 5
 
-check: $(VENV)/.check-installed ## format, lint, types, import rules, packaging, docs
+check: $(VENV)/.check-installed ## format, lint, types, import rules, packaging, docs and their prose
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(SHARED) $(CHECKED)
-	@if [ -e docs/check.py ]; then $(BIN)/python docs/check.py; fi
+	@if [ -e docs/check.py ]; then $(BIN)/python docs/check.py && $(BIN)/python docs/prose.py --check; fi
 
 bench: $(VENV)/.test-installed ## measure speed against import typer, ssh -L and the same by hand
 	@$(BIN)/python benchmarks/run.py

@@ -4,6 +4,8 @@ The standard library's pool joins its threads when a `with` ends and once more w
 hangs keeps the process. The threads of this pool are daemons. After an error it waits for the calls that have begun;
 after Ctrl-C it does not. A call that its caller has left is abandoned: its thread sends nothing more (`go_on`).
 
+Whoever shows that something goes on reads `counts`: of pools that say what their calls are, how many have ended.
+
 A caller may also give up on a call that says nothing for too long (`Part.listen`). A call that takes long says that it
 is being answered (`beat`), and so do the calls that it makes in threads of its own.
 """
@@ -25,6 +27,30 @@ _HERE = threading.local()  # `.part`: what this thread runs
 _NAME = "cloudgpu-parallel"  # of each thread
 _SOON_S = 0.001
 LONGEST_PAUSE_S = 30.0  # that is listened through: who listens has others to serve
+
+
+_COUNTING = threading.Lock()
+_COUNTS: dict[str, tuple[int, int]] = {}
+
+
+def counts() -> dict[str, tuple[int, int]]:
+    """Return, by what is counted (`regions`), how many calls have ended, and how many there are, since `count_anew`."""
+    with _COUNTING:
+        return dict(_COUNTS)
+
+
+def count_anew() -> None:
+    """Count from nothing: another step begins."""
+    with _COUNTING:
+        _COUNTS.clear()
+
+
+def _count(what: str, *, ended: int = 0, more: int = 0) -> None:
+    if what:
+        with _COUNTING:
+            done, total = _COUNTS.get(what, (0, 0))
+            if more or done < total:  # one that ends now may be of a step before
+                _COUNTS[what] = (done + ended, total + more)
 
 
 class Abandoned(BaseException):
@@ -72,6 +98,7 @@ class Part(Generic[Answer]):
         self._above: Part[Any] | None = getattr(_HERE, "part", None)
         self.is_left = False  # whether it itself is waited for no more
         self._over = threading.Event()
+        _count(pool.what, more=1)
         self._begun: float | None = None
         self._heard: float | None = None
         self._answer: Answer
@@ -133,12 +160,16 @@ class Part(Generic[Answer]):
         except BaseException as fault:  # noqa: BLE001  (whoever asks for the answer gets it)
             self._fault = fault
         finally:
-            self._over.set()
+            self._end()
+
+    def _end(self) -> None:
+        _count(self._pool.what, ended=1)
+        self._over.set()
 
     def drop(self) -> None:
         """End it before it has begun."""
         self.is_left, self._fault = True, Abandoned()
-        self._over.set()
+        self._end()
 
     def give_up(self) -> bool:
         """Mark it as abandoned while it runs; return False where it has ended before."""
@@ -150,10 +181,11 @@ class Pool:
     """Runs calls on daemon threads, at most `at_once` at a time.
 
     Leaving it waits for the calls. After an error those that have not begun are dropped; after Ctrl-C, or whatever else
-    is no `Exception`, nothing is waited for and all are abandoned.
+    is no `Exception`, nothing is waited for and all are abandoned. `what` its calls are, in the plural, is counted.
     """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, what: str = "") -> None:
+        self.what = what
         self._at_once = max(1, at_once)
         self._lock = threading.Lock()
         self._waiting: deque[Part[Any]] = deque()

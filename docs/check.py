@@ -1,8 +1,8 @@
 """Checks that README, CONTRIBUTING, CHANGELOG, docs and examples say what the code does.
 
 `--write` makes the generated pages anew. Generated pages are compared; links, anchors, verbs, options, exit codes,
-kinds of errors, settings, environment variables and make targets have to exist; a path or an address that only one
-machine has is refused.
+kinds of errors, settings, environment variables and make targets have to exist; every page of docs/ has to be in its
+index; a path or an address that only one machine has is refused.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from cloudgpu.providers.local.options import local_options
 
 Fault = tuple[int, str]  # line, sentence
 ROOT = Path(__file__).parents[1]
+INDEX = "docs/README.md"
 # Whatever else begins with a slash is a path of the machine on which a page was written.
 PATHS = ("a", "bin", "data", "dev", "etc", "home/ada", "mnt", "proc", "tmp", "usr")
 PROJECTS = ("github.com", "hc-ping.com", "healthchecks.io", "jinja.palletsprojects.com", "www.apache.org")
@@ -68,7 +69,9 @@ def main() -> int:
 def check(root: Path) -> Iterator[str]:
     """Yield `file:line: sentence` for everything that is wrong."""
     yield from _check_generated(root)
-    for page in find_pages(root):
+    pages = find_pages(root)
+    yield from _check_index(pages)
+    for page in pages:
         for one in CHECKS:
             for line, sentence in one(page):
                 yield f"{page.name}:{line}: {sentence}"
@@ -79,6 +82,22 @@ def _check_generated(root: Path) -> Iterator[str]:
         path = root / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             yield f"{name}:1: is not what the code says; run: python docs/check.py --write"
+
+
+def _check_index(pages: list[Page]) -> Iterator[str]:
+    """Yield the pages that are more than two links away from the README: those that the index does not name."""
+    by_name = {page.name: page for page in pages}
+    for page, wanted in (("README.md", {INDEX}), (INDEX, {name for name in by_name if name.startswith("docs/")})):
+        for name in sorted(wanted - _targets(by_name.get(page)) - {page}):
+            yield f"{page}:1: has no link to {name}"
+
+
+def _targets(page: Page | None) -> set[str]:
+    """Return the names of the pages that a page links to."""
+    links = page.links() if page else ()
+    found = ((page.path.parent / target.partition("#")[0]).resolve() for _, target in links if page)
+    root = page.path.parents[page.name.count("/")].resolve() if page else Path()
+    return {path.relative_to(root).as_posix() for path in found if path.is_relative_to(root)}
 
 
 def check_links(page: Page) -> Iterator[Fault]:

@@ -16,8 +16,8 @@ from typer.main import get_command
 import cloudgpu
 from cloudgpu import errors
 from cloudgpu.cli.aliases import SAME
-from cloudgpu.cli.app import app
-from cloudgpu.cli.kinds import PLACE
+from cloudgpu.cli.common import PLACE
+from cloudgpu.cli.parser import app
 from cloudgpu.cli.verbs import VERBS
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.core.events.kinds import KINDS

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import cloudgpu
 
 ROOT = Path(__file__).parent.parent
+SUITE = sysconfig.get_path("purelib")
 
 
 def run(*command, cwd, **env):
@@ -116,6 +120,27 @@ def test_the_command_runs_from_an_installed_copy(installed):
     path = os.pathsep.join([str(installed), os.environ["PYTHONPATH"]])
     said = run(sys.executable, installed / "bin" / "cloudgpu", "--help", cwd=installed.parent, PYTHONPATH=path)
     assert "demo" in said
+
+
+def test_the_lines_of_the_readme_install_a_command_that_works(sdist, tmp_path):
+    """What pip would fetch is the suite's: it is told so by pip's own settings, and the lines run as they are."""
+    block = re.search(r"^## Install\n.*?^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    make, install, check = block[1].splitlines()
+    clone = shutil.copytree(sdist, tmp_path / "clone")
+    of_suite = f"import sysconfig; open(sysconfig.get_path('purelib') + '/suite.pth', 'w').write({SUITE!r})"
+    script = "\n".join(("set -eu", make, f'python -c "{of_suite}"', install, "cd /", "command -v cloudgpu", check))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    pip = {
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_QUIET": "1",
+        "PIP_NO_COMPILE": "0",
+    }
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data"), "PYTHONPATH": ""}
+    shown = run("sh", "-c", script, cwd=clone, PATH=path, **pip, **home).splitlines()
+    assert shown[0] == str(clone / ".venv" / "bin" / "cloudgpu")
+    assert shown[1].startswith("No problem found")
 
 
 def test_the_installed_metadata_names_version_extras_and_providers(installed):

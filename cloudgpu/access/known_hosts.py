@@ -79,7 +79,7 @@ def _checked(file: Path, number: int, line: bytes) -> str:
         return f"{alias} {_key(key)}"
     except (ValueError, InvalidRequest) as fault:
         raise InvalidRequest(
-            f"Line {number} of {file} is no pinned host key.",
+            f"Line {number} of {file} is not a pinned host key.",
             field=f"known_hosts:{number}",
             value=line[:60].decode("utf-8", "replace"),
             next="Correct or remove that line (the machine it belonged to can then no longer be verified).",
@@ -91,10 +91,10 @@ def _key(public_line: str) -> str:
     if is_public_key(public_line):
         return " ".join(public_line.split()[:2])
     raise InvalidRequest(
-        "This is no OpenSSH public key.",
+        "This is not an OpenSSH public key.",
         field="host_key",
         value=public_line[:60],
-        next="Give the line as it stands in an ssh_host_*_key.pub file.",
+        next="Copy the line from the machine's ssh_host_*_key.pub file.",
     )
 
 

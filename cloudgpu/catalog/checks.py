@@ -16,6 +16,8 @@ KEYS = {
     "prices": ("cloud", "region", "instance_type"),
     "storage_prices": ("cloud", "region", "type"),
     "quotas": ("cloud", "code_or_metric"),
+    "storage_regions": ("cloud", "region", "type"),
+    "confirmations": ("cloud", "region", "market", "as_of"),
     "drivers": ("family",),
     "machine_images": ("cloud", "use", "machine", "parameter"),
     "history": ("cloud", "region", "item", "market", "as_of"),
@@ -49,8 +51,34 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
             yield "is of an unknown region"
         if row["price_spot_usd_hr"] and not row["spot_basis"]:
             yield "does not say what its spot price rests on"
-    if table == "storage_prices" and row["unit"] not in UNITS:
+        if row["price_on_demand_usd_hr"] and rules.day(row["as_of_on_demand"]) is None:
+            yield "has a price on demand and no date"
+    if table in ("storage_prices", "storage_regions"):
+        yield from _storage_row_faults(row)
+
+
+def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
+    low, price = row.get("low_usd", ""), row["price_usd"]
+    if row["unit"] not in UNITS:
         yield f"has an unknown unit: {row['unit']}"
+    if not _is_price(price) or (low and not (_is_price(low) and Decimal(low) < Decimal(price))):
+        yield f"{price} is no price, or not above {low or 0}"
+    if rules.day(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
+        yield "has no date and is not marked as recalled"
+
+
+def unconfirmed(facts: Facts) -> Iterator[str]:
+    """Yield each price that its newer source has differently, or that is in no row."""
+    columns = {market: f"price_{market}_usd_hr" for market in MARKETS}
+    prices = {
+        (row["cloud"], row["region"], row["instance_type"], market): row[column]
+        for row in facts["prices"]
+        for market, column in columns.items()
+    }
+    for row, name, price in rules.confirmed(facts):
+        known = prices.get((row["cloud"], row["region"], name, row["market"]))
+        if known != price:
+            yield f"confirmations: {row['cloud']} {row['region']} {name} is {price} there and {known} in prices"
 
 
 def faults_of_made(made: Made) -> Iterator[str]:
@@ -82,12 +110,18 @@ def _card_faults(card: Made) -> Iterator[str]:
 def _storage_faults(made: Made) -> Iterator[str]:
     for row in [*made["parts"], *made["history"]]:
         if not _is_price(row["usd"]) or row["market"] not in MARKETS or row["unit"] not in UNITS:
-            yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is no price"
-    for disk in made["disks"]:
-        if not _is_price(disk["usd"]):
-            yield f"{disk['provider']} {disk['kind']}: {disk['usd']} is no price"
-        if rules.day(disk["as_of"]) is None and disk["basis"] != "recalled":
-            yield f"{disk['provider']} {disk['kind']} has no date and is not marked as recalled"
+            yield f"{row['provider']} {row['item']}: {row['usd']} {row['unit']} on {row['market']} is not a price"
+    for provider, kinds in made["disks"].items():
+        for kind, found in kinds.items():
+            yield from (f"{provider} {kind}: {fault}" for fault in _kind_faults(provider, kind, found["prices"], made))
+
+
+def _kind_faults(provider: str, kind: str, prices: list[list[Any]], made: Made) -> Iterator[str]:
+    regions = [region for row in prices for region in row[0].split("/")]
+    yield from (f"{region} is priced twice" for region, count in Counter(regions).items() if count > 1)
+    if kind in rules.EVERYWHERE[provider] and not any(region.endswith("*") for region in regions):
+        priced = {price[0] for entries in made["prices"][provider].values() for price in entries}
+        yield from (f"{region} has GPU machines and no price of it" for region in sorted(priced - set(regions)))
 
 
 def _quota_faults(made: Made) -> Iterator[str]:
@@ -131,7 +165,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], made: Made) -> Iterat
         if region not in rules.REGIONS[provider] or market not in MARKETS or basis not in BASES:
             yield f"{where}: unknown region, market or basis ({basis})"
         if not _is_price(usd):
-            yield f"{where}: {usd} is no price"
+            yield f"{where}: {usd} is not a price"
         elif market == "spot" and Decimal(usd) > on_demand.get(region, Decimal(usd)):
             yield f"{where}: spot costs more than on demand"
         if rules.day(dated) is None:

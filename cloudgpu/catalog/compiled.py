@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -16,9 +15,9 @@ Made = dict[str, Any]
 
 def compiled(facts: Facts) -> Made:
     """Return the catalogue that follows from the facts; the order is fixed, so that equal facts give equal text."""
+    facts = facts | {"prices": _confirmed(facts)}
     types = {provider: _types(facts, provider) for provider in rules.PROVIDERS}
-    sources = _Table()
-    checks = _Table()
+    sources, checks, notes = _Table(), _Table(), _Table()
     prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.PROVIDERS}
     return {
         "compiled": rules.COMPILED.isoformat(),
@@ -26,7 +25,7 @@ def compiled(facts: Facts) -> Made:
         "types": {provider: _described(types[provider], sources) for provider in rules.PROVIDERS},
         "prices": prices,
         "parts": list(_parts(facts)),
-        "disks": list(_disks(facts)),
+        "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.PROVIDERS},
         "history": list(_history(facts)),
         "quotas": list(_quotas(facts)),
         "drivers": facts["drivers"],
@@ -37,6 +36,7 @@ def compiled(facts: Facts) -> Made:
         "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.PROVIDERS},
         "sources": sources.texts,
         "checks": checks.texts,
+        "notes": notes.texts,
     }
 
 
@@ -187,7 +187,7 @@ def _prices(facts: Facts, provider: str, types: dict[str, Made], sources: _Table
 def _entries(row: CsvRow, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
     """Yield [region, market, USD per hour, date as given, basis, source, check] for each market that has a price."""
     for market, price, dated, basis in _markets(row):
-        source = sources.number(_source_of(rules.plain(row["source"]), market, basis))
+        source = sources.number(_source_of(row, market, basis))
         yield [region, market, price, dated, rules.price_basis(basis), source, _check(row, market, basis, checks)]
 
 
@@ -198,11 +198,26 @@ def _markets(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
         yield "spot", row["price_spot_usd_hr"], row["as_of_spot"], row["spot_basis"]
 
 
-def _source_of(source: str, market: str, basis: str) -> str:
+def _source_of(row: CsvRow, market: str, basis: str) -> str:
+    newer, source = row.get(f"source_{market}"), rules.plain(row["source"])
+    if newer:
+        return newer
     if market == "spot" and basis.startswith("derived"):
         return f"list price ({source}) less the savings of AWS Spot Advisor"
     own, _, of_spot = source.partition("; spot: ")
     return of_spot if market == "spot" and of_spot else own
+
+
+def _confirmed(facts: Facts) -> list[CsvRow]:
+    """Return the prices, those that a newer source confirms with its date and name: it has the same figure."""
+    seen = {(row["cloud"], row["region"], name, row["market"]): row for row, name, _ in rules.confirmed(facts)}
+    made = []
+    for row in facts["prices"]:
+        key = (row["cloud"], row["region"], row["instance_type"])
+        newer = {market: seen[*key, market] for market in ("on_demand", "spot") if (*key, market) in seen}
+        dates = {f"as_of_{market}": one["as_of"] for market, one in newer.items()}
+        made.append(row | dates | {f"source_{market}": one["source"] for market, one in newer.items()})
+    return made
 
 
 def _check(row: CsvRow, market: str, basis: str, checks: _Table) -> int:
@@ -222,7 +237,7 @@ def _attached_entries(
             if market in of_host:
                 whole = Decimal(of_host[market][0]) + shape["count"] * Decimal(price)
                 older = min(dated, of_host[market][1], key=lambda text: rules.day(text) or "")
-                names = [rules.plain(rows[host, region]["source"]), rules.plain(rows[part, region]["source"])]
+                names = [_source_of(rows[one, region], market, "") for one in (host, part)]
                 source = sources.number(f"host ({names[0]}) and GPUs ({names[1]}) together")
                 check = checks.number(rows[part, region]["confidence"])
                 yield [region, market, str(whole.normalize()), older, "derived", source, check]
@@ -236,23 +251,29 @@ def _left_out(facts: Facts, provider: str, types: dict[str, Made]) -> dict[str, 
     return {name: rules.why_unknown(provider, name) for name in sorted(names)}
 
 
-def _disks(facts: Facts) -> Iterator[Made]:
-    for row in facts["storage_prices"]:
-        made = {
-            "provider": row["cloud"],
-            "region": row["region"],
-            "kind": row["type"],
-            "unit": row["unit"],
-            "usd": row["price_usd"],
-            "as_of": row["as_of"],
-            "basis": rules.price_basis(row["confidence"]),
-            "source": rules.plain(row["source"]),
-            "notes": row["note"],
-        }
-        yield made
-        elsewhere = re.search(r"([0-9.]+) in (?:one )?other (?:test )?region", row["note"])
-        if elsewhere:  # a region without a name: it counts for the upper bound only
-            yield made | {"region": "?", "usd": elsewhere[1]}
+def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Made:
+    """Return by kind [regions, USD, the least it may be, date as given, basis, source, note] of each price.
+
+    What is compiled by region stands for its kind alone: the other table has some of these kinds for few regions, or
+    for all regions at the price of one.
+    """
+    own = [row for row in facts["storage_regions"] if row["cloud"] == provider]
+    newer = {row["type"] for row in own}
+    made: Made = {}
+    for row in (row for row in facts["storage_prices"] if row["cloud"] == provider):
+        found = made.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        if row["type"] not in newer:
+            found["prices"].append(_storage_price(row, sources, notes))
+    for row in own:
+        found = made.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        found["prices"].append(_storage_price(row, sources, notes))
+    return made
+
+
+def _storage_price(row: CsvRow, sources: _Table, notes: _Table) -> list[Any]:
+    figures = [row["region"], row["price_usd"], row.get("low_usd", ""), row["as_of"]]
+    basis, source = rules.price_basis(row["confidence"]), rules.plain(row["source"])
+    return [*figures, basis, sources.number(source), notes.number(row["note"].strip())]
 
 
 def _parts(facts: Facts) -> Iterator[Made]:
@@ -269,7 +290,7 @@ def _parts(facts: Facts) -> Iterator[Made]:
                     "usd": price,
                     "as_of": dated,
                     "basis": rules.price_basis(basis),
-                    "source": _source_of(rules.plain(row["source"]), market, basis),
+                    "source": _source_of(row, market, basis),
                     "check": row["confidence"] if market == "on_demand" else basis,
                 }
 

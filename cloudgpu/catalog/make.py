@@ -12,12 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.catalog import rules
-from cloudgpu.catalog.checks import faults_of_facts, faults_of_made
+from cloudgpu.catalog.checks import faults_of_facts, faults_of_made, unconfirmed
 from cloudgpu.catalog.compiled import Facts, Made, compiled
 
 HERE = Path(__file__).parent
 FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
-OWN = ("drivers", "machine_images", "history")  # compiled here, so there is nowhere to take them from
+OWN = (
+    "drivers",
+    "machine_images",
+    "history",
+    "storage_regions",
+    "confirmations",
+)  # compiled here, so there is nowhere to take them from
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     faults = [*faults_of_facts(facts)]
     if not faults:
         made = compiled(facts)
-        faults = [*faults_of_made(made)] or _written(made, asked.here / "catalog.json", check=asked.check)
+        faults = [*faults_of_made(made), *unconfirmed(facts)] or _written(
+            made, asked.here / "catalog.json", check=asked.check
+        )
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0

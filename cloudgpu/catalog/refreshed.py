@@ -170,7 +170,7 @@ def _listed(row: PriceRow) -> list[Any]:
 def _row(values: list[Any]) -> PriceRow:
     item, region, market, unit, nanos, source, as_of, basis, note = values
     if not isinstance(nanos, int) or nanos <= 0:
-        message = f"{nanos!r} is no price"
+        message = f"{nanos!r} is not a price"
         raise ValueError(message)
     key = RowKey(str(item), str(region), None if market is None else Market(market))
     return PriceRow(key, str(unit), Money(nanos), str(source), from_iso(as_of), Basis(basis), str(note))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -31,6 +32,27 @@ REGIONS = {
     "azure": """
         australiaeast canadacentral centralus eastus eastus2 francecentral japaneast koreacentral northcentralus
         northeurope southcentralus southeastasia swedencentral uksouth westeurope westus2 westus3""".split(),
+}
+
+# What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
+EVERYWHERE = {
+    "aws": ("gp3", "gp2", "ebs_snapshot", "public_ipv4"),
+    "gcp": (
+        "pd-standard",
+        "pd-balanced",
+        "pd-ssd",
+        "hyperdisk-balanced",
+        "snapshot(standard)",
+        "custom_image",
+        "static_ip_unused",
+        "external_ip_on_standard_vm",
+        "external_ip_on_spot_vm",
+    ),
+    "azure": (
+        *(f"{letter}{size}" for letter in "PES" for size in ("4 32 GiB", "10 128 GiB", "20 512 GiB", "30 1024 GiB")),
+        "snapshot",
+        "public_ip_standard_static_regional",
+    ),
 }
 
 # Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.
@@ -129,6 +151,14 @@ def price_basis(text: str) -> str:
     if text.startswith("derived"):
         return "derived"
     return "recalled" if "recalled" in text or text == "unverified" else "listed"
+
+
+def confirmed(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:
+    """Yield each price that a newer source confirms: the source's row, the machine type, and the price there."""
+    for row in facts["confirmations"]:
+        for one in row["prices"].split():
+            name, _, price = one.partition("=")
+            yield row, name, price
 
 
 def number(text: str) -> float | None:

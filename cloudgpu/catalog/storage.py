@@ -88,8 +88,7 @@ def counted_price(provider: str, region: str, kind: str, sort: Sort | None = Non
 
 def storage_kinds(provider: str) -> tuple[str, ...]:
     """Return the kinds of storage, addresses and traffic that have a price at a provider."""
-    embedded = (row["kind"] for row in catalogue()["disks"] if row["provider"] == provider)
-    return tuple(dict.fromkeys([*embedded, *index(provider).storage]))
+    return tuple(dict.fromkeys([*catalogue()["disks"].get(provider, {}), *index(provider).storage]))
 
 
 def storage_prices(provider: str, kind: str) -> list[DiskPrice]:
@@ -103,16 +102,15 @@ def sort_of(kind: str) -> Sort:
 
 
 def is_of(listed: str, region: str) -> bool:
-    """Say whether a region is meant by the facts' `*`, `us-*`, `westeurope/eastus-class` or its own name."""
-    if listed.endswith("*"):
-        return region.startswith(listed[:-1])
-    return region in listed.removesuffix("-class").split("/")
+    """Say whether a region is meant by the facts' `*`, `us-*` or its own name."""
+    return region.startswith(listed[:-1]) if listed.endswith("*") else region == listed
 
 
 def embedded_storage(provider: str, kind: str) -> list[DiskPrice]:
     """Return the prices of a kind that come with cloudgpu, whatever was refreshed."""
-    rows = (row for row in catalogue()["disks"] if (row["provider"], row["kind"]) == (provider, kind))
-    return [_embedded(row) for row in rows]
+    found = catalogue()["disks"].get(provider, {}).get(kind, {"prices": []})
+    rows = ((region, row) for row in found["prices"] for region in row[0].split("/"))
+    return [_embedded(provider, kind, found["unit"], region, row) for region, row in rows]
 
 
 def _of_kind(provider: str, kind: str) -> list[DiskPrice]:
@@ -146,18 +144,20 @@ def by_size(row: DiskPrice) -> DiskPrice:
     return replace(row, unit="usd_per_gb_month", price=row.price.scaled(Fraction(1, int(size[1]))))
 
 
-def _embedded(row: dict[str, Any]) -> DiskPrice:
+def _embedded(provider: str, kind: str, unit: str, region: str, row: list[Any]) -> DiskPrice:
+    _, usd, low, as_of, basis, source, note = row
     return DiskPrice(
-        provider=row["provider"],
-        region=row["region"],
-        kind=row["kind"],
-        unit=row["unit"],
-        price=Money.usd(row["usd"]),
+        provider=provider,
+        region=region,
+        kind=kind,
+        unit=unit,
+        price=Money.usd(usd),
         upper_bound=False,
-        source=row["source"],
-        as_of=at(row["as_of"]) if day(row["as_of"]) else None,
-        basis=Basis(row["basis"]),
-        note=row["notes"].strip(),
+        source=catalogue()["sources"][source],
+        as_of=at(as_of) if day(as_of) else None,
+        basis=Basis(basis),
+        note=catalogue()["notes"][note],
+        low=Money.usd(low) if low else None,
     )
 
 

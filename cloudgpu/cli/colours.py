@@ -26,6 +26,9 @@ BY_COLOUR = {
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
 MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
 
+# A bar has the colour of the words behind it, which say how a budget stands.
+BARS = {"used up": "bold red", "passed by what runs": "bold yellow", "nearly used up": "yellow", "fits": "green"}
+
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.
 _WORDS = re.compile(
     r"(?P<money><?\$-?\d[\d,]*(?:\.\d+)?)"
@@ -33,6 +36,7 @@ _WORDS = re.compile(
     r"|(?<=  )(?P<over>over \d+\w+)"
 )
 _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(?= )")
+_BAR = re.compile(rf"  (?P<bar>[█▒░#=.]{{10,}})  (?P<state>{'|'.join(BARS)})")
 _HEADINGS = re.compile(r" *[A-Z$/%.-]+(?: [A-Z$/%]+)*(?: {2,}[A-Z$/%.-]+(?: [A-Z$/%]+)*)+ *")
 _TITLE = re.compile(r"Plan|At the cloud")
 
@@ -47,6 +51,9 @@ def _line(line: str) -> str:
         return paint(line, "dim")
     if _TITLE.fullmatch(line):
         return paint(line, "bold")
+    bar = _BAR.fullmatch(line)
+    if bar is not None:
+        return paint(line, BARS[bar["state"]])
     mark = _MARK.match(line)
     if mark is None:
         return _WORDS.sub(_painted, line)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
+from cloudgpu.cli.output import Format, emit, shown, tell
+from cloudgpu.cli.terminal import steps
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cloudgpu.control.session.session import Session
 
-
-class Format(StrEnum):
-    """How a verb prints its answer."""
-
-    TEXT = "text"
-    JSON = "json"
+__all__ = ["Format", "emit", "shown", "tell"]  # they need no parser, and are imported with the options
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -31,9 +27,10 @@ def _complete_name(incomplete: str) -> list[str]:
     return machine_names(incomplete)
 
 
+PLACE = "{providers}"  # in an option's help: what is installed is put here when the help is printed
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all of it: details, reasons and sources.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show details, reasons and sources.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name or id.", autocompletion=_complete_name)]
 MaybeName = Annotated[
     str | None,
@@ -79,33 +76,6 @@ def _warn_overdue(session: Session) -> None:
             tell(said)
 
 
-def tell(sentence: str) -> None:
-    """Say what is going on, on stderr."""
-    for told in steps:
-        told(sentence)
-    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
-    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
-    sys.stderr.flush()
-
-
-def shown(text: str, stream: Any) -> str:
-    """Return an answer as this stream shows it: with colours, or as it is."""
-    if not is_coloured(stream):
-        return text
-    from cloudgpu.cli.colours import coloured
-
-    return coloured(text)
-
-
-def emit(output: Format, value: Any, text: str) -> None:
-    """Print the answer: `value` as one JSON document, or `text`."""
-    if output is Format.JSON:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    elif text:
-        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
-    sys.stdout.flush()
-
-
 class Declined(Exception):
     """The user was asked and said no; the message is the one sentence that says what that means."""
 
@@ -129,7 +99,7 @@ def confirm(
             f"{why}, and there is no terminal to ask on.",
             field="--yes",
             value=None,
-            next="Add --yes to do it without being asked.",
+            next="Add --yes to skip the question.",
         )
     from cloudgpu.cli.render import wrapped
 
@@ -147,9 +117,35 @@ def answered(question: str) -> str:
     if not line:
         sys.stderr.write("\n")
         raise InvalidRequest(
-            "The question was not answered: the input has ended.",
+            "The question was not answered, because the input ended.",
             field="--yes",
             value=None,
-            next="Answer on a terminal, or add --yes to do it without being asked.",
+            next="Answer on a terminal, or add --yes to skip the question.",
         )
     return line.strip()
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    """Return the installed providers that begin so."""
+    return [kind for kind in _installed() if kind.startswith(incomplete)]
+
+
+def name_installed(params: Sequence[Any]) -> None:
+    """Put the names of the installed providers into the help of these options."""
+    for param in params:
+        if PLACE in (getattr(param, "help", None) or ""):
+            installed = _installed() or ("none is installed",)  # a copy of the source that nobody has installed
+            param.help = param.help.replace(
+                PLACE, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
+            )
+
+
+def _installed() -> tuple[str, ...]:
+    from cloudgpu.control.session.accounts import provider_kinds
+
+    return provider_kinds()
+
+
+def kind_option(says: str) -> Any:
+    """Return the option --provider of a verb, with this help."""
+    return typer.Option(metavar="KIND", help=says, autocompletion=complete_kind)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's sentences repeat what was typed
+# What cp and scp need, or allow, for what is always done here.
+_NEEDLESS = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
 def as_ours(fault: Exception, args: Sequence[str]) -> CloudgpuError:
@@ -30,16 +35,14 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
     from cloudgpu.cli.verbs import VERBS
 
     if args and args[0] == "cp" and type(fault).__name__ == "NoSuchOption":
-        from cloudgpu.cli.cp_flags import needless
-
-        known = needless(args, fault.option_name)
+        known = _needless(args, fault.option_name)
         if known is not None:
             return known
     param = getattr(fault, "param", None)
     field = _name(param) if param is not None else getattr(fault, "option_name", None)
     named = getattr(getattr(fault, "ctx", None), "info_name", None)  # also where another word was typed for it
     verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
-    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is no whole number")
+    sentence = " ".join(fault.format_message().split()).replace("is not a valid int", "is not a whole number")
     if type(fault).__name__ == "MissingParameter" and field:
         sentence = f"{field} is missing"
     return InvalidRequest(
@@ -47,6 +50,20 @@ def _usage(fault: Any, args: Sequence[str]) -> InvalidRequest:
         field=field or "arguments",
         value=_typed(fault),
         next=f"Run: cloudgpu{verb} --help",
+    )
+
+
+def _needless(args: Sequence[str], option: str) -> InvalidRequest | None:
+    """Return the error for a flag of cp or scp that asks for what is always done here; None for another option."""
+    if option not in _NEEDLESS:
+        return None
+    paths = [word for before, word in pairwise(args) if not (word.startswith("-") or before in ("-o", "--output"))]
+    pasted = " ".join(shlex.quote(word) if word.isprintable() else printable(word) for word in paths)
+    return InvalidRequest(
+        f"{option} is not needed: cp copies directories whole, and keeps permissions and times.",
+        field=option,
+        value=None,
+        next=f"Run: cloudgpu cp {pasted}",
     )
 
 
@@ -72,5 +89,5 @@ def _refused_by_the_system(fault: OSError) -> CloudgpuError:
         f"The operating system refused: {fault.strerror or fault}{where}.",
         field="file",
         value=str(fault.filename) if fault.filename else None,
-        next="Free space or mend the permissions, then run it again: cloudgpu picks up where it was.",
+        next="Free space or correct the permissions, then run it again: cloudgpu continues where it stopped.",
     )

@@ -1,8 +1,8 @@
-"""Writes what `show` says of one machine, and when each layer would end it: those lines serve `ls -v` too."""
+"""Writes what `show` says of one machine, when each layer would end it (also for `ls -v`), and what runs on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,27 +12,32 @@ from cloudgpu.cli.render import (
     facts,
     gpus,
     minute,
+    paragraph,
     pauses,
     place,
     price,
+    price_briefly,
     rounded,
     spent,
     state_text,
     stays,
     when,
+    while_stopped,
     without_price,
 )
+from cloudgpu.core.values.printable import printable
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, MachineDocument
+    from cloudgpu.views.documents.machines.machines import AttachedCost, BusyMachine, Guards, MachineDocument
 
 _NO_AGENT = {
-    "none": "none, as nothing of cloudgpu runs on it",
-    "tells": "none, as a shutdown from inside does not end what it costs",
+    "none": "none, as cloudgpu's agent does not run on it",
+    "tells": "none, as a shutdown from inside does not end billing",
 }
-_TIMERS = {"own": "its own timer, a process beside it"}
-ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
+_TIMERS = {"own": "its own timer, a separate process"}
+_SHOWN, _WIDTH = 10, 80  # of what runs on a machine that ends: lines, columns
+ONLY_PASSES = "only cloudgpu reap or watch ends it"
 
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
@@ -71,7 +76,11 @@ def _said(name: str, at: str | None, absent: str, now: datetime) -> str:
 def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about passes."""
     shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
-    passes = f"The last pass that succeeded was {ago(last_pass, now)}." if last_pass else "No pass has ever succeeded."
+    passes = (
+        f"The last successful run of the reaper was {ago(last_pass, now)}."
+        if last_pass
+        else "No run of the reaper has succeeded yet."
+    )
     return ["\nEnded by", facts(shown), passes] if shown else []
 
 
@@ -87,8 +96,98 @@ def line(value: MachineDocument) -> str:
     return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{lease}"
 
 
+def at_a_glance(value: MachineDocument, now: datetime) -> str:
+    """Return one machine in few lines: its state, price, cost and end, then what and where; then all warnings whole."""
+    gone = value["terminated_at"] is not None
+    address = value["address"]
+    there = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not gone else []
+    looked = [f"seen {ago(value['seen_at'], now)}"] if value["seen_at"] else []
+    active = [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not gone else []
+    lines = facts(
+        [
+            ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
+            ("where", ", ".join(filter(None, [place(value), _cloud_id(value), *looked, *active]))),
+            ("price", None if gone else price_briefly(value["price"])),
+            ("lease", None if gone else _lease_briefly(value)),
+            ("ssh", ", ".join(there) or None),
+            ("owner", f"{value['owner']}, project {value['project']}"),
+            *_warnings(value, now),
+        ]
+    )
+    return f"{paragraph(answer(value, now))}\n{lines}"
+
+
+def answer(value: MachineDocument, now: datetime) -> str:
+    """Return the state of a machine, what an hour costs, what it has cost, when it ends and by what."""
+    spent_so_far = f"{spent(value, 4)} so far{without_price(value)}"
+    name, state = value["name"], state_text(value)
+    if value["terminated_at"] and not stays(value):
+        return f"{name} ended {when(value['terminated_at'], now)}; it cost {spent(value, 4)}{without_price(value)}."
+    if value["launch_uncertain"] or stays(value):
+        return f"{name} is {state}; {spent_so_far}."
+    if not value["billed"]:
+        stays_billed = value["stopped_usd_per_month"] if while_stopped(value) else None
+        costs = f"; what stays costs {dollars(stays_billed)} a month" if while_stopped(value) else ""
+        return f"{name} is {state}{'' if _has_no_bill(value) else ', not billed'}{costs}; {spent_so_far}."
+    hourly = value["price"] and value["price"]["usd_per_hour"]
+    usd = "at a price that is not known" if hourly is None else f"at {dollars(hourly, 4)} an hour"
+    billed = "" if value["state"] == "running" else " (billed)"
+    return f"{name} is {state}{billed} {usd}, {spent_so_far}; {_ends(value, now)}."
+
+
+def _has_no_bill(value: MachineDocument) -> bool:
+    from cloudgpu.core.model.machine import is_owned
+
+    return is_owned(value["provider"])
+
+
+def _ends(value: MachineDocument, now: datetime) -> str:
+    """Return when a machine ends, and by what: the earliest of its guards."""
+    found = value["guards"]
+    names = {"agent": "its agent", "timer": _timer(found), "reaper": "the reaper"}
+    ends = [
+        (at, who)
+        for at, who in ((found["agent"], "agent"), (found["timer"], "timer"), (found["reaper"], "reaper"))
+        if at
+    ]
+    if not ends:
+        return "nothing is set to end it"
+    at, who = min(ends)
+    seconds = (from_iso(at) - now).total_seconds()
+    return f"{names[who].partition(',')[0]} ends it {f'in {rounded(seconds)}' if seconds > 0 else 'now'}"
+
+
+def _lease_briefly(value: MachineDocument) -> str:
+    held = f", held until {minute(value['held_until'])}" if value["held_until"] else ""
+    if value["expires"] is None:
+        return f"none{held}"
+    renewable = value.get("renew_until")
+    renewed = f", renewable until {minute(renewable)}" if renewable and renewable != value["expires"] else ""
+    return f"until {minute(value['expires'])}{renewed}{held}"
+
+
+def _cloud_id(value: MachineDocument) -> str | None:
+    return None if _has_no_bill(value) else value["cloud_id"]
+
+
+def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
+    """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
+    gone = value["terminated_at"] is not None
+    yield "why", value["reason"]
+    yield "beside", None if gone else _beside(value)
+    yield "kept", _kept(value)
+    yield "interrupted", _taken(value, now)
+    yield "shared with", None if gone else _shared(value)
+    if not gone and value["identity"] is not None and (value["absent"] or value["reachable"] is False):
+        yield "whose", _whose(value)
+    if not gone and value["billed"]:
+        found = value["guards"]
+        if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
+            yield "note", ONLY_PASSES
+
+
 def machine(value: MachineDocument, now: datetime) -> str:
-    """Return what `show` says of one machine."""
+    """Return all that `show -v` says of one machine."""
     address = value["address"]
     access = f"{address['user']}@{address['host']} port {address['port']}" if address else None
     from cloudgpu.core.model.machine import is_owned
@@ -97,7 +196,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
     billed = "" if owned else " (billed)" if value["billed"] else " (not billed)"
     reason = f": {value['reason']}" if value["reason"] else ""
     state = f"{state_text(value) if stays(value) else value['state']}{billed}{reason}"
-    state = "launch interrupted, not settled" if value["launch_uncertain"] else state
+    state = "launch interrupted, outcome unknown" if value["launch_uncertain"] else state
     return facts(
         [
             ("name", f"{value['name']}  ({value['id']})"),
@@ -182,3 +281,19 @@ def _kept(value: MachineDocument) -> str | None:
         f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
     )
     return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
+
+
+def running_lines(found: Sequence[BusyMachine]) -> list[str]:
+    """Return what ends with each machine, and of which machines that is not known."""
+    return [line for one in found for line in _running(one)]
+
+
+def _running(one: BusyMachine) -> list[str]:
+    if one["processes"] is None:
+        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
+    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
+    shown, more = rows[:_SHOWN], len(rows) - _SHOWN
+    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
+    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:_WIDTH] for pid, age, command in shown]
+    rest = [f"    and {more} more"] if more > 0 else []
+    return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]

@@ -1,23 +1,52 @@
 """Shows on a terminal that something goes on: a turning sign, the seconds, and the step, on the last line of stderr.
 
-It appears after a second without output and goes away before the next line, so that an answer never contains it. A
+It appears after half a second without output and goes away before the next line, so that an answer never contains it. A
 question, or a line that is not ended, is left alone. Pipes and dumb terminals get none.
 """
 
 from __future__ import annotations
 
 import _thread
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from cloudgpu.cli.terminal import columns, is_coloured, is_terminal, paint, steps
 
-SILENT_S, TURN_S = 1.0, 0.1
+SILENT_S, TURN_S = 0.5, 0.1
 LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
+WORTH_SHOWING, GIGABYTE = 1_000_000, 1_000_000_000  # bytes: of a copy, less is there before it could be read
+RATE_OVER_S, KNOWN_AFTER_S = 10.0, 0.5  # seconds that a rate is measured over, and that it takes to know one
 NONE_FOR = ("watch", "demo")  # show by themselves what goes on
+STEPS = {  # the first step of a verb, where its name alone says too little
+    "ls": "ls, looking at your machines",
+    "up": "up, looking for offers",
+    "estimate": "estimate, looking for offers",
+    "recommend": "recommend, looking for offers",
+    "gpus": "gpus, reading prices",
+    "regions": "regions, measuring distances",
+    "quota": "quota, asking the account",
+    "catalog": "catalog, reading price lists",
+    "orphans": "orphans, searching your accounts",
+    "reap": "reap, asking your accounts",
+    "policy": "policy, reading policies and history",
+    "cost": "cost, adding up the ledger",
+    "report": "report, adding up the ledger",
+    "export": "export, reading the ledger",
+    "ledger": "ledger, copying and checking lines",
+    "image": "image, asking your accounts",
+    "volume": "volume, asking your accounts",
+    "doctor": "doctor, checking",
+    "init": "init, checking",
+    "allow": "allow, looking for your address",
+    "ssh": "ssh, connecting",
+    "exec": "exec, connecting",
+    "cp": "cp, connecting",
+    "tunnel": "tunnel, connecting",
+}
 _CLEAR = "\r\x1b[K"
 
 
@@ -30,6 +59,7 @@ class Spinner:
         self._drawn = self._stopped = False
         self._at_start = True  # of a line
         self._turn = 0
+        self._part = ""  # how far the step is
         self._lock = _thread.allocate_lock()
         fancy = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
         self._signs = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if fancy else "|/-\\"
@@ -42,9 +72,10 @@ class Spinner:
                 self.draw()
 
     def draw(self) -> None:
-        """Draw the line anew, where there was no output for a second."""
+        """Draw the line anew, where there was no output for a while, or where it is known how far the step is."""
         now = self._now()
-        if self._stopped or not self._at_start or now - self._wrote < SILENT_S or not self._lock.acquire(timeout=0):
+        silent = self._part or now - self._wrote >= SILENT_S
+        if self._stopped or not self._at_start or not silent or not self._lock.acquire(timeout=0):
             return
         try:
             if not self._stopped and self._at_start:
@@ -58,7 +89,7 @@ class Spinner:
     def _line(self, now: float) -> str:
         sign = self._signs[self._turn % len(self._signs)]
         head = f"{sign} {int(now - self._begun)} s  "
-        room, words, taken = columns() - 1 - len(head), self.step.split(), ""
+        room, words, taken = columns() - 1 - len(head), f"{self.step}{self._part or _counted()}".split(), ""
         for word in words:
             if len(f"{taken} {word}") > room - 3:
                 taken += " .."
@@ -68,9 +99,17 @@ class Spinner:
 
     def begin(self, step: str) -> None:
         """Count from now on the seconds of this step; without one, of the step before, after an answer was typed."""
-        self.step = step or self.step
+        self.step, self._part = step or self.step, ""
+        if "cloudgpu.parallel" in sys.modules:
+            from cloudgpu.parallel import count_anew
+
+            count_anew()
         self._begun = self._wrote = self._now()
         self._at_start = True
+
+    def reach(self, part: str) -> None:
+        """Show how far the step is, from now on and until the next one begins."""
+        self._part = f": {part}"
 
     def write(self, stream: Any, text: str) -> int:
         """Write what the program says, on a line that is clear."""
@@ -93,6 +132,16 @@ class Spinner:
         self._stopped = True
         with suppress(OSError, ValueError):
             self.write(self.stream, "")
+
+
+def _counted() -> str:
+    """Return how many calls of those that run side by side have ended, as the end of a step's line."""
+    if "cloudgpu.parallel" not in sys.modules:  # nothing was called so
+        return ""
+    from cloudgpu.parallel import counts
+
+    said = [f"{done} of {total} {what}" for what, (done, total) in counts().items() if total > 1]
+    return f": {', '.join(said)}" if said else ""
 
 
 class _Told:
@@ -118,7 +167,7 @@ def shown(verb: str) -> Iterator[None]:
     if not is_terminal(err) or verb in NONE_FOR:
         yield
         return
-    spinner = Spinner(err, verb)
+    spinner = Spinner(err, STEPS.get(verb, verb))
     _running.append(spinner)
     steps.append(spinner.begin)
     told_out: Any = _Told(out, spinner) if out is not None and out.isatty() else out
@@ -130,6 +179,44 @@ def shown(verb: str) -> Iterator[None]:
     finally:
         end()
         sys.stdout, sys.stderr = out, err
+
+
+def begin(step: str) -> None:
+    """Show this step from now on, without a line of its own: nothing in a pipe."""
+    for spinner in _running:
+        spinner.begin(step)
+
+
+def reach(part: str) -> None:
+    """Show how far the step is: nothing in a pipe."""
+    for spinner in _running:
+        spinner.reach(part)
+
+
+class Transfer:
+    """Shows how many bytes have arrived, how fast they come, and how long the rest takes at that rate."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic, reach: Callable[[str], None] = reach) -> None:
+        self._now, self._reach = now, reach
+        self._seen: list[tuple[float, int]] = []  # of the last seconds: when, and how many bytes by then
+
+    def show(self, done: int, total: int) -> None:
+        """Take how many bytes of how many have arrived; a copy that is over at once is not worth a word."""
+        if total >= WORTH_SHOWING:
+            now = self._now()
+            self._seen = [one for one in self._seen if now - one[0] <= RATE_OVER_S] + [(now, done)]
+            unit, size = ("GB", 1e9) if total >= GIGABYTE else ("MB", 1e6)
+            self._reach(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
+
+    def _speed(self, total: int) -> str:
+        (begun, first), (now, done) = self._seen[0], self._seen[-1]
+        if now - begun < KNOWN_AFTER_S or done <= first:
+            return ""
+        from cloudgpu.core.values.times import duration_text
+
+        rate = (done - first) / (now - begun)
+        left = "" if done >= total else f", {duration_text(math.ceil((total - done) / rate))} left"
+        return f", {rate / 1e6:,.1f} MB/s{left}"
 
 
 def end() -> None:

@@ -24,11 +24,26 @@ NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
+def doubt(provider: str, basis: str | None, *, old: object) -> str:
+    """Return the one mark of a price that says most against it: recalled, estimated or old; empty for none.
+
+    Google's machines of parts are sums of listed prices, and no estimates.
+    """
+    if basis == "derived" and provider == "gcp":
+        basis = None
+    return PRICE_MARKS.get(basis or "", "") or "!" * bool(old)
+
+
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
     """Return aligned columns with two spaces between them; `right` names the columns aligned to the right.
 
     On a terminal that is too narrow, the columns that do not fit stand indented on further lines of their row.
     """
+    return "\n".join(table_rows(rows, headings, right))
+
+
+def table_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> list[str]:
+    """Return the heading and the rows of a `table`, each with its further lines on a terminal that is too narrow."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     flush = set(right)
@@ -37,12 +52,15 @@ def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterabl
         return text.rjust(widths[column]) if column in flush else text.ljust(widths[column])
 
     parts = _parts(widths)
-    shown = (
-        (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
-        for line in lines
-        for number, part in enumerate(parts)
-    )
-    return "\n".join(line for line in shown if len(parts) == 1 or line.strip())
+
+    def row(line: Sequence[str]) -> str:
+        shown = (
+            (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
+            for number, part in enumerate(parts)
+        )
+        return "\n".join(one for one in shown if len(parts) == 1 or one.strip())
+
+    return [row(line) for line in lines]
 
 
 def _parts(widths: Sequence[int]) -> list[list[int]]:
@@ -290,8 +308,8 @@ def _price_of(value: MachineDocument) -> str:
 
 
 def price_mark(value: MachineDocument) -> str:
-    """Return the mark of a price an hour that was computed, or is from memory; empty for others and for none."""
-    return PRICE_MARKS.get(value["price"]["basis"], "") if value["price"] else ""
+    """Return the mark of a price an hour that was estimated, or is from memory; empty for others and for none."""
+    return doubt(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 
 def _what(value: MachineDocument) -> str:

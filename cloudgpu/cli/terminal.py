@@ -26,6 +26,7 @@ CODES = {  # style: the codes of ECMA-48 that it consists of
     "bold yellow": "1;33",
 }
 
+
 steps: list[Callable[[str], None]] = []  # who is told of each step: nobody in a pipe, which needs no module for it
 
 

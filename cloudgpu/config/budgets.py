@@ -145,7 +145,7 @@ def _place(table: Table, key: str) -> str:
 
 def _twice(one: Budget, other: Budget) -> InvalidRequest:
     return InvalidRequest(
-        f"The budget {one.name} stands in two files: {other.place} and {one.place}.",
+        f"The budget {one.name} is in two files: {other.place} and {one.place}.",
         field=Path(one.place).name,
         value=one.name,
         next="Rename or remove one of them.",

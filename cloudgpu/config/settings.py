@@ -174,7 +174,7 @@ def _check_keys(table: Mapping[str, Any]) -> None:
         if key not in known:
             name = str(shown(key))
             raise setting_fault(
-                name, name, f"is no setting{did_you_mean(near(key, known))}", next=f"Settings: {', '.join(known)}."
+                name, name, f"is not a setting{did_you_mean(near(key, known))}", next=f"Settings: {', '.join(known)}."
             )
 
 
@@ -190,7 +190,7 @@ def _text(key: str, value: object) -> str:
 def _name(key: str, value: object) -> str:
     text = _text(key, value)
     if not NAME.fullmatch(text):
-        raise setting_fault(key, value, f"is {shown(text)!r}, which is no name", next=f"For {key}, {NAME_RULE}.")
+        raise setting_fault(key, value, f"is {shown(text)!r}, which is not a name", next=f"For {key}, {NAME_RULE}.")
     return text
 
 
@@ -199,14 +199,14 @@ def _span(key: str, value: object) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError:
-        says = f"is {shown(text)!r}, which is no duration from a second to ten years"
+        says = f"is {shown(text)!r}, which is not a duration from a second to ten years"
         raise setting_fault(key, value, says, next=f'Write it like {key} = "90m", "8h", "1h30m" or "3d".') from None
 
 
 def _market(key: str, value: object) -> str:
     text = _text(key, value)
     if text not in MARKETS:
-        says = f"is {shown(text)!r}, which is no market{did_you_mean(near(text, MARKETS))}"
+        says = f"is {shown(text)!r}, which is not a market{did_you_mean(near(text, MARKETS))}"
         raise setting_fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
     return text
 
@@ -310,7 +310,7 @@ def _account(name: str, table: object) -> Account:
         raise setting_fault(key, None, says, next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help')
     provider = _name(f"{key}.provider", given.get("provider", name))
     if ANY in (name, provider):
-        says = "cannot be `any`, which stands for all cloud accounts"
+        says = "cannot be `any`, which means all cloud accounts"
         raise setting_fault(f"{key}.provider" if provider == ANY else key, ANY, says, next="Name one provider.")
     options = {option: value for option, value in given.items() if option != "provider"}
     return Account(name, provider, MappingProxyType(options))
@@ -320,6 +320,6 @@ def _check_account(settings: Settings, accounts: Mapping[str, Account]) -> None:
     """Refuse a chosen account that does not exist."""
     name = settings.account
     if name is not None and name not in accounts:
-        says = f"is {name!r}, which is no account{did_you_mean(near(name, accounts))}"
+        says = f"is {name!r}, which is not an account{did_you_mean(near(name, accounts))}"
         known = ", ".join(sorted(accounts))
         raise setting_fault("account", name, says, next=f"Add [accounts.{name}], or use: {known}.")

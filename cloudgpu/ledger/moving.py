@@ -143,9 +143,9 @@ def _check_no_copy(there: Connection, places: Places) -> None:
     is_elsewhere = stands == places.old or stands.startswith("sqlite:") != places.to.startswith("sqlite:")
     if is_elsewhere and not places.is_one:
         raise _refused(
-            f"{places.target.place} holds a copy: its lines say that the ledger stands at {stands}.",
+            f"{places.target.place} holds a copy: its entries say that the ledger is at {stands}.",
             places.target.place,
-            "Name the place where it stands.",
+            "Name the place where it is.",
         )
 
 
@@ -192,9 +192,9 @@ def _rest(here: Connection, there: Connection) -> None:
 
 def _not_there(source: str, target: str) -> InvalidRequest:
     return _refused(
-        f"The ledger that moved away from {source} does not stand at {target}.",
+        f"The ledger that was moved from {source} is not at {target}.",
         target,
-        "Ask whoever moved it where it stands, then run: cloudgpu ledger move URL --follow",
+        "Ask whoever moved it where it is, then run: cloudgpu ledger move URL --follow",
     )
 
 

@@ -35,7 +35,7 @@ def save(directory: Path, attempt: Attempt) -> None:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise LedgerUnavailable(
-            f"The launch could not be written down before it is sent, so nothing was launched: {fault.strerror}.",
+            f"The launch could not be recorded before sending it, so nothing was launched: {fault.strerror}.",
             field="CLOUDGPU_HOME",
             value=str(directory),
             next="Free some space there (or point CLOUDGPU_HOME elsewhere) and run it again.",

@@ -32,7 +32,7 @@ def patience_s() -> float:
         seconds = math.nan
     if 0 < seconds < math.inf:
         return seconds
-    message = f"{VARIABLE} is {text!r}, which is no number of seconds."
+    message = f"{VARIABLE} is {text!r}, which is not a number of seconds."
     raise InvalidRequest(message, field=VARIABLE, value=text, next=f"Unset it, or name seconds: {VARIABLE}=20")
 
 

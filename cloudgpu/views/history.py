@@ -73,7 +73,7 @@ def _settled(body: Body) -> str:
 
 
 def _adopted(body: Body) -> str:
-    return f"found by its tags and taken over: {body.get('why') or 'no launch of it is known here'}"
+    return f"found by its tags and added: {body.get('why') or 'no launch of it is known here'}"
 
 
 def _observed(body: Body) -> str:
@@ -95,7 +95,7 @@ def _by_right(body: Body) -> str:
     right = {
         "payer": "by the payer's role",
         "members": "as the lab's limits let every member",
-        "pass": "by a pass, for the lab",
+        "pass": "by the reaper, for the lab",
     }.get(body.get("right", ""))
     return f" (it is {body['whose'] or 'nobody'}'s; {right})" if right else ""
 
@@ -177,12 +177,12 @@ _WORDS: dict[str, Callable[[Body], str]] = {
     "traffic_observed": _sent,
     "resource_observed": _thing,
     "resource_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
-    "terms_set": lambda _: "a pass has read its policy's file, or limits, anew",
+    "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
     "machine_shared": lambda body: f"{body['key']}{_named(body['label'])} was let in{_by_right(body)}",
-    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was taken out{_by_right(body)}",
+    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_by_right(body)}",
     "decision_made": _decided,
     "warning_sent": _warned,
     "warning_cleared": lambda body: f"warning lifted ({body['rule']}): {body['why']}",

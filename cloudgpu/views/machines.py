@@ -368,6 +368,7 @@ def extra_value(extra: Extra) -> ExtraPart:
     return {
         "what": extra.what,
         "usd_per_month": None if extra.per_month is None else usd(extra.per_month),
+        "low_usd_per_month": usd(low) if (low := extra.rate and extra.rate.least_per_month) else None,
         "at_most": extra.upper_bound,
         "while_running": extra.running,
         "while_stopped": extra.kept,

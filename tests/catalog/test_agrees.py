@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog
+from cloudgpu.catalog.rules import EVERYWHERE
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 
@@ -92,6 +93,68 @@ def test_every_disk_price_of_the_facts_is_in_the_catalogue():
             continue
         found = catalog.disk_price(row["cloud"], row["region"], row["type"])
         assert (found.price, found.unit, found.upper_bound) == (Money.usd(row["price_usd"]), row["unit"], False)
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_every_region_with_gpu_machines_has_a_price_for_what_is_billed_beside_them(cloud):
+    regions = {offer.listed.region for offer in catalog.offers(cloud, legacy=True)}
+    assert len(regions) > 15
+    for region in regions:
+        for kind in EVERYWHERE[cloud]:
+            found = catalog.disk_price(cloud, region, kind)
+            assert not found.upper_bound, f"{cloud} {region} has no price of {kind}"
+            assert found.as_of is not None
+
+
+def test_a_price_compiled_by_region_is_that_of_its_row():
+    for row in rows("storage_regions", COMMITTED):
+        for region in row["region"].split("/"):
+            found = catalog.disk_price(row["cloud"], region.replace("*", "x"), row["type"])
+            assert (found.price, found.unit, found.upper_bound) == (Money.usd(row["price_usd"]), row["unit"], False)
+            assert found.low == (Money.usd(row["low_usd"]) if row["low_usd"] else None)
+            assert found.source == row["source"]
+            assert (found.basis is Basis.DERIVED) == row["confidence"].startswith("derived")
+
+
+def test_a_confirmed_price_has_the_date_and_the_name_of_the_newer_source():
+    seen = 0
+    for row in rows("confirmations", COMMITTED):
+        for one in row["prices"].split():
+            name, _, usd = one.partition("=")
+            if name.startswith("accelerator:"):
+                continue
+            price = catalog.listed_price(row["cloud"], name, row["region"], Market(row["market"]))
+            assert (price.per_hour, price.source) == (Money.usd(usd), row["source"])
+            assert f"{price.as_of:%Y-%m-%d}" == row["as_of"]
+            seen += 1
+    assert seen > 800
+
+
+SIZES = ("4 32 GiB", "10 128 GiB", "30 1024 GiB", "50 4096 GiB")
+
+
+@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("azure", legacy=True)}))
+def test_a_standard_ssd_costs_the_ratio_of_the_standard_hdd_listed_or_derived(region):
+    """The rule of the derived ones: it holds in all five regions whose prices are listed, too."""
+    hdd, base = (price("azure", one, "S10 128 GiB") for one in (region, "northeurope"))
+    for size in SIZES:
+        expected = price("azure", "northeurope", f"E{size}") * hdd / base
+        assert float(price("azure", region, f"E{size}")) == pytest.approx(float(expected), rel=2e-3)
+
+
+@pytest.mark.parametrize("region", sorted({offer.listed.region for offer in catalog.offers("gcp", legacy=True)}))
+def test_hyperdisk_balanced_costs_the_dearer_of_two_ratios(region):
+    ratios = [
+        price("gcp", region, kind) / price("gcp", "us-central1", kind) for kind in ("pd-balanced", "hyperdisk-extreme")
+    ]
+    found = catalog.disk_price("gcp", region, "hyperdisk-balanced")
+    low = found.low or found.price
+    assert float(found.price.dollars) == pytest.approx(0.08 * float(max(ratios)), abs=1e-4)
+    assert float(low.dollars) == pytest.approx(0.08 * float(min(ratios)), rel=0.021)
+
+
+def price(provider, region, kind):
+    return catalog.disk_price(provider, region, kind).price.dollars
 
 
 def test_a_derived_spot_price_is_the_list_price_less_the_savings():

@@ -74,11 +74,12 @@ def test_an_altered_catalogue_is_noticed(copy, capsys):
 
 G4DN = {"cloud": "aws", "region": "us-east-1", "instance_type": "g4dn.xlarge"}
 TYPE = {"cloud": "aws", "instance_type": "g4dn.xlarge"}
+SAO_PAULO = {"region": "sa-east-1", "type": "gp3"}
 WRONG = [
-    ("prices", G4DN, {"price_on_demand_usd_hr": "0"}, "0 is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "free"}, "free is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "-0.5"}, "-0.5 is no price"),
-    ("prices", G4DN, {"price_on_demand_usd_hr": "52600"}, "52600 is no price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "0"}, "0 is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "free"}, "free is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "-0.5"}, "-0.5 is not a price"),
+    ("prices", G4DN, {"price_on_demand_usd_hr": "52600"}, "52600 is not a price"),
     ("prices", G4DN, {"price_spot_usd_hr": "0.6"}, "spot costs more than on demand"),
     ("prices", G4DN, {"spot_basis": ""}, "does not say what its spot price rests on"),
     ("prices", G4DN, {"as_of_on_demand": ""}, "no date"),
@@ -99,7 +100,14 @@ WRONG = [
     ("gpus", {"gpu": "RTX3090"}, {"price_as_of": ""}, "its card has a price and no date"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"unit": "usd_per_mb"}, "unknown unit"),
     ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"as_of": ""}, "has no date"),
-    ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is no price"),
+    ("storage_prices", {"region": "us-east-1", "type": "gp3"}, {"price_usd": ""}, "is not a price"),
+    ("storage_regions", SAO_PAULO, {"price_usd": "0"}, "is not a price"),
+    ("storage_regions", SAO_PAULO, {"low_usd": "0.2"}, "not above 0.2"),
+    ("storage_regions", SAO_PAULO, {"region": "sa-west-1"}, "sa-east-1 has GPU machines and no price of it"),
+    ("storage_regions", SAO_PAULO, {"region": "sa-east-1/us-east-1"}, "us-east-1 is priced twice"),
+    ("storage_regions", SAO_PAULO, {"as_of": ""}, "has no date"),
+    ("storage_regions", SAO_PAULO, {"source": ""}, "has no source"),
+    ("confirmations", {"region": "sa-east-1"}, {"prices": "g4dn.xlarge=9"}, "is 9 there and 0.894 in prices"),
 ]
 
 

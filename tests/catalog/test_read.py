@@ -65,7 +65,7 @@ def test_googles_attached_gpus_are_priced_with_their_host_and_dated_by_the_older
     price = catalog.listed_price("gcp", "n1-standard-4+t4:2", "us-central1", Market.ON_DEMAND)
     assert Money.usd("0.8899") < price.per_hour < Money.usd("0.8901")  # 0.19 for the host, 0.35 for each T4
     assert price.basis is Basis.DERIVED
-    assert price.as_of == datetime(2026, 1, 1, tzinfo=UTC)
+    assert price.as_of == datetime(2026, 6, 23, tzinfo=UTC)
 
 
 def test_a_host_carries_no_more_gpus_than_it_may_and_is_itself_none():
@@ -115,15 +115,17 @@ def test_offers_fit_every_wish():
     ("provider", "region", "kind", "usd", "upper_bound"),
     [
         ("aws", "us-east-1", "gp3", "0.08", False),
-        ("aws", "sa-east-1", "gp3", "0.096", True),
+        ("aws", "sa-east-1", "gp3", "0.152", False),
+        ("aws", "xx-east-9", "gp3", "0.152", True),
         ("aws", "sa-east-1", "public_ipv4", "0.005", False),
         ("gcp", "us-west1", "static_ip_unused", "0.01", False),
-        ("gcp", "asia-east1", "static_ip_unused", "0.012", True),
-        ("azure", "westeurope", "P4 32 GiB", "5.28", False),
-        ("azure", "japaneast", "P4 32 GiB", "5.81", True),
+        ("gcp", "asia-east9", "static_ip_unused", "0.016", True),
+        ("azure", "westeurope", "P4 32 GiB", "5.8072", False),
+        ("azure", "japaneast", "P4 32 GiB", "6.072", False),
+        ("azure", "nowhere", "P4 32 GiB", "6.3879", True),
         ("azure", "japaneast", "snapshot", "0.05", False),
-        ("azure", "eastus", "P6 64 GiB", "19.71", True),  # at most what the next larger class costs: P10
-        ("azure", "eastus", "E15 256 GiB", "76.8", True),  # E30
+        ("azure", "eastus", "P1 4 GiB", "5.2795", True),  # at most what the next larger class costs: P4
+        ("azure", "eastus", "E3 16 GiB", "2.4", True),  # E4
     ],
 )
 def test_a_missing_disk_price_is_the_dearest_known_and_marked(provider, region, kind, usd, upper_bound):
@@ -133,13 +135,29 @@ def test_a_missing_disk_price_is_the_dearest_known_and_marked(provider, region, 
 
 def test_a_size_class_above_all_that_have_a_price_has_none():
     with pytest.raises(InvalidRequest):
-        catalog.disk_price("azure", "eastus", "P15 256 GiB")
-    assert catalog.counted_price("azure", "eastus", "P15 256 GiB").upper_bound
+        catalog.disk_price("azure", "eastus", "P60 8192 GiB")
+    assert catalog.counted_price("azure", "eastus", "P60 8192 GiB").upper_bound
 
 
 def test_a_recalled_disk_price_says_so_and_has_no_date():
-    found = catalog.disk_price("azure", "eastus", "E10 128 GiB")
+    found = catalog.disk_price("azure", "eastus", "egress_internet")
     assert (found.basis, found.as_of) == (Basis.RECALLED, None)
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "kind", "usd", "low"),
+    [
+        ("gcp", "us-east4", "hyperdisk-balanced", "0.088", "0.08"),  # by pd-balanced, and by hyperdisk-extreme
+        ("gcp", "us-west1", "hyperdisk-balanced", "0.08", None),  # both ways agree
+        ("azure", "australiaeast", "E10 128 GiB", "15.36", "9.6"),
+        ("azure", "westus3", "P10 128 GiB", "19.71", "17.92"),
+    ],
+)
+def test_a_derived_disk_price_is_the_dearer_of_two_ways_and_has_the_other(provider, region, kind, usd, low):
+    found = catalog.disk_price(provider, region, kind)
+    assert (found.basis, found.upper_bound) == (Basis.DERIVED, False)
+    assert (found.price, found.low) == (Money.usd(usd), None if low is None else Money.usd(low))
+    assert catalog.counted_price(provider, region, kind).price == found.price  # a budget counts the dearer
 
 
 @pytest.mark.parametrize(

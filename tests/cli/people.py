@@ -7,11 +7,13 @@ import fcntl
 import http.server
 import os
 import pty
+import select
 import struct
 import subprocess
 import termios
 import threading
 import time
+from dataclasses import dataclass
 
 CHROMIUM = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-background-networking "
@@ -54,19 +56,48 @@ class Shell:
         os.close(self._ours)
 
 
+@dataclass
+class Terminal:
+    """What a terminal was shown by a command: its code, its text, and the longest time without a byte."""
+
+    code: int
+    text: str
+    seconds: float
+    silent_s: float
+    last_line: str
+
+    @classmethod
+    def of(cls, argv, environ, *, rows=24, cwd=None, within_s=60):
+        """Run a command on a terminal of so many rows and 80 columns, as long as it takes but `within_s`."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+        begun = wrote = time.monotonic()
+        found, silent, last = b"", 0.0, b""
+        with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=cwd) as process:
+            os.close(theirs)
+            with contextlib.suppress(OSError):  # nobody holds the other side any more
+                while time.monotonic() - begun < within_s and select.select([ours], [], [], within_s)[0]:
+                    more = os.read(ours, 4096)
+                    now = time.monotonic()
+                    if now - wrote > silent:
+                        silent, last = now - wrote, found
+                    found, wrote = found + more, now
+            if process.poll() is None and time.monotonic() - begun >= within_s:
+                process.kill()
+            code = process.wait()
+        os.close(ours)
+        now = time.monotonic()
+        if now - wrote > silent:
+            silent, last = now - wrote, found
+        lines = last.decode(errors="replace").replace("\r", "\n").split("\n")
+        return cls(code, found.decode(), now - begun, silent, next((one for one in lines[::-1] if one.strip()), ""))
+
+
 def seen_on_terminal(argv, environ, *, rows=24):
     """Return what a terminal of so many rows and 80 columns is shown by a command that ends well."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
-    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
-        os.close(theirs)
-        found = b""
-        with contextlib.suppress(OSError):  # nobody holds the other side any more
-            while more := os.read(ours, 4096):
-                found += more
-        assert process.wait() == 0
-    os.close(ours)
-    return found.decode()
+    seen = Terminal.of(argv, environ, rows=rows)
+    assert seen.code == 0, seen.text
+    return seen.text
 
 
 class Browser:

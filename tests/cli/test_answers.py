@@ -123,8 +123,8 @@ def test_a_machine_that_runs_is_started_without_a_question(typed):
 def test_the_end_of_input_is_no_answer(typed):
     code, out, err = typed("down fox", b"\x04")
     assert (code, out) == (2, "")
-    assert err.endswith("error: The question was not answered: the input has ended.\n"
-                        "  Answer on a terminal, or add --yes to do it without being asked.\n")  # fmt: skip
+    assert err.endswith("error: The question was not answered, because the input ended.\n"
+                        "  Answer on a terminal, or add --yes to skip the question.\n")  # fmt: skip
 
 
 @pytest.mark.parametrize("closed", [False, True])

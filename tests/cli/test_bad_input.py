@@ -52,17 +52,17 @@ NO_SERVER = "postgresql://me:secret@127.0.0.1:1/db"
 HELP = "cloudgpu up --help"
 
 DURATIONS = [
-    Case("up --yes --lease soon", "--lease", "'soon' is no duration", DURATION),
-    Case("up --yes --lease 0h", "--lease", "'0h' is no duration", DURATION),
-    Case("up --yes --lease -3h", "--lease", "'-3h' is no duration", DURATION),
-    Case([*UP, "--lease", ""], "--lease", "'' is no duration", DURATION),
-    Case("up --yes --lease 99999999999999999999d", "--lease", "is no duration", DURATION),
+    Case("up --yes --lease soon", "--lease", "'soon' is not a duration", DURATION),
+    Case("up --yes --lease 0h", "--lease", "'0h' is not a duration", DURATION),
+    Case("up --yes --lease -3h", "--lease", "'-3h' is not a duration", DURATION),
+    Case([*UP, "--lease", ""], "--lease", "'' is not a duration", DURATION),
+    Case("up --yes --lease 99999999999999999999d", "--lease", "is not a duration", DURATION),
     Case("up --yes --renew-until 11y", "--renew-until", "'11y'", DURATION),
     Case("up --yes --lease 4h --renew-until 1h", "--renew-until", "shorter than the lease", "at least as long"),
-    Case("start --yes --lease x", "--lease", "'x' is no duration", DURATION),
-    Case("orphans --older-than -1d", "--older-than", "'-1d' is no duration", DURATION),
-    Case("reap --max-stops few", "--max-stops", "'few' is no whole number", "cloudgpu reap --help"),
-    Case("up --dry-run --lease x", "--lease", "'x' is no duration", DURATION),
+    Case("start --yes --lease x", "--lease", "'x' is not a duration", DURATION),
+    Case("orphans --older-than -1d", "--older-than", "'-1d' is not a duration", DURATION),
+    Case("reap --max-stops few", "--max-stops", "'few' is not a whole number", "cloudgpu reap --help"),
+    Case("up --dry-run --lease x", "--lease", "'x' is not a duration", DURATION),
 ]
 OWN = "up --yes --policy mine"
 POLICIES = [
@@ -70,7 +70,7 @@ POLICIES = [
     Case("up --yes --policy ../evil", "policy", "cannot be a policy's name", "Use one of: classroom, default"),
     Case([*UP, "--policy", ""], "--policy", "is empty", "leave --policy out"),
     Case(OWN, "mine.yaml:2: leese", "did you mean 'lease'?", "renew_until", files=policy("# mine\nleese: 8h\n")),
-    Case(OWN, "mine.yaml:1: lease", "is no duration", DURATION, files=policy("lease: 8\nrenew_until: 9h\n")),
+    Case(OWN, "mine.yaml:1: lease", "is not a duration", DURATION, files=policy("lease: 8\nrenew_until: 9h\n")),
     Case(OWN, "mine.yaml:2: renew_until", "shorter", "at least", files=policy("lease: 8h\nrenew_until: 7h\n")),
     Case(OWN, "mine.yaml:1", "holds no `key: value` lines", "Correct line 1", files=policy("")),
     Case(
@@ -85,10 +85,10 @@ POLICIES = [
 ]
 PRICES = [
     *(
-        Case(f"up --yes --max-price {text}", "--max-price", f"'{text}' is no price", PRICE)
+        Case(f"up --yes --max-price {text}", "--max-price", f"'{text}' is not a price", PRICE)
         for text in ("-1", "0", "free", "nan", "1e400", "1,50", "-Infinity")
     ),
-    Case("up --yes --max-price 0.000001", "--max-price", "the cheapest that fits costs $", "or more", 4),
+    Case("up --yes --max-price 0.000001", "--max-price", "the cheapest offer costs $", "or more", 4),
 ]
 PLACES = [
     Case(
@@ -173,7 +173,9 @@ SETTINGS = [
     Case("ls", "config.toml: line 2", "not valid TOML", "on a line", files=config("owner = 'me'\nowner = 'you'")),
     Case("ls", "config.toml: leese", "did you mean 'lease'?", "renew_until", files=config("leese = '8h'")),
     Case("ls", "config.toml: lease", "has to be text", "in quotes", files=config("lease = 8")),
-    Case("ls", "config.toml: lease", "is '8 years', which is no duration", '"8h"', files=config("lease = '8 years'")),
+    Case(
+        "ls", "config.toml: lease", "is '8 years', which is not a duration", '"8h"', files=config("lease = '8 years'")
+    ),
     Case(
         "ls",
         "config.toml: lease",
@@ -186,7 +188,7 @@ SETTINGS = [
     Case(
         "ls",
         "config.toml: template",
-        "'../evil', which is no name",
+        "'../evil', which is not a name",
         "a letter first",
         files=config("template = '../evil'"),
     ),
@@ -226,7 +228,7 @@ FILES = [
     Case(
         "up --yes",
         "known_hosts:1",
-        "no pinned host key",
+        "is not a pinned host key",
         "Correct or remove that line",
         files={"known_hosts": "garbage garbage\n"},
     ),
@@ -240,8 +242,8 @@ WORDS = [
     Case("ls -o yaml", "--output", "'yaml' is not one of 'text', 'json'", "cloudgpu ls --help"),
     Case("extend amber-fox", "BY", "BY is missing", "cloudgpu extend amber-fox 4h"),
     Case("spot burn amber-fox", "ACTION", "'burn' is not", "cloudgpu spot --help"),
-    Case("tunnel --port abc", "--port", "'abc' is no whole number", "cloudgpu tunnel --help"),
-    Case("tunnel --port 99999", "--port", "99999 is no port", "1 to 65535"),
+    Case("tunnel --port abc", "--port", "'abc' is not a whole number", "cloudgpu tunnel --help"),
+    Case("tunnel --port 99999", "--port", "99999 is not a port", "1 to 65535"),
     Case("cp a:x b:y", "SOURCE", "Both sides are on machines", "here first"),
     Case("cp x y", "DESTINATION", "Neither x nor y", "NAME:"),
     Case("cp x", "DESTINATION", "no destination", "NAME:"),
@@ -249,7 +251,7 @@ WORDS = [
     Case("cp -ap data box:", "-a", "-a is not needed", "Run: cloudgpu cp data box:"),
     Case("cp data box: --recursive", "--recursive", "--recursive is not needed", "Run: cloudgpu cp data box:"),
     Case("down x x --yes", "name", "x is named twice", "once"),
-    Case("down --all x --yes", "--all", "x is named beside it", "Leave out"),
+    Case("down --all x --yes", "--all", "x must not be named", "Leave out"),
     Case("show nobody", "name", "No machine is called 'nobody'", "cloudgpu up", 7),
     Case("cp /etc/hostname nobody:", "name", "No machine is called 'nobody'", "cloudgpu up", 7),
     Case("stop --yes", "name", "No machine is running", "cloudgpu up", 7),
@@ -261,7 +263,7 @@ ENVIRONMENT = [
     Case("ls", "CLOUDGPU_LEDGER", "no absolute path", LEDGER, environ={"CLOUDGPU_LEDGER": "sqlite:///"}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, files=config("ledger = 'mysql://me:secret@host/db'")),
     Case("up --yes", "CLOUDGPU_HOME", "in every directory", "CLOUDGPU_HOME=/", environ={"CLOUDGPU_HOME": "some/home"}),
-    Case("up --yes", "CLOUDGPU_HOME", "is no directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null"}),
+    Case("up --yes", "CLOUDGPU_HOME", "is not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null"}),
     Case("up --yes", "CLOUDGPU_HOME", "not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null/x"}),
 ]
 CASES = [*DURATIONS, *POLICIES, *PRICES, *PLACES, *GPUS, *NAMED, *TEMPLATES, *SETTINGS, *FILES, *WORDS, *ENVIRONMENT]
@@ -336,8 +338,8 @@ def test_exec_leaves_with_255_and_its_sentence_on_stderr(args, says, many, tmp_p
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ("watch --every soon", "error: --every: 'soon' is no duration.\n  Write it like"),
-        ("orphans --older-than -1d", "error: --older-than: '-1d' is no duration.\n"),
+        ("watch --every soon", "error: --every: 'soon' is not a duration.\n  Write it like"),
+        ("orphans --older-than -1d", "error: --older-than: '-1d' is not a duration.\n"),
         ("policy backtest", "error: FILE|NAME is missing.\n  Run: cloudgpu policy backtest --help\n"),
     ],
 )
@@ -380,8 +382,8 @@ ON_A_MACHINE = [
     Case("hold amber-fox --yes 2030-01-01T00:00", "UNTIL", "with its zone", "+01:00"),
     Case("hold amber-fox --yes 9999-12-31T23:59:59+00:00", "UNTIL", "ten years", "still to come"),
     Case("hold amber-fox --yes 2h --release", "UNTIL", "A hold has an end", "--release"),
-    Case("extend amber-fox later --yes", "BY", "'later' is no duration", DURATION),
-    Case("extend amber-fox 0h --yes", "BY", "'0h' is no duration", DURATION),
+    Case("extend amber-fox later --yes", "BY", "'later' is not a duration", DURATION),
+    Case("extend amber-fox 0h --yes", "BY", "'0h' is not a duration", DURATION),
     Case("cp not-there.csv amber-fox:", "SOURCE", "not-there.csv does not exist", "Correct the path"),
     Case("cp amber-fox:not-there.csv .", "SOURCE", "not-there.csv does not exist", "Correct the path"),
 ]

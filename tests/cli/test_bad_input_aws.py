@@ -26,9 +26,9 @@ PLACES = [
     Case(f"{BARE} --gpu v100 --region us-esat-1", "--region", "did you mean 'us-east-1'?", "Use us-east-1."),
     Case(f"{BARE} --gpu v100 --region westeurope", "--region", "has no region 'westeurope'", "Use one of: "),
     Case(f"{BARE} --gpu v100 --region eu-west-1", "--region", "does not use eu-west-1", "config.toml"),
-    Case(f"{UP} --zone us-west-2a", "--zone", "lies in us-west-2, not in us-east-1", "Leave --region out"),
+    Case(f"{UP} --zone us-west-2a", "--zone", "is in us-west-2, not in us-east-1", "Leave --region out"),
     Case(f"{BARE} --gpu v100 --zone us-east-1z", "--zone", "has no zone 'us-east-1z'", "Use one of: us-east-1a"),
-    Case(f"{BARE} --gpu v100 --zone moon", "--zone", "'moon' is no availability zone", "us-east-1a"),
+    Case(f"{BARE} --gpu v100 --zone moon", "--zone", "'moon' is not an availability zone", "us-east-1a"),
     Case(f"{BARE} --gpu v100 --zone us-east-1a", "--zone", "it does in us-east-1b", "--zone us-east-1b", 4),
 ]
 TYPES = [
@@ -38,7 +38,7 @@ TYPES = [
     Case(f"{BARE} --instance-type g5.xlarge --gpu v100", "--gpu", "g5.xlarge has 1x A10G", "--instance-type out"),
     Case(f"{BARE} --gpu v100:3", "--gpu", "1, 4 or 8", "--gpu v100:4", 4),
     Case(f"{BARE} --gpu k80", "--gpu", "launches it in no region", "Nearest by memory and speed", 4),
-    Case(f"{UP} --max-price 0.5", "--max-price", "the cheapest that fits costs $3.0600", "--max-price 3.06", 4),
+    Case(f"{UP} --max-price 0.5", "--max-price", "the cheapest offer costs $3.0600", "--max-price 3.06", 4),
 ]
 DISKS = [
     Case(f"{UP} --disk 5", "--disk", "disk of 5 GB cannot be", "Ask for "),
@@ -97,8 +97,8 @@ def data(line):
 
 def test_a_volume_in_another_region_or_zone_is_said_to_be_there(line, data):
     words = "up --yes --ssh-from 203.0.113.7 --gpu v100 --volume data"
-    check(Case(f"{words} --region us-west-2", "--zone", "volume data lies in us-east-1a", "us-east-1a"), line)
-    check(Case(f"{words} --zone us-east-1b", "--zone", "volume data lies in us-east-1a", "--zone us-east-1a"), line)
+    check(Case(f"{words} --region us-west-2", "--zone", "volume data is in us-east-1a", "us-east-1a"), line)
+    check(Case(f"{words} --zone us-east-1b", "--zone", "volume data is in us-east-1a", "--zone us-east-1a"), line)
 
 
 def test_a_volume_binds_the_launch_to_a_zone_that_may_not_sell_what_is_wanted(line, data):
@@ -123,7 +123,7 @@ def test_an_account_without_a_default_vpc_is_told_the_way_out(line):
 def test_a_subnet_of_another_zone_names_its_own(line):
     found = client().describe_subnets(Filters=[{"Name": "availability-zone", "Values": ["us-east-1a"]}])["Subnets"]
     subnet = f"--subnet {found[0]['SubnetId']}"
-    lies = Case(f"{UP} --zone us-east-1b {subnet}", "--subnet", "lies in us-east-1a", "--zone us-east-1a")
+    lies = Case(f"{UP} --zone us-east-1b {subnet}", "--subnet", "is in us-east-1a", "--zone us-east-1a")
     check(lies, line)
     check(Case(f"{UP} {subnet}", "--zone", "it does in us-east-1b", f"The place is that of {subnet}", 4), line)
 

@@ -26,8 +26,8 @@ PLACES = [
     Case(f"{BARE} --gpu t4 --region eatsus", "--region", "did you mean 'eastus'?", "Use eastus."),
     Case(f"{BARE} --gpu t4 --region us-east-1", "--region", "has no region 'us-east-1'", "Use eastus."),
     Case(f"{BARE} --gpu t4 --region westeurope", "--region", "does not use westeurope", "config.toml"),
-    Case(f"{UP} --zone westus2-1", "--zone", "lies in westus2, not in eastus", "Leave --region out"),
-    Case(f"{BARE} --gpu t4 --zone moon!", "--zone", "'moon!' is no zone", "eastus-1"),
+    Case(f"{UP} --zone westus2-1", "--zone", "is in westus2, not in eastus", "Leave --region out"),
+    Case(f"{BARE} --gpu t4 --zone moon!", "--zone", "'moon!' is not a zone", "eastus-1"),
     Case(f"{BARE} --gpu t4 --zone eastus-9", "--zone", "no zone 'eastus-9'", "Use one of: eastus-1, eastus-2"),
     Case(f"{BARE} --gpu t4 --zone eastus-1", "--zone", "it does in eastus and westus2", "--region eastus", 4),
 ]
@@ -38,7 +38,7 @@ TYPES = [
     Case(f"{BARE} --gpu t4:3", "--gpu", "with 1 or 4", "--gpu t4:4", 4),
     Case(f"{BARE} --gpu k80", "--gpu", "launches it in no region", "Nearest by memory and speed", 4),
     Case(f"{BARE} --gpu v100", "--gpu", "launches it in no region", "Nearest by memory and speed", 4),  # retired
-    Case(f"{UP} --max-price 0.1", "--max-price", "the cheapest that fits costs $0.5260", "--max-price 0.526", 4),
+    Case(f"{UP} --max-price 0.1", "--max-price", "the cheapest offer costs $0.5260", "--max-price 0.526", 4),
 ]
 DISKS = [
     Case(f"{UP} --disk 40000", "--disk", "disk of 40,000 GB cannot be", "to 32767 GB"),
@@ -50,9 +50,9 @@ IMAGES = [
     Case(f"{UP} --image nonsense:x", "--image", "nonsense:x", "image"),
 ]
 NETWORK = [
-    Case(f"{UP} --subnet subnet-0", "--subnet", "'subnet-0' is no id", "az network vnet subnet list"),
+    Case(f"{UP} --subnet subnet-0", "--subnet", "'subnet-0' is not an id", "az network vnet subnet list"),
     Case(f"{UP} --subnet {SUBNET}", "--subnet", "no subnet", "az network vnet list"),
-    Case(f"{UNNAMED} --security-group sg-0", "--security-group", "'sg-0' is no id", "az network nsg list"),
+    Case(f"{UNNAMED} --security-group sg-0", "--security-group", "'sg-0' is not an id", "az network nsg list"),
     Case(f"{UNNAMED} --security-group {GUARD}", "--security-group", "no network security group none", "az network nsg"),
     Case(f"{UP} --security-group {GUARD}", "--ssh-from", "contradicts --security-group", "Leave --ssh-from out"),
 ]
@@ -107,7 +107,7 @@ def test_a_volume_in_another_region_is_said_to_be_there(line):
     said = line(f"{UP.replace('eastus', 'westus2')} --no-wait --volume data -o json")
     error = said.json["error"]
     assert (said.code, error["field"]) == (2, "--zone"), error
-    assert "volume data lies in eastus" in error["message"]
+    assert "volume data is in eastus" in error["message"]
     assert all(is_read(call.action) for call in line.azure.calls[begun:] if "Token." not in call.action)
     said = line(f"{UP} --no-wait --volume data:30 -o json")
     assert "has 20 GB, not 30" in said.json["error"]["message"]

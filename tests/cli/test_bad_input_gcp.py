@@ -25,9 +25,9 @@ PLACES = [
     Case(f"{BARE} --gpu v100 --region us-cnetral1", "--region", "did you mean 'us-central1'?", "Use us-central1."),
     Case(f"{BARE} --gpu v100 --region us-east-1", "--region", "us-east-1", ""),
     Case(f"{BARE} --gpu v100 --region europe-west4", "--region", "does not use europe-west4", "config.toml"),
-    Case(f"{UP} --zone us-west1-a", "--zone", "lies in us-west1, not in us-central1", "Leave --region out"),
+    Case(f"{UP} --zone us-west1-a", "--zone", "is in us-west1, not in us-central1", "Leave --region out"),
     Case(f"{BARE} --gpu v100 --zone us-central1-z", "--zone", "no zone 'us-central1-z'", "us-central1-a"),
-    Case(f"{BARE} --gpu v100 --zone moon", "--zone", "'moon' is no zone", "us-central1-a"),
+    Case(f"{BARE} --gpu v100 --zone moon", "--zone", "'moon' is not a zone", "us-central1-a"),
     Case(f"{BARE} --gpu v100 --zone us-west1-c", "--zone", "us-west1-c", "--zone us-", 4),
 ]
 TYPES = [
@@ -41,7 +41,7 @@ TYPES = [
         "Use n1",
     ),
     Case(f"{BARE} --gpu v100:3", "--gpu", "1, 2, 4 or 8", "--gpu v100:2", 4),
-    Case(f"{UP} --max-price 0.5", "--max-price", "the cheapest that fits costs $2.67", "Allow --max-price 2.6", 4),
+    Case(f"{UP} --max-price 0.5", "--max-price", "the cheapest offer costs $2.67", "Allow --max-price 2.6", 4),
 ]
 DISKS = [
     Case(f"{UP} --disk 5", "--disk", "5 GB", "Ask for "),
@@ -53,10 +53,10 @@ IMAGES = [
     Case(f"{UP} --image ami-0123456789abcdef0", "--image", "ami-0123456789abcdef0", "image"),
 ]
 NETWORK = [
-    Case(f"{UP} --subnet Sub/Net", "--subnet", "is no subnet of Google Cloud's", "subnetworks/NAME"),
+    Case(f"{UP} --subnet Sub/Net", "--subnet", "is not a subnet of Google Cloud's", "subnetworks/NAME"),
     Case(f"{UP} --subnet nowhere", "--subnet", "no subnet 'nowhere' in us-central1", "gcloud compute networks subnets"),
-    Case(f"{UP} --subnet regions/us-west1/subnetworks/default", "--region", "lies in us-west1", "--region us-west1"),
-    Case("up --yes --gpu v100 --security-group Tag!", "--security-group", "no network tag", "Name the tag"),
+    Case(f"{UP} --subnet regions/us-west1/subnetworks/default", "--region", "is in us-west1", "--region us-west1"),
+    Case("up --yes --gpu v100 --security-group Tag!", "--security-group", "not a network tag", "Name the tag"),
 ]
 MARKETS = [
     Case(f"{UP} --spot --max-price 0", "--max-price", "0", ""),

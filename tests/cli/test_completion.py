@@ -80,7 +80,7 @@ def test_what_zsh_and_fish_are_sent(environ, tmp_path, shell, more, out):
 
 
 def test_a_ledger_or_settings_that_cannot_be_read_complete_to_nothing(environ, tmp_path):
-    (tmp_path / "config.toml").write_text("this is no TOML")
+    (tmp_path / "config.toml").write_text("this is not a TOML")
     asked = {"CLOUDGPU_HOME": str(tmp_path), "_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     for words in ("cloudgpu up --account x", "cloudgpu show x y"):
         done = subprocess.run(

@@ -8,7 +8,8 @@ from importlib import import_module
 import pytest
 from typer.main import get_command
 
-from cloudgpu.cli.app import app, run
+from cloudgpu.cli.app import run
+from cloudgpu.cli.parser import app
 from cloudgpu.cli.verbs import VERBS
 
 WIDTHS = (60, 80, 120, 160)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cli_start import fill
+from cloudgpu.cli.app import run
 
 HEAVY = """
-boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich psutil
+boto3 botocore google azure msal paramiko asyncssh cryptography pydantic apscheduler jinja2 yaml rich plotext psutil
 jupyter_client websocket asyncio importlib.metadata tomllib tomlkit hashlib concurrent.futures
 """.split()
 
@@ -76,25 +77,42 @@ def test_help_imports_no_verb_and_no_room_of_ours(home):
         "cloudgpu.cli.app",
         "cloudgpu.cli.help",
         "cloudgpu.cli.interrupt",
+        "cloudgpu.cli.parser",
         "cloudgpu.cli.terminal",
         "cloudgpu.cli.verbs",
         "cloudgpu.errors",
     }
 
 
-def test_ls_imports_only_its_own_verb(home):
-    _, told = seen(home, "ls")
+@pytest.mark.parametrize("args", [["ls"], ["ls", "-a", "-o", "json"], ["ls", "--mine", "-v"]], ids=" ".join)
+def test_ls_imports_only_its_own_answer_and_no_parser(args, home):
+    _, told = seen(home, *args)
+    assert "typer" not in told["modules"]
+    if "-v" in args:
+        return
     imported = {name.removeprefix("cloudgpu.cli.") for name in told["modules"] if name.startswith("cloudgpu.cli.")}
     assert imported == {
         "app",
-        "common",
         "interrupt",
         "machines",
-        "machines.ls",
+        "machines.listing",
+        "output",
         "render",
         "terminal",
-        "verbs",
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", "-a", "--all", "--mine", "-v", "--verbose --all --mine", "-a -a", "-o json", "-v -a --output json"],
+)
+def test_ls_says_the_same_with_and_without_the_parser(options, home, monkeypatch, capsys):
+    monkeypatch.setenv("CLOUDGPU_HOME", str(home))
+    answers = []
+    for words in (["ls", *options.split()], ["list", *options.split()]):  # the other word takes the parser
+        assert run(words) == 0
+        answers.append(re.sub(r"\d+(\.\d+)?", "?", capsys.readouterr().out).split())  # time goes on meanwhile
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("args", [["ls"], ["ls", "-o", "json"]], ids=" ".join)

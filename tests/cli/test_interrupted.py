@@ -141,7 +141,7 @@ def test_a_launch_and_an_end_that_were_interrupted_are_finished_by_the_same_agai
     one = life(server, tmp_path / "home", *([] if model == "aws" else [forks]))
     said = one.left(*headline, at=Moment(launch, 1, "after"))
     assert "Interrupted. The launch of " in said
-    assert "may have been accepted: the next cloudgpu up or cloudgpu reap settles it." in said
+    assert "may have been accepted: the next cloudgpu up or cloudgpu reap finds out." in said
     one.check_one()
     said = one.left("down", "--all", "--yes", at=Moment(end, 1, "before"))
     assert "Interrupted. The end of " in said

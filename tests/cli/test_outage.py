@@ -60,8 +60,8 @@ def cron_show(lab: QuickProgram) -> None:
     """It says that the last pass is not known."""
     said = lab("cron", "show")
     assert said.code == 8
-    assert "When the last pass was is not known." in said.out
-    assert "No pass has been made yet" not in said.out
+    assert "The time of the last run is not known." in said.out
+    assert "The reaper has not run yet" not in said.out
     found = lab("cron", "show", "-o", "json")
     assert (found.code, found.json["last_run"]) == (8, None)
     assert found.json["unanswered"][0]["scope"] == "ledger"

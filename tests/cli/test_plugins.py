@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.cli.kinds import complete_kind
+from cloudgpu.cli.common import complete_kind
 from cloudgpu.testing import FAKE, write_plugin
 
 

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from cloudgpu.cli.app import run
 from cloudgpu.cli.common import tell
-from cloudgpu.cli.progress import Spinner
+from cloudgpu.cli.progress import SILENT_S, TURN_S, Spinner, Transfer
+from cloudgpu.parallel import Pool
 from tests.cli.people import seen_on_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -46,12 +48,30 @@ def after(clock, spinner, seconds):
     spinner.draw()
 
 
-def test_nothing_is_shown_within_a_second_of_output(made):
+def test_nothing_is_shown_within_half_a_second_of_output_and_something_within_one(made):
     spinner, clock, stream = made
-    after(clock, spinner, 0.9)
+    after(clock, spinner, 0.45)
     assert stream.getvalue() == ""
     after(clock, spinner, 0.2)
-    assert "1 s  up" in stream.getvalue()
+    assert "0 s  up" in stream.getvalue()
+    assert SILENT_S + 2 * TURN_S < 0.8, "the rest of the second is for the start of the program"
+
+
+def test_it_counts_what_is_asked_side_by_side_from_each_step_on(made):
+    spinner, clock, stream = made
+    spinner.begin("ls, looking at your machines")
+    with Pool(2, "regions") as pool, Pool(1) as uncounted:
+        uncounted.submit(int)
+        first, gate = pool.submit(int), Event()
+        rest = [pool.submit(gate.wait) for _ in range(2)]
+        first.result()
+        after(clock, spinner, 2)
+        assert stream.getvalue().endswith(" 2 s  ls, looking at your machines: 1 of 3 regions")
+        spinner.begin("asking again")
+        gate.set()
+        assert all(one.result() for one in rest)
+    after(clock, spinner, 2)
+    assert stream.getvalue().endswith(" 2 s  asking again"), "what has ended is of the step before"
 
 
 def test_the_line_is_cleared_before_what_is_said(made):
@@ -80,6 +100,29 @@ def test_seconds_are_those_of_the_step_and_a_long_one_ends_at_a_word(made):
     assert line[1:].startswith(" 2 s  waiting until the machine shows")
     assert line.endswith(" ..")
     assert len(line) < 60
+
+
+def test_a_copy_shows_its_rate_and_the_time_left_and_a_small_one_nothing(made):
+    spinner, clock, stream = made
+    transfer = Transfer(now=clock, reach=spinner.reach)
+    spinner.begin("copying")
+    transfer.show(1_000, 999_999)
+    after(clock, spinner, 0.1)
+    assert stream.getvalue() == ""
+    transfer.show(0, 2_500_000_000)
+    after(clock, spinner, 0.1)
+    assert stream.getvalue().endswith("copying: 0.0 of 2.5 GB"), "no rate is known yet"
+    clock.now += 9.9
+    transfer.show(500_000_000, 2_500_000_000)
+    after(clock, spinner, 0.1)
+    assert stream.getvalue().endswith("copying: 0.5 of 2.5 GB, 50.0 MB/s, 40s left")
+    clock.now += 5
+    transfer.show(2_500_000_000, 2_500_000_000)
+    spinner.draw()
+    assert stream.getvalue().endswith("2.5 of 2.5 GB, 392.2 MB/s"), "by the last seconds, which were faster"
+    spinner.begin("")
+    after(clock, spinner, 0.1)
+    assert stream.getvalue().endswith("MB/s"), "the next step says nothing at once"
 
 
 def test_nothing_is_drawn_after_the_end(made):

@@ -62,10 +62,10 @@ def test_what_a_file_leaves_out_is_as_usual(read):
 @pytest.mark.parametrize(
     ("text", "field", "says"),
     [
-        ("amount: free\nperiod: month\n", "lab.yaml:1: amount", "no amount above zero"),
-        ("period: month\namount: -3\n", "lab.yaml:2: amount", "no amount above zero"),
-        ("amount: true\nperiod: month\n", "lab.yaml:1: amount", "no amount above zero"),
-        ("amount: .nan\nperiod: month\n", "lab.yaml:1: amount", "no amount above zero"),
+        ("amount: free\nperiod: month\n", "lab.yaml:1: amount", "not an amount above zero"),
+        ("period: month\namount: -3\n", "lab.yaml:2: amount", "not an amount above zero"),
+        ("amount: true\nperiod: month\n", "lab.yaml:1: amount", "not an amount above zero"),
+        ("amount: .nan\nperiod: month\n", "lab.yaml:1: amount", "not an amount above zero"),
         ("amount: 3\n", "lab.yaml:1: period", "is missing"),
         ("amount: 3\nperiod: moth\n", "lab.yaml:2: period", "did you mean 'month'"),
         ("amount: 3\nperiod: month\nscop: x\n", "lab.yaml:3: scop", "did you mean 'scope'"),
@@ -93,7 +93,7 @@ def test_a_name_that_two_files_have_is_refused(tmp_path):
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "lab.yaml").write_text("amount: 3\nperiod: month\n")
-    with pytest.raises(InvalidRequest, match="stands in two files"):
+    with pytest.raises(InvalidRequest, match="is in two files"):
         load_budgets([tmp_path / "a", tmp_path / "b"])
 
 

@@ -94,8 +94,8 @@ BAD = [
     ("nonsense = 1", "nonsense", "nonsense", "Settings: owner"),
     ("lease = 8", "lease", "8", "in quotes"),
     ('lease = "8"', "lease", "8", '"90m"'),
-    ('lease = "0h"', "lease", "0h", "no duration"),
-    ('lease = "-8h"', "lease", "-8h", "no duration"),
+    ('lease = "0h"', "lease", "0h", "not a duration"),
+    ('lease = "-8h"', "lease", "-8h", "not a duration"),
     ('lease = "99999d"', "lease", "99999d", "ten years"),
     ("renew_until = true", "renew_until", "true", "text"),
     ('lease = "100h"\nrenew_until = "3d"', "lease", "100h", "renew_until (3d)"),
@@ -233,6 +233,6 @@ def test_any_provider_makes_no_account_of_its_name():
 
 @pytest.mark.parametrize("text", ["[accounts.any]\nprovider = 'aws'", "[accounts.mine]\nprovider = 'any'"])
 def test_no_account_is_called_any_nor_of_any(text):
-    with pytest.raises(InvalidRequest, match="stands for all cloud accounts") as refused:
+    with pytest.raises(InvalidRequest, match="means all cloud accounts") as refused:
         settings_from_text(text, login="ada")
     assert refused.value.field.startswith("config.toml: accounts.")

@@ -71,6 +71,24 @@ def test_a_broken_page_is_noticed_with_its_line(copy, text):
     assert first <= int(place.removeprefix("README.md:")) <= first + 2
 
 
+def test_a_page_that_the_index_does_not_name_is_noticed(copy):
+    (copy / "docs" / "reference" / "new.md").write_text("# New\n")
+    assert list(check(copy)) == ["docs/README.md:1: has no link to docs/reference/new.md"]
+    index = copy / "docs" / "README.md"
+    index.write_text(f"{index.read_text()}\n[New](reference/new.md#new)\n")
+    assert list(check(copy)) == []
+
+
+def test_the_readme_leads_to_the_index(copy):
+    page = copy / "README.md"
+    page.write_text(page.read_text().replace("(docs/README.md)", "(docs/howto.md)"))
+    assert list(check(copy)) == ["README.md:1: has no link to docs/README.md"]
+
+
+def test_the_readme_is_one_screen_of_source():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
 @pytest.mark.parametrize(
     "text",
     [

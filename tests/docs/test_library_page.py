@@ -92,7 +92,7 @@ def test_a_sweep_that_its_budget_does_not_admit_launches_nothing(place, own_home
 def test_a_budget_that_is_no_amount_is_one_sentence(place):
     done = run(place, "sweep.py", "much")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: 'much' is no amount above zero.")
+    assert done.stderr.startswith("error: 'much' is not an amount above zero.")
 
 
 def test_a_nightly_report_without_its_file_says_how_it_is_used(place):

@@ -51,7 +51,7 @@ def test_a_launch_on_a_full_disk_is_refused_in_one_sentence_and_leaves_nothing_r
     down = disk.program("down", "--all", "--yes")
     if down.code != 0:
         said = check_said(down, 2, 8)
-        nothing, left = ["never was one", "Nothing was ever launched"], ["nothing of it is left", "was not looked at"]
+        nothing, left = ["never was one", "Nothing was ever launched"], ["nothing of it is left", "were not checked"]
         known = nothing if down.code == 2 else left
         assert any(words in said for words in known), said
     assert processes_of(disk.program.home) == []
@@ -86,7 +86,7 @@ def test_down_all_ends_a_machine_though_the_look_before_it_cannot_be_written(dis
     disk.leave_free(0)
     down = disk.program("down", "--all", "--yes")
     assert down.code == 8, down.err
-    assert "What else the accounts have was not looked at" in down.err
+    assert "The accounts were not checked for other machines" in down.err
     assert processes_of(disk.program.home) == []
 
 

@@ -36,7 +36,7 @@ def line(kind, clock="own", /, **body):
             {"outcome": "refused", "why": "no capacity", "token": "t"},
             "the launch is refused: no capacity",
         ),
-        ("machine_adopted", {"why": "no launch line"}, "found by its tags and taken over: no launch line"),
+        ("machine_adopted", {"why": "no launch line"}, "found by its tags and added: no launch line"),
         ("instance_observed", SEEN | {"reason": "interrupted", "state": "stopped", "billed": False, "expires": None}
          | {"renew_until": None}, "seen stopped (not billed): interrupted"),
         ("instance_vanished", {"proof": "not found"}, "gone: not found"),
@@ -66,7 +66,7 @@ def line(kind, clock="own", /, **body):
         ("interruption_simulated", {"at": LATER}, "a spot interruption is rehearsed for 2026-11-20 18:00 UTC"),
         ("machine_shared", {"key": "SHA256:x", "label": "bob@lab", "from": None, "host_key": "k"},
          "SHA256:x (bob@lab) was let in"),
-        ("machine_unshared", {"key": None}, "every shared key was taken out"),
+        ("machine_unshared", {"key": None}, "every shared key was removed"),
         ("decision_made", {"do": "stop", "rule": "idle", "why": "idle for 1h 12m", "at": LATER},
          "decided to stop it (idle): idle for 1h 12m"),
         ("decision_made", {"do": "keep", "rule": "none", "why": "in use", "at": LATER},

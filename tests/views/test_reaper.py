@@ -40,7 +40,7 @@ def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
         f"{name} may still be billed: its stop was refused",
         "us-east-1 did not answer: it did not answer",
         "No policy is called 'mine'.",
-        "An alert was not taken: mailto-1a2b3c: did not answer.",
+        "An alert was not delivered: mailto-1a2b3c: did not answer.",
     ]
 
 

@@ -220,7 +220,7 @@ def checked_name(name: str, directory: str) -> str:
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidRequest(
-            f"{directory} lists {name!a}, which is no name of a file.",
+            f"{directory} lists {name!a}, which is not a name of a file.",
             field="SOURCE",
             value=directory,
             next="Do not trust this machine: nothing was written outside the destination.",

@@ -51,10 +51,10 @@ def _machine(place: str) -> str | None:
     if NAME.fullmatch(name):
         return name
     raise InvalidRequest(
-        f"{name!r} before the colon is no machine: {NAME_RULE}.",
+        f"{name!r} before the colon is not a machine's name: {NAME_RULE}.",
         field="NAME",
         value=name,
-        next=f"A file here whose name has a colon is written ./{place}",
+        next=f"For a local file with a colon in its name, write ./{place}",
     )
 
 
@@ -67,20 +67,20 @@ def _there(place: str, field: str) -> str:
         return path.lstrip("~").lstrip("/") or "."
     if path.startswith("~"):
         raise InvalidRequest(
-            f"{path} is the home of another user, which cannot be looked up here.",
+            f"{path} is another user's home directory on the machine, which is not known here.",
             field=field,
             value=place,
-            next="Write the whole path.",
+            next="Write the full path.",
         )
     return path
 
 
 def _both_sides(source: str) -> InvalidRequest:
     return InvalidRequest(
-        "Both sides are on machines; one has to be here.",
+        "Both sides are on machines; one of them must be on this computer.",
         field="SOURCE",
         value=source,
-        next="Copy to a directory here first, then from there.",
+        next="Copy to a local directory first, then from there to the machine.",
     )
 
 
@@ -95,5 +95,5 @@ def _no_machine(sources: Sequence[str], destination: str) -> InvalidRequest:
 
 def _mixed(sources: Sequence[str]) -> InvalidRequest:
     return InvalidRequest(
-        "All sources have to be on the same machine.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
+        "The sources are on different machines.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
     )

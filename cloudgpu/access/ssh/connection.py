@@ -143,7 +143,7 @@ class Connection:
             f"The connection to {name} was lost.",
             field="name",
             value=name,
-            next=f"Try again; if it stays so, run: cloudgpu show {name} --refresh",
+            next=f"Try again. If that fails, run: cloudgpu show {name} --refresh",
         )
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Connection:
 
     def _overlong(self, size: int) -> Unreachable:
         name = self.target.name
-        return Unreachable(f"A command on {name} said more than {size} bytes.", field="name", value=name)
+        return Unreachable(f"A command on {name} printed more than {size} bytes.", field="name", value=name)
 
     def _silent(self, timeout: float) -> Unreachable:
         name = self.target.name

@@ -54,7 +54,7 @@ def _own_key(target: Target) -> Ed25519Key:
         return Ed25519Key.from_private_key_file(str(target.key_file))
     except (SSHException, PasswordRequiredException, OSError, ValueError) as fault:
         raise InvalidRequest(
-            f"The private key {target.key_file} cannot be used: it is no OpenSSH ed25519 key without a passphrase.",
+            f"The private key {target.key_file} cannot be used: it is not an OpenSSH ed25519 key without a passphrase.",
             field="keys",
             value=str(target.key_file),
             next="Restore it from a backup, or move it away (a new one logs in to new machines only).",

@@ -108,10 +108,10 @@ def _quoted(path: Path) -> str:
     # OpenSSH expands %-tokens and ${VAR} in these paths: a percent sign is doubled, a variable cannot be escaped.
     if "${" in str(path):
         raise InvalidRequest(
-            f"The path {path} cannot stand in an SSH config: OpenSSH would read ${{ as a variable.",
+            f"The path {path} cannot be used in an SSH config: OpenSSH would read ${{ as a variable.",
             field="CLOUDGPU_HOME",
             value=str(path),
-            next="Point CLOUDGPU_HOME to a path without ${.",
+            next="Set CLOUDGPU_HOME to a path without ${.",
         )
     return _quoted_text(str(path).replace("%", "%%"))
 
@@ -119,7 +119,7 @@ def _quoted(path: Path) -> str:
 def _quoted_text(text: str) -> str:
     if any(sign in text for sign in '"\n\r\\'):
         raise InvalidRequest(
-            f"{text!r} cannot stand in an SSH config.",
+            f"{text!r} cannot be used in an SSH config.",
             field="CLOUDGPU_HOME",
             value=text,
             next="Use paths and user names without quotes, backslashes and line ends.",

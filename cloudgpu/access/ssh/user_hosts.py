@@ -46,7 +46,7 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
             f"{file} cannot be read: {fault.strerror}.",
             field="known_hosts",
             value=str(file),
-            next="Mend its permissions.",
+            next="Correct its permissions.",
         ) from fault
     found = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
     revoked = {key for marker, key in found if marker == "@revoked"}
@@ -107,10 +107,10 @@ def visit(name: str, address: Address, *, known: str, key: Path | None, timeout:
     keys = _named(key) if key else list(_usual())
     if not keys:
         raise InvalidRequest(
-            f"There is no SSH key to log in to {name} with: neither an SSH agent nor ~/.ssh has one.",
+            f"There is no SSH key for {name}, neither in an SSH agent nor in ~/.ssh.",
             field="key",
             value=None,
-            next="Make one (ssh-keygen), let it in there (ssh-copy-id), or name one: key = ...",
+            next="Create one (ssh-keygen) and install it there (ssh-copy-id), or name one in config.toml: key = ...",
         )
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
     deadline = time.monotonic() + timeout
@@ -134,7 +134,7 @@ def login_key(text: str) -> Path:
         path = Path(text).expanduser().absolute()
     except RuntimeError:
         raise InvalidRequest(
-            f"{text!r} names the home of an unknown user.", field="key", value=text, next="Write the whole path."
+            f"{text!r} names the home of an unknown user.", field="key", value=text, next="Write the full path."
         ) from None
     _load(path)
     return path
@@ -175,7 +175,7 @@ def _load(path: Path) -> PKey | None:
     except OSError as fault:
         why = (fault.strerror or str(fault)).lower()
     except (SSHException, ValueError):
-        why = "it is no private key that SSH can use"
+        why = "it is not a private key that SSH can use"
     raise InvalidRequest(
         f"The private key {path} cannot be used: {why}.",
         field="key",

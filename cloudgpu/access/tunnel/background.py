@@ -36,7 +36,7 @@ def check_port(port: int) -> None:
     """Raise InvalidRequest for a number that is no port."""
     if not 0 < port <= HIGHEST_PORT:
         way_out = f"Name one from 1 to {HIGHEST_PORT}."
-        raise InvalidRequest(f"{port} is no port.", field="--port", value=str(port), next=way_out)
+        raise InvalidRequest(f"{port} is not a port.", field="--port", value=str(port), next=way_out)
 
 
 @dataclass(frozen=True, slots=True)

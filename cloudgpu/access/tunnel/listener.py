@@ -24,7 +24,10 @@ def listen(first_port: int) -> socket.socket:
     """
     if not 0 <= first_port <= 65535:  # noqa: PLR2004  (TCP's own)
         raise InvalidRequest(
-            f"{first_port} is no port.", field="port", value=str(first_port), next="Give a number from 1024 to 65535."
+            f"{first_port} is not a port.",
+            field="port",
+            value=str(first_port),
+            next="Give a number from 1024 to 65535.",
         )
     wanted = range(first_port, min(first_port + TRIED, 65536)) if first_port else ()
     for port in (*wanted, 0):

@@ -16,14 +16,15 @@ def command(
     name: MaybeName = None,
     *,
     from_: Annotated[
-        str | None, typer.Option("--from", metavar="CIDR", help="The network to let in, instead of where you are now.")
+        str | None,
+        typer.Option("--from", metavar="CIDR", help="The network to let in, instead of your current address."),
     ] = None,
-    from_any: Annotated[bool, typer.Option("--from-anywhere", help="Let everybody try to log in.")] = False,
+    from_any: Annotated[bool, typer.Option("--from-anywhere", help="Let every address try to log in.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Open SSH to the address that you have now, in place of the one before: on one machine, or on all.
+    """Let your current address connect over SSH, in place of the one before: on one machine, or on all.
 
-    For providers that let nobody connect but from named addresses. What you have shared with others stays.
+    For providers with a firewall that admits only named addresses. Addresses that you opened with `share` stay open.
     """
     from cloudgpu.control.access.allowlist import allow, network_of
 

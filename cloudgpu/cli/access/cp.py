@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cloudgpu.cli import progress
 from cloudgpu.cli.common import Format, Output, emit, open_here, tell
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from cloudgpu.access.copy.copy import Copied
 
 
-WORTH_SHOWING = 1_000_000  # bytes: less is there before it could be read
 SHOWN = 10  # paths that were not copied, one a line
 
 
@@ -33,10 +32,10 @@ def command(
     *,
     output: Output = Format.TEXT,
 ) -> None:
-    """Copy files or directories to a machine, or from it. One side is NAME:PATH, relative to the home there.
+    """Copy files or directories to a machine, or from it. One side is NAME:PATH, relative to the home directory there.
 
-    Directories need no flag; permissions and times are kept. A file appears under its final name only when it is whole.
-    Exit code 2 when a path could not be copied; the others are.
+    Directories need no flag; permissions and times are preserved. A file gets its final name only when it is complete.
+    Exit code 2 if a path could not be copied; the others are copied.
     """
     from cloudgpu.access.copy.copy import copy, machine_of
     from cloudgpu.control.access.reach import reached
@@ -52,12 +51,9 @@ def command(
     *sources, destination = paths
     name = machine_of(sources, destination)
     session = open_here()
-    progress = _Progress(shown=output is Format.TEXT and sys.stderr.isatty())
-    try:
-        with reached(session, session.find(name)) as connection:
-            done = copy(connection, sources, destination, progress=progress.show)
-    finally:
-        progress.end()
+    with reached(session, session.find(name)) as connection:
+        progress.begin("copying")
+        done = copy(connection, sources, destination, progress=progress.Transfer().show)
     for path in done.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
     files = "1 file" if done.files == 1 else f"{done.files:,} files"
@@ -73,23 +69,3 @@ def _tell_failed(done: Copied) -> None:
         tell(f"error: {len(done.failed) - SHOWN:,} more were not copied (all of them: -o json)")
     if done.failed:
         raise typer.Exit(InvalidRequest.exit_code)
-
-
-class _Progress:
-    """A line on the terminal that is written over; nothing elsewhere."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._open = False
-
-    def show(self, done: int, total: int) -> None:
-        """Take how many bytes of how many have arrived."""
-        if self._shown and total >= WORTH_SHOWING:
-            sys.stderr.write(f"\r  {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
-            sys.stderr.flush()
-            self._open = True
-
-    def end(self) -> None:
-        """Begin a new line where one was written."""
-        if self._open:
-            sys.stderr.write("\n")

@@ -20,12 +20,14 @@ def command(
     name: MaybeName = None,
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
-    tty: Annotated[bool | None, typer.Option("--tty/--no-tty", help="A terminal there (as here, by default).")] = None,
+    tty: Annotated[
+        bool | None, typer.Option("--tty/--no-tty", help="Use a terminal there; by default, if there is one here.")
+    ] = None,
 ) -> None:
     """Run a command on a machine: its stdin, stdout, stderr and exit status are the command's own.
 
-    Without NAME, it is the only machine that runs: cloudgpu exec -- nvidia-smi.
-    Every failure of cloudgpu itself is exit code 255.
+    Without NAME, it is the only machine that runs: cloudgpu exec -- nvidia-smi. Exit code 255 if cloudgpu itself
+    failed.
     """
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached

@@ -20,18 +20,18 @@ def command(
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="A colleague's public key.")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="CIDR", help="Where they come from: an address or network; or: same."),
+        typer.Option("--from", metavar="CIDR", help="Their address or network, or: same."),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take it out again; without --key, every one.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the key again; without --key, all of them.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Let a colleague's public key in to a running machine, until the machine ends.
+    """Let a colleague's public key log in to a running machine, until the machine ends.
 
-    A colleague on the same ledger then reaches it by its name: the ledger hands over the host key. Their key is
-    keys/id_ed25519.pub in their CLOUDGPU_HOME.
+    Whoever has the private key can do everything on that machine that you can. Where a firewall admits only named
+    addresses, --from opens it for theirs (`same`: your own network), and --remove closes it.
 
-    Whoever has the private half then has all the rights that you have on that machine. Where the provider lets nobody
-    connect but from named addresses, --from says theirs (`same`: the network that you are in); --remove closes it.
+    A colleague on the same ledger reaches the machine by its name. Their key is keys/id_ed25519.pub in their
+    CLOUDGPU_HOME.
     """
     from cloudgpu.access.ssh.authorized_keys import read_guest_key
     from cloudgpu.control.access.share import check_from, share, unshare
@@ -39,10 +39,10 @@ def command(
     guest = read_guest_key(key) if key else None
     if guest is None and not remove:
         raise InvalidRequest(
-            "Whose key is to be let in?",
+            "--key is missing: which public key may log in?",
             field="--key",
             value=None,
-            next="Name the file of a public key: --key ada.pub",
+            next="Give the file of a public key, like --key ada.pub",
         )
     check_from(from_, remove=remove)
     session = open_here()

@@ -17,12 +17,15 @@ arranged = without_name
 
 def command(
     name: MaybeName = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="Handed to ssh after the host: a command, say.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Passed to ssh after the host, such as a command.")
+    ] = None,
 ) -> None:
     """Open a shell on a machine with the system's ssh, or run what follows the name there.
 
-    Without NAME, it is the only machine that runs; a command follows two dashes then: cloudgpu ssh -- nvidia-smi.
-    The same works without cloudgpu after adding this to ~/.ssh/config:  Include CLOUDGPU_HOME/ssh_config
+    Without NAME, it is the only machine that runs. Put two dashes before a command then: cloudgpu ssh -- nvidia-smi.
+
+    To use plain ssh, add this line to ~/.ssh/config: Include CLOUDGPU_HOME/ssh_config
     """
     from cloudgpu.access.ssh.ssh_config import ssh_command
     from cloudgpu.control.access.reach import find_way

@@ -22,14 +22,16 @@ def command(
     *,
     port: Annotated[int, typer.Option(help="The first local port to try.")] = 8888,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    background: Annotated[bool, typer.Option("--background", "-b", help="Go on without this terminal.")] = False,
+    background: Annotated[
+        bool, typer.Option("--background", "-b", help="Keep the tunnel open without this terminal.")
+    ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End the background tunnel.")] = False,
     serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Open Jupyter: starts it on the machine when needed and forwards a local port to it through verified SSH.
+    """Open Jupyter: starts it on the machine if needed, and forwards a local port to it through verified SSH.
 
-    Survives lost connections: what is opened meanwhile waits, kernels live on. Ctrl-C ends the tunnel, not Jupyter.
+    Survives lost connections: new connections wait, and kernels keep running. Ctrl-C ends the tunnel, not Jupyter.
     """
     from cloudgpu.access.tunnel.background import check_port
     from cloudgpu.access.tunnel.background import stop as stop_tunnel
@@ -62,7 +64,7 @@ def _foreground(session: Session, row: Machine, port: int, output: Format, *, op
 
     with JupyterTunnel(session, row, first_port=port) as tunnel:
         _show(tunnel.document(), output)
-        tell("Ctrl-C ends the tunnel; Jupyter and its kernels go on.")
+        tell("Ctrl-C ends the tunnel; Jupyter and its kernels keep running.")
         progress.end()
         try:
             if open_:

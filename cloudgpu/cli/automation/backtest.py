@@ -23,14 +23,15 @@ def command(
     since: Annotated[
         str, typer.Option("--since", metavar="WHEN", help="From this day, time or duration back on; at most 90d.")
     ] = "30d",
-    machine: Annotated[str | None, typer.Option("--machine", metavar="NAME", help="Of this machine alone.")] = None,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often passes would have come.")] = "10m",
+    machine: Annotated[str | None, typer.Option("--machine", metavar="NAME", help="Only this machine.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often the reaper would have run.")] = "10m",
     output: Output = Format.TEXT,
 ) -> None:
-    """Replay what was recorded under a policy: what it would have stopped, saved, and which work it would have killed.
+    """Replay recorded activity under a policy: what it would have stopped and saved, and which work it would have lost.
 
-    By the samples that passes have kept here and by the ledger: runs, prices, holds, leases. It is judged and decided
-    by the same rules as a pass. Saved is only time in which nobody used a machine. Nothing is changed, nobody asked.
+    Reads the samples that the reaper stored on this computer, and runs, prices, holds and leases from the ledger. The
+    rules are those of a real run. Only time in which nobody used a machine counts as saved. Nothing is changed, and no
+    cloud is queried.
     """
     from cloudgpu.control.policies.backtest import backtested
 

@@ -36,22 +36,21 @@ def command(
         ),
     ],
     *,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="install: how often. 10m, without.")
-    ] = None,
-    nightly: Annotated[bool, typer.Option("--nightly", help="install: the night's full sweep alone.")] = False,
-    crontab: Annotated[bool, typer.Option("--crontab", help="Use the crontab, also where systemd is there.")] = False,
+    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="install: how often. (10m)")] = None,
+    nightly: Annotated[bool, typer.Option("--nightly", help="install: only the nightly full run.")] = False,
+    crontab: Annotated[bool, typer.Option("--crontab", help="Use the crontab, even if there is systemd.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Use a systemd timer of this user.")] = False,
     yes: Yes = False,
     inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Have this computer end idle machines: a pass every ten minutes, and a full sweep with a summary each night.
+    """Have this computer reap every ten minutes, with a full run and a summary each night.
 
-    install shows the lines, asks, and writes them between two marks; all else of the crontab stays as it is, and a
-    second install changes nothing. A computer that slept catches up with its next pass. test runs a pass in cron's own
-    environment without ending anything, and says whether the credentials outlive the night: exit code 6 where they do
-    not.
+    `install` shows the lines, asks, and writes them between two marks; the rest of the crontab stays as it is. A
+    second install changes nothing. A computer that slept catches up with its next run.
+
+    `test` makes a dry run in cron's own environment, and checks that the credentials last through the night: exit
+    code 6 if they do not.
     """
     _check(action, {"--every": every, "--nightly": nightly}, crontab=crontab, systemd=systemd)
     session = open_here(warn=False)
@@ -113,11 +112,11 @@ def change_lines(change: Change) -> list[str]:
 
 def _change_text(value: CronChangeDocument, change: Change) -> str:
     if change.after is None:
-        done = f"Taken out of {value['table']}: no pass is made by itself now."
+        done = f"Removed from {value['table']}: the reaper no longer runs by itself."
     elif value["changed"]:
         done = f"Installed in {value['table']}. To see what it would do tonight: cloudgpu cron test"
     else:
-        done = f"Installed in {value['table']} already, just so: nothing was changed."
+        done = f"Already installed in {value['table']} with these settings: nothing was changed."
     return "\n".join([done, *value["notes"]])
 
 

@@ -17,24 +17,24 @@ def show_text(value: CronDocument, now: datetime) -> str:
     for one in value["installed"]:
         found += [f"In {one['table']}:", *(f"  {text}" for text in one["lines"]), ""]
     if not found:
-        found = ["Nothing is installed for this home. To have a pass every ten minutes: cloudgpu cron install", ""]
+        found = ["Nothing is installed for this home. To reap every ten minutes: cloudgpu cron install", ""]
     for line in value["stale"]:
         found += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
     if value["unanswered"]:
-        return "\n".join([*found, f"When the last pass was is not known. {value['unanswered'][0]['why']}"])
+        return "\n".join([*found, f"The time of the last run is not known. {value['unanswered'][0]['why']}"])
     return "\n".join([*found, last_text(value["last_run"], now)])
 
 
 def last_text(last: LastRun | None, now: datetime) -> str:
     """Return when the last pass was, in one line."""
     if last is None:
-        return "No pass has been made yet."
+        return "The reaper has not run yet."
     where = f" on {last['host']}" if last["host"] else ""
     if last["ok"]:
         swept = ago(last["full_run_at"], now)
-        return f"The last pass succeeded {ago(last['at'], now)}{where}; the last full sweep: {swept}."
+        return f"The last run succeeded {ago(last['at'], now)}{where}; the last full run: {swept}."
     succeeded = ago(last["succeeded_at"], now)
-    return f"The last pass failed {ago(last['at'], now)}{where}; the last that succeeded: {succeeded}."
+    return f"The last run failed {ago(last['at'], now)}{where}; the last successful one: {succeeded}."
 
 
 def trial_text(value: CronTestDocument, now: datetime) -> str:
@@ -66,5 +66,5 @@ def _lasts(one: CredentialStatus, now: datetime) -> str:
     if one["lasts_until_morning"]:
         return f"outlives the night: {one['what']}" + (f"; it ends {until}" if until else "")
     if one["lasts_until_morning"] is None:
-        return f"nobody can say how long it lasts: {one['what']}" + (f"; {until} at the latest" if until else "")
+        return f"how long it lasts is not known: {one['what']}" + (f"; {until} at the latest" if until else "")
     return f"ends {until}, before the morning: {one['what']}" if until else f"does not outlive the night: {one['what']}"

@@ -17,27 +17,29 @@ if TYPE_CHECKING:
 
 def command(
     *,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what may go, after showing it and asking.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Show what can be removed, ask, and remove it.")] = False,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only what has been left over for so long: 7d, 12h.")
+        str | None, typer.Option(metavar="SPAN", help="Only what has been orphaned for this long: 7d, 12h.")
     ] = None,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="--clean: make an image of each disk first, kept by name.")
+        bool, typer.Option("--snapshot", help="--clean: first save each disk as a named image.")
     ] = False,
     stopped_older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="--clean: also end machines that were stopped so long ago.")
+        str | None, typer.Option(metavar="SPAN", help="--clean: also end machines that were stopped this long ago.")
     ] = None,
-    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only what lies in this region.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="Only this region.")] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Find what launches have left in all regions: what it costs a month, which launch it came from, since when.
+    """Find what launches left behind in all regions: what it costs a month, which launch made it, and since when.
 
-    Disks, snapshots, images, addresses, network interfaces, security groups, key pairs, spot requests and timers
-    without a machine, and machines that are stopped and go on costing. --clean removes what nobody needs: not what a
-    hold covers, what is kept by name, what a launch is making, what another ledger owns, what is minutes old. A stopped
-    machine is only ended where --stopped-older-than says so. Exit code 8 when a region did not answer (the others are
-    shown, and cleaned), 9 when the removal of something that costs money could not be proved.
+    Finds disks, snapshots, images, addresses, network interfaces, security groups, key pairs, spot requests and timers
+    without a machine, and stopped machines that still cost money. --clean shows them, asks, and removes them. It leaves
+    what a hold covers, named volumes and images, resources of a launch in progress, what another ledger owns, and what
+    is minutes old. It ends a stopped machine only with --stopped-older-than.
+
+    Exit code 8 if a region did not answer (the others are shown, and cleaned), 9 if the removal of something that costs
+    money could not be proved.
     """
     from cloudgpu.control.resources.orphans import cleanup_options, survey, surveyed
 

@@ -23,14 +23,18 @@ def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
     goes, stays = ([one for one in found if (one["do"] == "stay") is kept] for kept in (False, True))
     parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
     if goes and document["removable_usd_per_month"] == "0":
-        parts.append("Remove what is left over: cloudgpu orphans --clean")
+        parts.append("To remove orphaned resources: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
     return "\n\n".join(part for part in (*parts, "\n".join(account_lines(document))) if part)
 
 
 def _nothing(document: OrphansDocument) -> str:
-    return "Nothing was found left over where it was answered." if document["unanswered"] else "Nothing is left over."
+    return (
+        "No orphaned resources were found in the regions that answered."
+        if document["unanswered"]
+        else "No orphaned resources."
+    )
 
 
 def going(document: OrphansDocument, now: datetime) -> str:

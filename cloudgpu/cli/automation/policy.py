@@ -45,12 +45,13 @@ def command(
     *,
     output: Output = Format.TEXT,
 ) -> None:
-    """Say what ends machines: which policies there are, which one holds for a machine, and why.
+    """Show what ends machines: which policies there are, which one applies to a machine, and why.
 
-    explain shows each rule, the strongest first, with when it would act. check reads the files that it is given, or
-    all that are not shipped: exit code 2 with the line and field of a fault. cloudgpu policy backtest is a verb of its
-    own: it tests one on the past. publish writes a policy, or limits.yaml, into the ledger, where it holds in every
-    home before a file of that name does; in a team only payers publish and withdraw.
+    `explain` shows each rule, the strongest first, and when it would act. `check` reads the named files, or all of
+    yours: exit code 2 with the line and field of a mistake. `publish` writes a policy or limits.yaml into the ledger,
+    for every home; it takes precedence over a file of that name. In a team only payers publish and withdraw.
+
+    To test a policy on the past, use cloudgpu policy backtest.
     """
     given = names or []
     if action is Action.SCHEMA:
@@ -122,8 +123,8 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
     from cloudgpu.control.team.published import withdraw
 
     value = withdraw(session, name)
-    stays = "" if name == "limits" else " Machines that are there go by the text of their launch."
-    said = f"{name} is not published any more: each home goes by its own from the next launch on.{stays}"
+    stays = "" if name == "limits" else " Running machines keep the text of their launch."
+    said = f"{name} is no longer published: from the next launch on, each home uses its own.{stays}"
     emit(output, value, said)
 
 

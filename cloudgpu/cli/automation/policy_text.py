@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import facts, paragraph, table, when, wrapped
+from cloudgpu.cli.render import facts, paragraph, table_rows, when, wrapped
 from cloudgpu.core.values.times import duration_text
 
 if TYPE_CHECKING:
@@ -25,9 +25,19 @@ def list_text(value: PoliciesDocument) -> str:
         [one["name"], _span(one["lease_s"]), _span(one["renew_until_s"]), _idle(one), _offs(one)]
         for one in value["policies"]
     ]
-    heading, *lines = table(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"]).split("\n")
+    heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
     below = [f"{line}\n{_below(one)}" for line, one in zip(lines, value["policies"], strict=True)]
-    return "\n".join([heading, *below, *_limits(value["limits"])])
+    return "\n".join([*_usual(value["policies"]), heading, *below, *_limits(value["limits"])])
+
+
+def _usual(found: Iterable[PolicySummary]) -> Iterator[str]:
+    """Yield which policy a launch gets that names none, and when it ends a machine."""
+    for one in found:
+        if "policy" in one["chosen_by"] and not one["error"]:
+            idle = f", ends after {_idle(one)} idle" if one["idle_do"] not in (None, "off", "warn") else ""
+            spans = f"lease {_span(one['lease_s'])}, renewed for up to {_span(one['renew_until_s'])}"
+            said = f"The usual policy is {one['name']}: {spans}{idle}."
+            yield f"{paragraph(said)}\n"
 
 
 def show_text(value: PolicyDocument, now: datetime) -> str:

@@ -18,37 +18,34 @@ if TYPE_CHECKING:
 
 def command(
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing anywhere.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say of each machine, signal by signal, why it counts as what it does.")
+        bool,
+        typer.Option("--explain", help="Show for each machine, signal by signal, why it counts as idle or in use."),
     ] = False,
     policy: Annotated[
-        str | None, typer.Option("--policy", metavar="P", help="Judge all machines by this policy.")
+        str | None, typer.Option("--policy", metavar="P", help="Apply this policy to all machines.")
     ] = None,
     max_stops: Annotated[
-        int | None, typer.Option("--max-stops", metavar="N", help="How many machines idle time alone may end. (20)")
+        int | None, typer.Option("--max-stops", metavar="N", help="Stop at most this many machines for idle time. (20)")
     ] = None,
     nightly: Annotated[
-        bool, typer.Option("--nightly", help="A full sweep, disks and images too, and a summary in any case.")
+        bool, typer.Option("--nightly", help="A full run, with disks and images, and always a summary.")
     ] = False,
     cron: Annotated[
-        bool, typer.Option("--cron", help="As cron runs it: a sweep once a night; with --nightly nothing but that.")
+        bool, typer.Option("--cron", help="As cron runs it: a full run once a night; with --nightly only that.")
     ] = False,
     every: Annotated[
         str | None,
-        typer.Option("--every", metavar="TIME", help="How often passes come: warnings are given in time. (10m)"),
+        typer.Option("--every", metavar="TIME", help="How often you run it, so that warnings come in time. (10m)"),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say what is going on, also when nothing happens.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show each step, even if nothing happens.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make one pass over all machines: end what nobody uses and what is over, warn, renew, and prove each stop.
+    """Run the reaper once: stop idle and expired machines, warn, renew leases, and prove each stop.
 
-    Says nothing when nothing happened. Exit code 8 when a part did not answer or a policy cannot be resolved (all
-    others are served), 9 when a stop could not be proved. Another pass that is at work is left to it.
+    Prints nothing if nothing happened. Exit code 8 if a part did not answer or a policy cannot be resolved (all other
+    machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing.
     """
     from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.outage.notices import notify_where_away

@@ -53,7 +53,7 @@ def wrong_text(found: Pass) -> str:
     lines = [f"{one.name} may still be billed: {one.why}" for one in found.unproved]
     lines += [gap_text(gap.scope, gap.why) for gap in found.unanswered]
     lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in found.faults]
-    lines += [f"An alert was not taken: {why}." for why in found.undelivered]
+    lines += [f"An alert was not delivered: {why}." for why in found.undelivered]
     return "\n".join(map(paragraph, lines))
 
 

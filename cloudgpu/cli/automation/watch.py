@@ -23,21 +23,21 @@ LEAST, MOST = timedelta(seconds=1), timedelta(days=1)
 
 def command(
     *,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often a pass is made.")] = EVERY,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to reap.")] = EVERY,
     prices: Annotated[
-        str, typer.Option("--prices", metavar="TIME", help="How often prices are refreshed; never: not at all.")
+        str, typer.Option("--prices", metavar="TIME", help="How often to refresh prices; or never.")
     ] = "1d",
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics on loopback.")
     ] = None,
-    status: Annotated[bool, typer.Option("--status", help="Say who watches, the last pass and the next.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show who watches, the last run and the next.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Look after machines until it is ended: a pass every ten minutes, budgets, alerts, and prices once a day.
+    """Run until interrupted: reap every ten minutes, check budgets, send alerts, and refresh prices once a day.
 
-    What is due is read from the ledger: after a crash, or a night in which the computer slept, it is done at once. Two
-    of them, and cron, may watch one ledger: one pass is made at a time, and the second goes on where the first has
-    ended. SIGTERM ends it after the stop that is under way, Ctrl-C at once. --status only says how things stand.
+    Catches up at once after a crash or a night's sleep: what is due is read from the ledger. Several of them, and cron,
+    may share a ledger: only one runs at a time, and another takes over if it ends. SIGTERM ends it after the current
+    stop, Ctrl-C at once. --status shows who watches, and exits.
     """
     if status:
         _status(open_here(warn=False), output)
@@ -118,8 +118,8 @@ def _status_text(value: WatchDocument, session: Session) -> str:
         f"Process {one['pid']} watches since {ago(one['since'], now)}: a pass every {duration_text(one['every_s'])}"
         + (f", metrics at {one['metrics']}." if one["metrics"] else ".")
         for one in value["watching"]
-    ] or ["Nothing watches on this computer."]
-    lines += ["A pass is being made now."] if value["running"] else []
+    ] or ["No watch runs on this computer."]
+    lines += ["The reaper is running now."] if value["running"] else []
     lines.append(last_text(value["last_run"], now))
     lines += [f"The next is due {when(value['next_at'], now)}."] if value["next_at"] else []
     return "\n".join([*lines, *([value["overdue"]] if value["overdue"] else [])])
@@ -128,5 +128,5 @@ def _status_text(value: WatchDocument, session: Session) -> str:
 def _not_json() -> Exception:
     from cloudgpu.errors import InvalidRequest
 
-    said = "watch goes on and on: it has no one answer."
+    said = "watch runs until it is interrupted, so it has no single answer."
     return InvalidRequest(said, field="--output", value="json", next="Run: cloudgpu watch --status -o json")

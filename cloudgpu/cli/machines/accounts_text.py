@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 HERE = ("local", "ssh")
-NO_CLOUD = "No cloud was asked: config.toml names none, and no usable credentials are here."
+NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:

@@ -22,28 +22,25 @@ def command(
         list[str] | None, typer.Argument(help="The machines to end.", autocompletion=_complete_name)
     ] = None,
     *,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Every machine of this ledger; in a team, every one of yours.")
-    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All machines of this ledger; in a team, all of yours.")] = False,
     lost: Annotated[
         str | None,
-        typer.Option("--lost", metavar="WHY", help="Take a machine that cannot be reached from here for gone."),
+        typer.Option("--lost", metavar="WHY", help="Record a machine that cannot be reached from here as gone."),
     ] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """End machines and all that was made with them, and prove that they are gone.
+    """End machines and everything that was created for them, and prove that they are gone.
 
-    A parked machine's image goes with it. Volumes and saved images stay: they are named, with what they cost. Can be
-    repeated: what an interrupted `down` left is removed by the next. Exit code 9 when the end of one could not be
-    proved; the others are ended all the same.
+    A parked machine's image is deleted with it. Volumes and saved images stay, and are listed with what they cost. If
+    `down` was interrupted, run it again. Exit code 9 if the end of a machine could not be proved; the others are ended.
 
-    --lost is for a machine whose computer or account will never answer again, such as a host that was installed anew:
-    nothing is asked to end, the ledger counts it as gone from now on, and says by whose word and why. It is refused
-    where the machine can be asked from here.
+    --lost is for a machine whose computer or account will never answer again, such as a host that was reinstalled.
+    Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
+    machine can be reached from here.
     """
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.cli.machines.accounts_text import account_lines
-    from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.render import spent, without_price
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import ended, to_end
@@ -68,7 +65,7 @@ def command(
     document, gravest = ended(session, wanted, running)
     now = session.clock()
     gone = [f"{_gone(value, now)} It cost {spent(value, 4)}{without_price(value)}." for value in document["terminated"]]
-    gone += [f"Kept on purpose: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
+    gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
     gone += [_kept_files(value) for value in document["kept_files"]]
     gone += [f"Left alone: {row.name}, for {row.owner or 'nobody that is known'}." for row in wanted.others]
     if gravest and not gone and len(document["failed"]) == 1:
@@ -91,9 +88,9 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
         message = "--lost is about one machine, which has to be named."
         raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
     row = session.find(names[0], ended=True)
-    confirm(f"Take {row.name} for gone? Nothing is ended: if it runs, it runs on.", yes=yes)
+    confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
     value = machine(session, lose(session, row, why))
-    words = f"{value['name']} counts as gone, by your word. It cost at least {spent(value, 4)}{without_price(value)}."
+    words = f"{value['name']} is recorded as gone. It cost at least {spent(value, 4)}{without_price(value)}."
     emit(
         output,
         {"terminated": [value], "running": [], "retained": [], "kept_files": []}

@@ -18,10 +18,10 @@ def command(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make a machine's lease longer, counted from its end (from now when it is over).
+    """Extend a machine's lease from its end, or from now if it is over.
 
-    Without NAME, it is the only machine: cloudgpu extend 4h.
-    Past renew-until that end moves along, and the question says so. Exit code 3 where a budget does not carry that.
+    Without NAME, it is the only machine: cloudgpu extend 4h. If the new end is after renew-until, renew-until moves
+    with it, and the question says so. Exit code 3 if a budget does not allow that.
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import check_reason, duration
@@ -55,5 +55,5 @@ def _alone(word: str | None) -> tuple[str | None, str]:
 
     if word is None or not word[:1].isdigit():
         way = f"For example: cloudgpu extend {word or 'NAME'} 4h"
-        raise InvalidRequest("BY is missing: by how much the lease is to be longer.", field="BY", value=None, next=way)
+        raise InvalidRequest("BY is missing: how much longer should the lease be?", field="BY", value=None, next=way)
     return None, word

@@ -17,9 +17,10 @@ def command(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Keep a machine from being ended by its lease, or for idle time, until a given time. A hold always has an end.
+    """Keep a machine from being ended by its lease or for idle time, until a given time.
 
-    Budgets, renew-until and schedules are stronger: which of them will end it before that is said at once.
+    A hold always has an end. Budgets, renew-until and schedules are stronger than a hold; if one of them would end the
+    machine earlier, `hold` tells you.
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, MaybeName, Output, emit, open_here
+from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, emit, open_here
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import HistoryLine, ShownDocument
@@ -24,11 +24,13 @@ def command(
     history: Annotated[
         bool, typer.Option("--history", help="All that was decided, warned of, asked and seen: who, when, why.")
     ] = False,
+    verbose: Verbose = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show one machine: state, price with its source and date, what it has cost, lease, access.
+    """Show one machine: state, price, what it has cost, when it ends and by what; then where it is, lease and access.
 
-    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too. --why says by which signs
+    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too. -v shows all: the price's
+    source, each layer that ends it, the template. --why says by which signs
     a machine counts as in use, idle or unknown: by the samples that the latest pass has kept here, or with --refresh
     by what the machine says now. --history is every line of the ledger about it, oldest first, in words.
     """
@@ -36,11 +38,12 @@ def command(
 
     session = open_here()
     value = shown(session, name, refresh=refresh, history=history, why=why)
-    emit(output, value, _text(value, session.clock()))
+    emit(output, value, _text(value, session.clock(), verbose=verbose))
 
 
-def _text(value: ShownDocument, now: Any) -> str:
-    from cloudgpu.cli.machine_text import machine
+def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
+    from cloudgpu.cli.machine_text import answer, at_a_glance, machine
+    from cloudgpu.cli.render import paragraph
 
     parts = []
     if "why" in value:
@@ -48,7 +51,8 @@ def _text(value: ShownDocument, now: Any) -> str:
 
         parts.append(text(value["why"], now))
     if not parts:
-        parts.append(machine(value, now))
+        full = f"{paragraph(answer(value, now))}\n{machine(value, now)}"
+        parts.append(full if verbose else at_a_glance(value, now))
     if "history" in value:
         parts.append(_history(value["history"]))
     return "\n\n".join(parts)

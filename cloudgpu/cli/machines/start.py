@@ -36,7 +36,7 @@ def command(
     override: options.Override = None,
     move: Annotated[
         bool,
-        typer.Option("--move", help="Where it has no capacity: launch its image elsewhere in the region, any type."),
+        typer.Option("--move", help="Without capacity: launch its image in any zone, as any type."),
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the start is accepted.")] = False,
     verbose: Verbose = False,
@@ -45,8 +45,8 @@ def command(
 ) -> None:
     """Start a stopped machine under a new lease, and wait until SSH is verified.
 
-    A parked machine, and one that was interrupted and left its disk, is launched again from its image, under its own
-    name; the image is removed when the machine has come up. Exit code 4 where there is no capacity: what is kept stays.
+    A parked or interrupted machine is launched again from its image, under its old name. The image is removed once the
+    machine runs. Exit code 4 if there is no capacity: the disk or image stays.
     """
     from cloudgpu.control.inputs.launch_request import check_reason, duration
     from cloudgpu.control.launch.restore import settled_first

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format.TEXT) -> None:
-    """Stop a machine: what runs on it ends, its disk is kept, and it is proved not to be billed any more.
+    """Stop a machine, keep its disk, and prove that the machine is no longer billed.
 
-    A machine that cannot be stopped (one-time spot) is parked: it ends, and an image of its disk is kept from which
-    `start` brings it back. Exit code 9 when the end could not be proved, 8 when the image takes too long: the next
-    `ls --refresh` or `start` goes on with it.
+    A machine that cannot be stopped (one-time spot) is parked: cloudgpu saves an image of its disk and ends it, and
+    `start` launches it again from that image. Exit code 9 if the end could not be proved, 8 if the image takes too
+    long. The next `ls --refresh` or `start` then finishes the work.
     """
-    from cloudgpu.cli.machines.running_text import running_lines
+    from cloudgpu.cli.machine_text import running_lines
     from cloudgpu.control.lifecycle.lifecycle import stop
     from cloudgpu.control.lifecycle.termination_summary import still_running
     from cloudgpu.control.outage.discovery import to_stop

@@ -75,11 +75,13 @@ def command(
     """Launch a GPU machine.
 
     Shows the plan: what, where, price, when it ends, what it costs at most and what ends it, then every warning. Asks
-    once, launches, and waits until SSH has shown the host key of the launch. -v shows the whole plan with its sources;
+    once, launches, and waits until SSH answers with the machine's host key. -v shows the whole plan with its sources;
     --yes shows one line and the warnings.
-    The same request again returns the same machine. Exit code 3 if a budget does not allow it. The template's
-    on_start may go on after that: --wait-start waits for it, up to an hour; exit code 2 if it failed, and the
-    machine goes on.
+
+    The same request again returns the same machine. Exit code 3 if a budget does not allow it.
+
+    The template's on_start may still be running when `up` returns. --wait-start waits for it, up to an hour; exit code
+    2 if it failed. The machine keeps running in either case.
     """
     asked = locals()  # before anything else is one
     asked["ssh_from_anywhere"] = asked.pop("ssh_from_any")
@@ -90,7 +92,7 @@ def command(
     from cloudgpu.control.launch.plan import prepare
 
     if wait_start and no_wait:
-        says = "--wait-start waits for more than --no-wait leaves out."
+        says = "--wait-start and --no-wait contradict each other."
         raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
     request = parse_request(**{word: asked[word] for word in UpOptions.__annotations__})
     session = open_here()
@@ -134,7 +136,7 @@ def _on_start(session: Session, row: Machine, template: Template, *, wait: bool)
         return wait_for_on_start(session, row, template)
     except KeyboardInterrupt:
         billed = "" if is_owned(row.provider) else " and billed"
-        tell(f"Interrupted. {row.name} is ready{billed}, and its on_start goes on.")
+        tell(f"Interrupted. {row.name} is ready{billed}, and its on_start is still running.")
         raise
 
 
@@ -155,7 +157,7 @@ def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
 
     text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
     if document["existing"]:
-        text += f"\n{document['existing']['name']}, launched by the same request, is there already: up returns it."
+        text += f"\n{document['existing']['name']} was already launched by the same request: up returns it."
         text += "".join(f"\n  {_differs(one)}" for one in document["differences"])
     return text
 
@@ -171,7 +173,7 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
         for one in result["differences"]:
             tell(_differs(one))
     if machine["retained"] and machine["terminated_at"]:
-        return f"{name} does not run: its disk is kept. Start it again: cloudgpu start {name}"
+        return f"{name} does not run; its disk remains. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
         return f"{name} is {machine['state']}. Start it again: cloudgpu start {name}"
     if not ready:

@@ -24,29 +24,33 @@ class Action(StrEnum):
 def command(
     action: Annotated[Action, typer.Argument(metavar="show|diff|refresh", help="What to do.")] = Action.SHOW,
     name: Annotated[
-        str | None, typer.Argument(metavar="TYPE", help="show: a machine type, or a kind of storage like gp3.")
+        str | None, typer.Argument(metavar="TYPE", help="show: a machine type, or a kind of disk like gp3.")
     ] = None,
     *,
     provider: Annotated[list[str] | None, typer.Option(metavar="KIND", help="aws, azure or gcp; without, all.")] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="refresh: with whose credentials to ask.")] = None,
-    region: Annotated[str | None, typer.Option(metavar="NAME", help="show: prices of this region alone.")] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="refresh: use this account's credentials.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="show: only prices of this region.")] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="show: also earlier prices, each with its source and date.")
+        bool, typer.Option("--history", help="show: include earlier prices, with source and date.")
     ] = False,
     last: Annotated[
-        bool, typer.Option("--last", help="diff: against the refresh before, not what is embedded.")
+        bool, typer.Option("--last", help="diff: against the previous refresh, not the embedded list.")
     ] = False,
     factor: Annotated[
-        str | None, typer.Option(metavar="N", help="How many times the last price the next may be; 2 without.")
+        str | None, typer.Option(metavar="N", help="refresh: report prices that changed by more than this. (2)")
     ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="refresh: take also what moved further than that.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="refresh: use prices that changed by more than that, too.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show what things cost, by which source and as of when; refresh that from the providers' price lists; compare.
+    """Show dated prices with their sources, refresh them from the providers' price lists, or compare two versions.
 
-    Refreshed prices stand over the embedded ones. A part of a list that does not answer keeps its prices and their
-    date, and is named: exit code 8. A price that moved by more than --factor is reported and not taken, unless --accept
-    says so; one that is no price in US dollars above zero is refused by name.
+    Refreshed prices replace the embedded ones. If a part of a price list does not answer, its old prices and dates
+    stay, and it is named: exit code 8. A price that changed by more than --factor is reported and not used, unless you
+    add --accept. A price that is not in US dollars or not above zero is refused by name.
     """
     _check(action, name, region, history=history, last=last, accept=accept, account=account)
     if action is Action.REFRESH:

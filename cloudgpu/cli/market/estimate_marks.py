@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import PRICE_MARKS, Amounts, dollars
+from cloudgpu.cli.render import Amounts, dollars, doubt
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
 
 DEAR = Decimal(1000)  # dollars: from here on without cents
-_MARKS = "m+<~?!"
+_MARKS = "+<?~!"  # the first that a line has is shown
 _STAND_INS = {"memory bandwidth": "bw", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
 
 
@@ -44,24 +44,23 @@ def short(one: Estimate) -> str:
 
 
 def marks(one: Estimate) -> str:
-    """Return the marks of all prices of an offer, each once."""
-    every = "".join(
-        [
-            "" if one["fits"] else "m",
-            trust(one["price"]["basis"], one["old"]),
-            *(mark(resource) for resource in one["attached_costs"]),
-        ]
-    )
-    return "".join(mark for mark in _MARKS if mark in every)
+    """Return `m` for too little memory, and the one mark that says most against the prices of an offer."""
+    every = trust(one) + "".join(mark(resource) for resource in one["attached_costs"])
+    return ("" if one["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
 
 
 def mark(resource: AttachedPrice) -> str:
-    """Return the marks of what is paid beside a machine."""
+    """Return the mark of what is paid beside a machine.
+
+    A derived price and the age of one are no mark: a sentence below the table has both.
+    """
     if resource["usd"] is None:
         return "+"
-    return ("<" if resource["at_most"] else "") + trust(resource["basis"], resource["old"])
+    if resource["at_most"] and resource["low_usd"] is None:
+        return "<"
+    return "?" if resource["basis"] == "recalled" else ""
 
 
-def trust(basis: str | None, old: Any) -> str:
-    """Return the marks of how far a price can be trusted: what it rests on, and whether it is old."""
-    return PRICE_MARKS.get(basis or "", "") + ("!" if old else "")
+def trust(one: Estimate) -> str:
+    """Return the mark of the machine's price."""
+    return doubt(one["provider"], one["price"]["basis"], old=one["old"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
+from cloudgpu.cli.market.market import PARTS_RULE, SPOT_RULE
 from cloudgpu.cli.render import dollars, paragraph, rate_text
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         paragraph(one)
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
-    yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
+    said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
+    yield "\n".join(paragraph(one) for one in said)
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
@@ -48,7 +51,18 @@ def _dates(document: EstimateDocument) -> str:
     asked = document["request"]
     where = f"in {asked['region']}" if asked["region"] else "where each is cheapest"
     market = "Spot" if asked["market"] == "spot" else "On-demand"
-    return f"{market} list prices {span}, {where}; -o json has the source of each. `up` shows what it will pay."
+    return (
+        f"{market} list prices {span}, {where}{_dates_beside(found)}; -o json has the source of each. `up` shows what "
+        "it will pay."
+    )
+
+
+def _dates_beside(found: Sequence[Estimate]) -> str:
+    """Return of which days the prices of disks and addresses are."""
+    days = sorted(one["as_of"][:10] for each in found for one in each["attached_costs"] if one["as_of"])
+    if not days:
+        return ""
+    return f"; of disks and addresses of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
 
 
 def _mark_notes(document: EstimateDocument) -> Iterator[str]:
@@ -59,11 +73,11 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
     if "<" in every:
         yield "< at most: a disk or address has no price there, and the dearest known of its kind stands in."
     if "~" in every:
-        yield f"~ derived: {'; '.join(_derived(found))}."
+        yield f"~ derived: {SPOT_RULE}."
     if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in every:
-        yield f"! old: a price is from more than {document['old_after_days']} days ago, or has no date."
+        yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
     stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
     if stand_ins:
         said = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
@@ -81,14 +95,19 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
 
 
 def _derived(found: Sequence[Estimate]) -> Iterator[str]:
-    """Yield how the derived prices of each provider were made, as `gpus` says it."""
-    providers = {one["provider"] for one in found if one["price"]["basis"] == "derived"}
-    if "aws" in providers:
-        yield "EC2 spot is the list price less the published savings, off by -22% to +80% where observed"
-    if "gcp" in providers:
-        yield "Google's machines are their parts added up"
-    if not providers:
-        yield "the price of a disk or an address, from others"
+    """Yield how Google's n1 prices are made, and which disks have a derived price that may be lower by how much."""
+    if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in found):
+        yield PARTS_RULE
+    spreads: dict[str, Decimal] = {}
+    for one in found:
+        for beside in one["attached_costs"]:
+            if beside["basis"] == "derived" and beside["usd"] is not None:
+                usd, low = Decimal(beside["usd"]), Decimal(beside["low_usd"] or beside["usd"])
+                name = f"{beside['kind']} at {one['provider']}"
+                spreads[name] = max(spreads.get(name, Decimal()), 1 - low / usd)
+    if spreads:
+        each = [f"{name}{f' (may cost up to {most:.0%} less)' if most else ''}" for name, most in spreads.items()]
+        yield f"Derived, not listed: {', '.join(each)}."
 
 
 def _unpriced(found: Sequence[Estimate]) -> str:

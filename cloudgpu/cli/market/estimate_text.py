@@ -106,7 +106,7 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
 
 
 def _price_marks(one: Estimate) -> str:
-    return ("c" if one["committed"] else "") + trust(one["price"]["basis"], one["old"])
+    return ("c" if one["committed"] else "") + trust(one)
 
 
 def _hourly(one: Estimate, shown: Rounded) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import Format, Output, emit, shown
+from cloudgpu.cli.common import Format, Output, Verbose, emit, shown
 from cloudgpu.cli.terminal import paged
 from cloudgpu.control.catalog.market import Order, market_value, parse_filters
 
@@ -27,14 +27,16 @@ def command(
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
     sort: Annotated[Order, typer.Option(help="What stands first.")] = Order.PRICE,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also types that can probably not be launched.")] = False,
+    verbose: Verbose = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """List the GPU machines that can be bought, each at its cheapest region.
+    """List the GPU machines that can be bought, each in its cheapest region, the cheapest first.
 
     The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches.
-    The table says which are old, derived or recalled. WORK/$ is training work per dollar; where a GPU's training
-    speed was not measured, the stand-in is named beside the figure. Nothing that fits is no error (exit code 0).
-    On a terminal that is shorter, the list is shown in your pager (PAGER, else less).
+    Marks say which are old, derived or recalled; -v explains each. WORK/$ is training work per dollar; where a GPU's
+    training speed was not measured, the stand-in is named beside the figure.
+    Nothing that fits is no error (exit code 0). On a terminal that is shorter, the list is shown in your pager
+    (PAGER, else less).
     """
     from cloudgpu.cli.market.market import offers_text
     from cloudgpu.control.catalog.market import use_refreshed
@@ -42,7 +44,7 @@ def command(
     use_refreshed(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, legacy=all_)
     value = market_value(filters, sort, datetime.now(UTC))
-    text = offers_text(value, requested=gpu, region=region)
+    text = offers_text(value, requested=gpu, region=region, by_speed=sort is Order.SPEED_PER_DOLLAR, verbose=verbose)
     progress.end()  # the terminal is the pager's
     if output is not Format.TEXT or not paged(shown(text.rstrip("\n"), sys.stdout)):
         emit(output, value, text)

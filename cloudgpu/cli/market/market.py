@@ -1,4 +1,4 @@
-"""The answer of `gpus` as text: a table of at most 80 columns, and under it what its marks mean."""
+"""The answer of `gpus` as text: the first that fits, a table of at most 80 columns, and what its marks mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, paragraph, table, wrapped
+from cloudgpu.cli.render import dollars, doubt, paragraph, price_briefly, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 WIDTH = 80
 WHERE = 3  # the column that is cut when the table is too wide
 NAMED = 4  # types that a reason names before it says how many more
+OFF = "off by -22% to +80%"  # what EC2's spot prices were next to those of this list
+SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {OFF} where observed"
+PARTS_RULE = "Google's n1 types: the list prices of the machine and of its GPUs, added up."
 DEAR = 10  # from here on two decimals
 MARKS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 WISHES = {
@@ -28,26 +31,61 @@ WISHES = {
 }
 
 
-def offers_text(value: GpusDocument, *, requested: str | None, region: str | None) -> str:
-    """Return the table and its notes; `asked` is the GPU as it was typed, `region` the only one, if any."""
+def offers_text(
+    value: GpusDocument, *, requested: str | None, region: str | None, by_speed: bool = False, verbose: bool = False
+) -> str:
+    """Return the first offer and what the list is, the table, and its marks: in short, or `verbose` one by one.
+
+    `requested` is the GPU as it was typed, `region` the only one, if any.
+    """
     offers = value["offers"]
     if not offers:
         return _nothing(value)
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
     rows = _fitted([_row(offer) for offer in offers], headings)
-    notes = [
-        _means(value["matching_gpus"], requested),
-        _dates(value, region),
-        *_price_marks(offers, value),
-        *_speed_marks(offers),
-    ]
+    marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
+    notes = [_means(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += [*_legacy(offers), *_withheld(value["withheld"]), *_left_out(value["left_out"])]
-    return "\n".join([table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
+    answer = _answer(value, region, by_speed=by_speed)
+    return "\n".join([answer, "", table(rows, headings, right=(1, 4, 5)), "", *filter(None, notes)])
+
+
+def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
+    """Return the offer that stands first, with its price, and what list this is."""
+    offers = value["offers"]
+    first, many = offers[0], len(offers)
+    figure = first["h100_hours_per_dollar"]
+    work = by_speed and figure is not None
+    which = "Most work for a dollar" if work else "Cheapest"
+    where = f"{first['provider']} {first['instance_type']} in {first['region']}"
+    said = paragraph(f"{which}: {_count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
+    of_all = f"One of {many} machine types" if many > 1 else "The only machine type that fits"
+    return f"{said}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
+
+
+def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
+    """Return what the marks mean in a few words each; what a derived spot price may be off by is never left out."""
+    marks = {_mark(offer) for offer in offers}
+    recalled = "?" in marks or any(offer["recalled"] or offer["speed"] is None for offer in offers)
+    speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
+    guessed = ", ".join(mark for basis, mark in MARKS.items() if mark and basis in speeds)
+    found = [
+        f"~ derived (EC2 spot was {OFF} where observed)" if "~" in marks else "",
+        "? recalled, or not known" if recalled else "",
+        f"! older than {value['old_after_days']} days" if "!" in marks else "",
+        "Google's n1: machine and GPUs added up" if _has_parts(offers) else "",
+        f"{guessed}: its speed was not measured" if guessed else "",
+    ]
+    said = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])
+    return paragraph(f"{said}. -v says more.")
+
+
+def _has_parts(offers: Sequence[GpuOffer]) -> bool:
+    """Say whether a price is the sum of Google's list prices of a machine and its GPUs."""
+    return any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in offers)
 
 
 def _row(offer: GpuOffer) -> list[str]:
-    basis = offer["price"]["basis"]
-    marks = {"derived": "~", "recalled": "?"}.get(basis, "") + ("!" if offer["old"] else "")
     figure = offer["h100_hours_per_dollar"]
     return [
         f"{_count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
@@ -55,9 +93,13 @@ def _row(offer: GpuOffer) -> list[str]:
         _short(offer) + ("*" if _is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
         dollars(offer["price"]["usd_per_hour"], 2 if float(offer["price"]["usd_per_hour"]) >= DEAR else 4)[1:]
-        + marks.ljust(2),
+        + (_mark(offer) or " "),
         "?" if figure is None or offer["speed"] is None else f"{figure:.3f}{MARKS[offer['speed']['basis']].ljust(2)}",
     ]
+
+
+def _mark(offer: GpuOffer) -> str:
+    return doubt(offer["provider"], offer["price"]["basis"], old=offer["old"])
 
 
 def _count(offer: GpuOffer) -> str:
@@ -106,31 +148,26 @@ def _means(means: list[str], asked: str | None) -> str:
 def _dates(value: GpusDocument, region: str | None) -> str:
     days = sorted(offer["price"]["as_of"][:10] for offer in value["offers"])
     span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
-    where = f"in {region}" if region else "in each type's cheapest region"
-    market = "Spot" if value["offers"][0]["market"] == "spot" else "On-demand"
-    return paragraph(f"{market} list prices {span}, {where}, in USD; `up` shows what it will pay.")
+    where = f"in {region}" if region else "each in its cheapest region"
+    market = "spot" if value["offers"][0]["market"] == "spot" else "on-demand"
+    return f"{where}, at {market} list prices {span}, in USD; `up` shows what it will pay"
 
 
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
-    bases = {offer["price"]["basis"] for offer in offers}
-    if "derived" in bases:
-        yield _note("~", _derived(offers))
-    if "recalled" in bases or any(offer["recalled"] for offer in offers):
+    marks = {_mark(offer) for offer in offers}
+    if "~" in marks:
+        yield _note("~", f"derived: {SPOT_RULE}.")
+    if "?" in marks or any(offer["recalled"] for offer in offers):
         yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
-    if any(offer["old"] for offer in offers):
+    if "!" in marks:
         yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
+    if _has_parts(offers):
+        yield paragraph(PARTS_RULE)
+
+
+def _azure_spot(offers: Sequence[GpuOffer]) -> Iterator[str]:
     if any(offer["provider"] == "azure" and offer["market"] == "spot" for offer in offers):
         yield paragraph("Azure's spot prices have moved since: many later ones equal the list price.")
-
-
-def _derived(offers: list[GpuOffer]) -> str:
-    found = {offer["provider"] for offer in offers if offer["price"]["basis"] == "derived"}
-    ways = []
-    if "aws" in found:
-        ways.append("EC2 spot is the list price less the published savings, off by -22% to +80% where observed")
-    if "gcp" in found:
-        ways.append("Google's machines are their parts added up")
-    return f"derived: {'; '.join(ways)}."
 
 
 def _speed_marks(offers: list[GpuOffer]) -> Iterator[str]:

@@ -146,7 +146,7 @@ def _fitted(rows: list[list[str]], headings: list[str], where: int) -> list[list
 
 def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
     if any(not one["accepted"] for one in changes):
-        says = "moved too far and was not taken: the old price stands. Take it: cloudgpu catalog refresh --accept"
+        says = "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
         yield _note("!", says)
 
 
@@ -160,7 +160,7 @@ def refresh_text(value: CatalogRefreshDocument) -> str:
         said = f"Moved by more than {value['factor']:g}:"
         lines += ["", said, _moves(far[:SHOWN]), *_held(far)]
     if any(one["unnamed"] for one in value["providers"]):
-        lines += ["", paragraph("NOT NAMED: prices on demand that the answer did not renew; they keep their dates.")]
+        lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)
 
 

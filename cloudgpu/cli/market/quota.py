@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_here, tell
-from cloudgpu.cli.kinds import kind_option
+from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, kind_option, open_here, tell
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -20,18 +19,18 @@ def command(
     *,
     provider: Annotated[str | None, kind_option("Whose limits: aws, azure, gcp, or a plug-in that tells them.")] = None,
     account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
+        str | None, typer.Option(metavar="NAME", help="An account of the provider in config.toml.")
     ] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Only this region.")] = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="NAME[:COUNT]", help="Only the limits that count machines with this GPU.")
+        str | None, typer.Option(metavar="NAME[:COUNT]", help="Only limits that count machines with this GPU.")
     ] = None,
     request: Annotated[
         str | None,
-        typer.Option(metavar="CODE=VALUE", help="Ask for this limit; or `enough`, for what --gpu needs."),
+        typer.Option(metavar="CODE=VALUE", help="Request this limit; `enough` for what --gpu needs."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(metavar="N", help="With --request enough: for so many machines more.")
+        int | None, typer.Option(metavar="N", help="With --request enough: for this many more machines.")
     ] = None,
     spot: Annotated[
         bool, typer.Option("--spot/--on-demand", help="With --request enough: the limit of which market.")
@@ -39,10 +38,11 @@ def command(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """List the account's limits on machines with GPUs, or ask for a higher one.
+    """List the account's limits on machines with GPUs, or request a higher one.
 
-    A limit counts what runs at once on a market in a region, by everybody in the account. --request shows what it
-    will ask for and asks once; the provider decides, in minutes or days. Exit code 8 when a region did not answer.
+    A limit counts what everybody in the account runs at the same time, by region and market. --request shows the
+    request, asks once, and sends it; the provider decides within minutes or days. Exit code 8 if a region did not
+    answer.
     """
     from cloudgpu.control.catalog.quotas import quotas_value
 

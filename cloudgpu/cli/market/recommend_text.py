@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import PRICE_MARKS, dollars, paragraph, table, wrapped
+from cloudgpu.cli.render import dollars, doubt, paragraph, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import (
@@ -63,8 +63,11 @@ def _cut(place: str) -> str:
 def _price(one: RentableMachine) -> str:
     usd = one["price"]["usd_per_hour"]
     shown = dollars(usd, 2 if float(usd) >= DEAR else 4)[1:]
-    mark = PRICE_MARKS.get(one["price"]["basis"], "") + ("!" if one["old"] else "")
-    return shown + mark.ljust(2)
+    return shown + (_mark(one) or " ")
+
+
+def _mark(one: RentableMachine) -> str:
+    return doubt(one["provider"], one["price"]["basis"], old=one["old"])
 
 
 def _work(one: RentableMachine) -> str:
@@ -78,12 +81,9 @@ def _marks(machines: list[RentableMachine]) -> str:
     said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
     if any(one["speed"] is None for one in machines):
         said.append("? in its place: not known")
-    if any(one["price"]["basis"] == "derived" for one in machines):
-        said.append("~: a derived price")
-    if any(one["price"]["basis"] == "recalled" for one in machines):
-        said.append("?: a recalled price")
-    if any(one["old"] for one in machines):
-        said.append("!: an old price")
+    marks = {_mark(one) for one in machines}
+    words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
+    said += [f"{mark}: {what}" for mark, what in words.items() if mark in marks]
     return paragraph("; ".join(said) + ".")
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here, tell
-from cloudgpu.cli.kinds import kind_option
+from cloudgpu.cli.common import Format, Output, emit, kind_option, open_here, tell
 from cloudgpu.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -19,20 +18,20 @@ def command(
     *,
     provider: Annotated[str | None, kind_option("Whose regions: aws, azure, gcp, or a plug-in that has some.")] = None,
     account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which configured account of the provider.")
+        str | None, typer.Option(metavar="NAME", help="An account of the provider in config.toml.")
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME[:COUNT]", help="What it costs there, like v100 or a100:8.")
     ] = None,
-    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
     ping: Annotated[bool, typer.Option("--ping", help="Time a TCP connection to each region's endpoint.")] = False,
-    sort: Annotated[str | None, typer.Option(metavar="WHAT", help="What stands first: price, ping or name.")] = None,
+    sort: Annotated[str | None, typer.Option(metavar="WHAT", help="Sort by price, ping or name.")] = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """List the regions of an account, with what a GPU costs in each and how far each is.
+    """List the regions of an account: what a GPU costs in each, and how far away each is.
 
-    Prices are those of the cheapest machine with that GPU which the provider launches there now: spot prices are
-    asked, on-demand prices are a dated list. Exit code 8 when a region did not answer: it is named.
+    The price is that of the cheapest machine with the GPU that the provider launches there now. Spot prices are live;
+    on-demand prices are from the dated catalogue. Exit code 8 if a region did not answer: it is named.
     """
     from cloudgpu.control.catalog.regions import question_of, regions_value
 

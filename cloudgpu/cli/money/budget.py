@@ -33,36 +33,36 @@ def command(
         Action,
         typer.Argument(
             metavar="set|ls|rm|check|test",
-            help="set one; ls: list them; rm one; check: judge them and send alerts; test: send a sample alert.",
+            help="set one; ls: list them; rm one; check: evaluate them and send alerts; test: send a sample alert.",
         ),
     ],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="set, rm, check: the budget's name.")] = None,
     *,
     amount: Annotated[str | None, _text("N", "set: the limit, above zero, in USD or --currency.")] = None,
     period: Annotated[str | None, _text("P", "set: day, week, month, total or rolling:30d.")] = None,
-    scope: Annotated[str, _text("K=V,...", "set: of project, provider, owner, account, instance. All, without.")] = "",
+    scope: Annotated[str, _text("K=V,...", "set: project, provider, owner, account, instance. By default all.")] = "",
     currency: Annotated[str | None, _text("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
-    rate: Annotated[str | None, _text("N", "set: how many of it one USD is; else as in config.toml.")] = None,
-    rate_date: Annotated[str | None, _text("DAY", "set: the day of that rate; today, without.")] = None,
-    thresholds: Annotated[str | None, _text("N,...", "set: percents that are told, or none. (50,80,100)")] = None,
-    forecast: Annotated[str | None, _text("N", "set: percent that a forecast is told at, or none. (100)")] = None,
+    rate: Annotated[str | None, _text("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
+    rate_date: Annotated[str | None, _text("DAY", "set: the day of that rate; by default today.")] = None,
+    thresholds: Annotated[str | None, _text("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
+    forecast: Annotated[str | None, _text("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
     does: Annotated[
         str | None, typer.Option("--action", metavar="A,...", help="set: notify, refuse, stop. (notify,refuse)")
     ] = None,
-    tz: Annotated[str | None, _text("ZONE", "set: where its periods begin, like Asia/Seoul.")] = None,
+    tz: Annotated[str | None, _text("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
     allow_override: Annotated[
-        bool, typer.Option("--allow-override/--no-override", help="set: whether --override passes it.")
+        bool, typer.Option("--allow-override/--no-override", help="set: whether --override may exceed it.")
     ] = True,
-    replace: Annotated[bool, typer.Option("--replace", help="set: in place of one with this name.")] = False,
-    every: Annotated[str, _text("TIME", "check: how often it is run, for the worst overshoot.")] = "15m",
+    replace: Annotated[bool, typer.Option("--replace", help="set: replace a budget of this name.")] = False,
+    every: Annotated[str, _text("TIME", "check: how often you run it, to compute the worst overshoot.")] = "15m",
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Limit what is spent by month, week, day, in a rolling window or in total.
 
-    A budget holds what was spent, what runs now to its renew-until, and what is asked for against its limit, before
-    up, start and extend act: exit code 3 where it does not carry that. Budgets in files: docs/budgets.md. check
-    exits with 3 where a budget that refuses or stops is passed.
+    Before up, start and extend act, a budget adds up what was spent, what running machines cost until renew-until, and
+    the new request. If the sum exceeds the limit, the request is refused: exit code 3. `check` exits with 3 if a budget
+    that refuses or stops is exceeded. For budgets in files, see docs/budgets.md.
     """
     set_alone = {
         "--amount": amount, "--period": period, "--scope": scope, "--currency": currency, "--rate": rate,
@@ -140,13 +140,13 @@ def _set(session: Session, asked: BudgetOptions, output: Format, *, anew: bool) 
 
 
 def _ls(session: Session, output: Format) -> None:
-    from cloudgpu.cli.money.budget_text import table_of
+    from cloudgpu.cli.money.budget_text import list_text
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import listed
 
     value = listed(session)
     none = "No budget is set. For example: cloudgpu budget set lab --amount 300 --period month"
-    emit(output, value, table_of(value["budgets"]) or paragraph(none))
+    emit(output, value, list_text(value["budgets"]) or paragraph(none))
 
 
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
@@ -154,7 +154,7 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.team.roles import payers_only
 
     payers_only(session, "Removing a budget")
-    confirm(f"Remove the budget {name}? Nothing is held against it then.", yes=yes, why="This lets more be spent")
+    confirm(f"Remove the budget {name}? Its limit then no longer applies.", yes=yes, why="This lets more be spent")
     value = removed(session, name)
     emit(output, value, f"The budget {name} is removed.")
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import paragraph, table, wrapped
+from cloudgpu.cli.money.chart import gauge
+from cloudgpu.cli.render import paragraph, table_rows, wrapped
+from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
 
@@ -22,11 +24,33 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import SentReportDocument
 
 WIDEST_NAME = 18
+WIDEST_BAR = 50
+NEAR = 80  # percent spent
+USED_UP, PASSED, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
+_BAD = {USED_UP: "is used up", PASSED: "will be passed by what runs", NEARLY: "is nearly used up"}
+FEW = 5  # budgets that the first line names
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
+def list_text(values: Sequence[BudgetStatus]) -> str:
+    """Return which budgets are used up, or will be by what runs, then each of them; empty for none."""
+    if not values:
+        return ""
+    bad = [f"{one['name']} {_BAD[state]}" for one in values if (state := _state(one)) in _BAD]
+    more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
+    said = f"{'; '.join(bad[:FEW])}{more}." if bad else _all_fit(values)
+    return f"{paragraph(said)}\n\n{table_of(values)}"
+
+
+def _all_fit(values: Sequence[BudgetStatus]) -> str:
+    if len(values) > 1:
+        return f"All {len(values)} budgets hold what is spent and what runs."
+    (one,) = values
+    return f"{one['name']} has {_amount(one['remaining_usd'])} of {_amount(one['limit_usd'])} left."
+
+
 def table_of(values: Sequence[BudgetStatus]) -> str:
-    """Return a line for each budget, and below it what it is about; empty for none."""
+    """Return a line for each budget, below it a bar of what is spent and to come, and what it is about; or nothing."""
     if not values:
         return ""
     rows = [
@@ -43,8 +67,8 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
         for one in values
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
-    heading, *lines = table(rows, headings, right=(2, 3, 4, 5, 6)).split("\n")
-    below = [f"{line}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
+    heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
+    below = [f"{line}\n{_bar(one)}\n{_about(one)}" for line, one in zip(lines, values, strict=True)]
     return "\n".join([heading, *below])
 
 
@@ -72,12 +96,12 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
     for one in value["budgets"]:
         if one["exhausted"]:
             over = Money.usd(-Decimal(one["remaining_usd"])).text()
-            lines.append(paragraph(f"{one['name']} is passed by {over}."))
+            lines.append(paragraph(f"{one['name']} is exceeded by {over}."))
         if "stop" in one["actions"] and not one["exhausted"]:
             lines.append(paragraph(_overshoot(one, every)))
     lines += [paragraph(said) for said in said_stops(value["stops"])]
     if value["deadman"] is not None:
-        lines.append(paragraph(f"The dead-man's address has not heard of this pass: it {value['deadman']}."))
+        lines.append(paragraph(f"The dead-man's address did not get this run's report: it {value['deadman']}."))
     return "\n".join([*lines, *_told(value["alerts"])])
 
 
@@ -92,14 +116,14 @@ def _told(alerts: AlertRun | None) -> list[str]:
         return []
     lines = [paragraph(f"Wrong now: {title}.") for title in alerts["active"]]
     lines += [f"Told {receiver}." for receiver in alerts["sent"]]
-    return lines + [paragraph(f"Could not tell {one['receiver']}: {one['why']}") for one in alerts["failed"]]
+    return lines + [paragraph(f"No alert reached {one['receiver']}: {one['why']}") for one in alerts["failed"]]
 
 
 def _overshoot(one: BudgetStatus, every: str) -> str:
     over = _amount(one["overshoot_usd"])
     return (
-        f"{one['name']} stops machines once it is spent. Judged every {every}, it can be passed by up to {over} at "
-        "what runs now, and what stopped machines and disks go on costing."
+        f"{one['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to {over} at "
+        "what runs now, and by what stopped machines and disks still cost."
     )
 
 
@@ -112,6 +136,23 @@ def _about(one: BudgetStatus) -> str:
     parts += [f"no price is known for {', '.join(one['unpriced'])}: refuses"] if one["unpriced"] else []
     parts += [f"counted without a known price: {'; '.join(one['assumed'][:3])}"] if one["assumed"] else []
     return wrapped("; ".join(parts), "  ", "  ")
+
+
+def _bar(one: BudgetStatus) -> str:
+    """Return a bar of what is spent, and of what is to come by what runs, and in words how the budget stands."""
+    spent, committed, limit = (float(one[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
+    state = _state(one)
+    drawn = gauge(spent, limit, min(WIDEST_BAR, columns() - len(state) - 4), committed)
+    return f"  {drawn}  {state}"
+
+
+def _state(one: BudgetStatus) -> str:
+    """Return how a budget stands; colours know these words."""
+    if one["exhausted"]:
+        return USED_UP
+    if Decimal(one["spent_usd"]) + Decimal(one["committed_usd"]) > Decimal(one["limit_usd"]):
+        return PASSED
+    return NEARLY if one["spent_percent"] >= NEAR else FITS
 
 
 def _rate(one: BudgetStatus) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Verbose, Yes, confirm, emit, open_here, shown, tell
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Since, Tz, Until
+from cloudgpu.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
@@ -35,7 +36,7 @@ By = Annotated[
         help="instance, project, owner, account, provider, region, market, resource, day, week or month.",
     ),
 ]
-Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only what this owner's machines cost.")]
+Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only this owner's machines.")]
 
 
 def command(
@@ -49,7 +50,10 @@ def command(
     rate: Rate = None,
     rate_date: RateDate = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Recompute the ledger's chain; settle it when a part was missing.")
+        bool, typer.Option("--verify", help="Check the ledger's hash chain; repair it if a part is missing.")
+    ] = False,
+    chart: Annotated[
+        bool, typer.Option("--chart", help="Draw what each of the last 31 days cost, in place of the table.")
     ] = False,
     verbose: Verbose = False,
     yes: Yes = False,
@@ -57,19 +61,22 @@ def command(
         CostFormat, typer.Option("-o", "--output", help="text; json: exactly one document; csv: the groups.")
     ] = CostFormat.TEXT,
 ) -> None:
-    """Say what machines, disks, addresses and kept things have cost up to now, and what goes on costing.
+    """Show what machines, disks, addresses and images have cost so far, and what still costs money.
 
-    Beside each group: billed machine hours, what the same hours would have cost on demand, and what that saved.
-    What is not known exactly is a range with its reasons; what has no price is named, and in no sum.
+    Each group shows its billed machine hours, the on-demand price of the same hours, and what you saved. What has no
+    price is named, and is in no sum. -v shows every group, the range of each inexact amount with its reasons, and the
+    projections. On a terminal, and with -v, a line shows what each of the last 31 days cost.
 
-    With --verify: recompute the hash chain and the head record. Where the ledger was cut short or restored from
-    an old copy, ask every account what is there, take it up, and settle the ledger, so that launches work again.
+    --verify recomputes the hash chain and the head record. If the ledger was cut short or restored from an old copy, it
+    queries every account, records what is there, and allows launches again.
     """
     typed = locals()  # before anything else is one
     from cloudgpu.control.inputs.periods import CostOptions, parse_cost
     from cloudgpu.control.reaper.reaper import collected_seldom
 
     asked = {name: typed[name] for name in CostOptions.__annotations__}
+    if chart and (verify or output is not CostFormat.TEXT):
+        _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
         _check_alone(
             asked | {"by": "" if by == "instance" else by, "output": "csv" if output is CostFormat.CSV else ""}
@@ -80,7 +87,17 @@ def command(
             session.check_begun(os.environ)
             _verify(session, output, yes=yes)
             return
-        _costs(session, parse_cost(session.settings, session.clock(), **asked), output, verbose=verbose)
+        request = parse_cost(session.settings, session.clock(), **asked)
+        _costs(session, request, output, verbose=verbose, chart=chart)
+
+
+def _refuse_chart(beside: str) -> None:
+    from cloudgpu.errors import InvalidRequest
+
+    way = "Leave one of them out; -o json has the same days as numbers, under days."
+    raise InvalidRequest(
+        f"--chart draws in the terminal, and {beside} is given too.", field="--chart", value=None, next=way
+    )
 
 
 def _check_alone(given: dict[str, str | None]) -> None:
@@ -95,18 +112,21 @@ def _check_alone(given: dict[str, str | None]) -> None:
         raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
 
 
-def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool) -> None:
+def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:
     from cloudgpu.cli.money.cost_text import cost_text
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
 
-    document = costs(session, request)
+    # The last days are read where they are shown: a pipe's table takes no time for a long history.
+    days = output is CostFormat.JSON or (output is CostFormat.TEXT and (verbose or chart or is_terminal(sys.stdout)))
+    document = costs(session, request, days=days)
     if output is CostFormat.JSON:
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     elif output is CostFormat.CSV:
         sys.stdout.buffer.write(to_csv(document).encode())  # its line ends are not the terminal's
     else:
-        sys.stdout.write(shown(cost_text(document, request.currency, verbose=verbose), sys.stdout) + "\n")
+        text = cost_text(document, request.currency, verbose=verbose, chart=chart)
+        sys.stdout.write(shown(text, sys.stdout) + "\n")
     sys.stdout.flush()
 
 
@@ -117,9 +137,9 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
     def agree(problem: str) -> None:
         tell(problem)
         confirm(
-            "Ask every account what is there, and take the ledger as it is now for the true one?",
+            "Query every account, record what is there, and use the ledger as it is now?",
             yes=yes,
-            why="This takes a ledger that is in doubt for the true one",
+            why="This accepts a ledger that may be incomplete",
         )
 
     value = verified(session, agree=agree)
@@ -136,7 +156,7 @@ def _settled(value: VerifyDocument) -> str:
     from cloudgpu.cli.render import paragraph
 
     unknown = [
-        paragraph(f"Not asked: {gap['scope']}. What runs there is not known: {gap['why']}.")
+        paragraph(f"Not queried: {gap['scope']}. What runs there is not known: {gap['why']}.")
         for gap in value["unanswered"]
     ]
-    return "\n".join(["The ledger is settled; launches work again.", *account_lines(value), *unknown])
+    return "\n".join(["The ledger is repaired; launches work again.", *account_lines(value), *unknown])

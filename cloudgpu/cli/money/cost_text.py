@@ -1,17 +1,17 @@
-"""The answer of `cost` as text for 80 columns."""
+"""The answer of `cost` as text for 80 columns: first what it has cost and costs now, then the table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.render import Amounts, paragraph, rate_text, rounded, table
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostSum, Projection
+    from cloudgpu.views.documents.money.cost import BurnRate, CostDocument, CostGroup, CostSum, Projection
     from cloudgpu.views.documents.parts import DesktopLine
 
 WIDTH = 80
@@ -19,6 +19,9 @@ NARROWEST = 12  # characters that a name is left, however wide the numbers are
 NEAR = 10  # times what was spent: a desktop that costs more is not named
 FEW = 6  # names, or reasons, that are told one by one
 UNREAD_MINUTES = 15  # as often as a counter is read while somebody works on the machine
+SHOWN = 10  # groups that are told one by one without -v
+CALENDAR = ("day", "week", "month")
+MACHINES = "machines that run"
 FINE = Decimal(10)  # dollars: below it amounts are shown with two more digits
 _HEADS = {
     "instance": "MACHINE",
@@ -28,18 +31,69 @@ _HEADS = {
 _MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated more than 180 days before"}
 
 
-def cost_text(document: CostDocument, currency: Currency | None, *, verbose: bool) -> str:
-    """Return the table with its totals, and below it what they do not say.
+def cost_text(document: CostDocument, currency: Currency | None, *, verbose: bool = False, chart: bool = False) -> str:
+    """Return the answer in a line, the table with its total, and what is in no sum; `chart`: the days for the table.
 
-    The desktop is there where the cloud has cost at least a tenth of it for hours of work; `verbose`: always, and
-    what the projection assumes.
+    `verbose`: every group, each range with its reasons, what is projected, on which grounds, and the desktop. Without
+    it the desktop is there where the cloud has cost at least a tenth of it for hours of work.
     """
     if not document["groups"]:
         return _nothing(document)
     largest = max((Decimal(one["high_usd"] or 0) for one in document["groups"]), default=Decimal(0))
     shown = Amounts(currency, 2 if largest < FINE else 0)
-    blocks = [_table(document, shown), *_notes(document, shown, verbose=verbose)]
+    head = "\n".join(filter(None, [_answer(document, shown), "" if chart else _spark(document, shown)]))
+    body = _chart(document) if chart else _table(document, shown, verbose=verbose)
+    blocks = [head, body, *_notes(document, shown, verbose=verbose, chart=chart)]
     return "\n\n".join(block for block in blocks if block)
+
+
+def _answer(document: CostDocument, shown: Amounts) -> str:
+    """Return what it has cost, this month and in all, and what an hour costs as things stand."""
+    total, month = document["total"], document["this_month_usd"]
+    usd = shown.with_code(document["total_usd"]) if total["usd"] is None else _amount(total, shown)
+    of = f" for {document['owner']}" if document["owner"] else ""
+    if document["since"] or document["until"]:
+        said = f"{usd} {_period(document)}{of}"
+    elif month is not None and shown(month) != shown(document["total_usd"]):
+        said = f"{shown.with_code(month)} so far this month, {usd} in all{of}"
+    else:
+        said = f"{usd} so far{of}"
+    now = (
+        "" if document["projected"] is None else f"; {shown.with_code(document['burn']['usd_per_hour'], 2)} an hour now"
+    )
+    return paragraph(f"{said}{now}.")
+
+
+def _amount(one: CostSum, shown: Amounts) -> str:
+    """Return a sum with its mark where something has no price, and with how little it may be."""
+    more = "+" if one["without_price"] else ""
+    least, usd, most = (shown(one[key]) for key in ("low_usd", "usd", "high_usd"))
+    ends = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
+    between = f" ({', '.join(ends)})" if ends else ""
+    return f"{usd}{more}{shown.code}{between}"
+
+
+def _spark(document: CostDocument, shown: Amounts) -> str:
+    """Return the last days in a line, where more than one of them has cost something."""
+    days = document["days"] or []
+    spent = [float(one["usd"]) for one in days]
+    if sum(one > 0 for one in spent) < 2:  # noqa: PLR2004  (one day is the first line)
+        return ""
+    from cloudgpu.cli.money.chart import sparkline
+
+    most = max(days, key=lambda one: Decimal(one["usd"]))
+    return f"{len(days)} days  {sparkline(spent)}  at most {shown.with_code(most['usd'])}, on {most['day']}"
+
+
+def _chart(document: CostDocument) -> str:
+    """Return the last days as columns."""
+    from cloudgpu.cli.money.chart import columns
+    from cloudgpu.cli.terminal import columns as width
+
+    days = document["days"] or []
+    spent = [float(one["usd"]) for one in days]
+    title = f"Spending by day, {days[0]['day']} to {days[-1]['day']}, {document['tz']}, in USD"
+    return f"{title}\n\n{columns([one['day'][-2:].lstrip('0') for one in days], spent, width())}"
 
 
 def _nothing(document: CostDocument) -> str:
@@ -48,8 +102,9 @@ def _nothing(document: CostDocument) -> str:
     return paragraph(f"Nothing was spent {_period(document)}, as far as this ledger knows; no cloud was asked.")
 
 
-def _table(document: CostDocument, shown: Amounts) -> str:
-    every: tuple[CostSum, ...] = (*document["groups"], document["total"])
+def _table(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
+    groups = document["groups"] if verbose or document["by"] in CALENDAR else _dearest(document["groups"])
+    every: tuple[CostSum, ...] = (*groups, document["total"])
     heads = ["HOURS", f"COST{shown.code}"]
     columns = [[f"{Decimal(one['hours']):,.2f}" for one in every], _marked(every, shown)]
     if document["total"]["on_demand_usd"] is not None:
@@ -61,11 +116,36 @@ def _table(document: CostDocument, shown: Amounts) -> str:
         columns.pop()
     heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
     head = _HEADS.get(document["by"], document["by"].upper())
-    return _aligned(head, _names(document), heads, columns)
+    return _aligned(head, _names(groups), heads, columns)
 
 
-def _names(document: CostDocument) -> list[str]:
-    return [*(one["name"] or "(none)" for one in document["groups"]), "total"]
+def _names(groups: Sequence[CostGroup]) -> list[str]:
+    return [*(one["name"] or "(none)" for one in groups), "total"]
+
+
+def _dearest(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
+    """Return the dearest groups, and the others as one; all where that would leave out but two."""
+    if len(groups) <= SHOWN + 2:
+        return groups
+    rest = groups[SHOWN:]
+
+    def total(key: Literal["usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd"]) -> str | None:
+        amounts = [Decimal(amount) for one in rest if (amount := one[key]) is not None]
+        return f"{sum(amounts, Decimal())}" if amounts else None
+
+    others: CostGroup = {
+        **rest[0],
+        "name": f"{len(rest)} others (-v)",
+        "hours": f"{sum((Decimal(one['hours']) for one in rest), Decimal())}",
+        "usd": total("usd"),
+        "low_usd": total("low_usd"),
+        "high_usd": total("high_usd"),
+        "on_demand_usd": total("on_demand_usd"),
+        "savings_usd": total("savings_usd"),
+        "without_price": sum(one["without_price"] for one in rest),
+        "marks": "".join(mark for mark in _MARKS if any(mark in one["marks"] for one in rest)),
+    }
+    return [*groups[:SHOWN], others]
 
 
 def _aligned(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
@@ -81,10 +161,15 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
 
 
 def _marked(every: Sequence[CostSum], shown: Amounts) -> list[str]:
-    """Return what each costs; its marks stand behind the last digit, so that the digits are under one another."""
-    marks = [f"{'+' if one['without_price'] and one['usd'] is not None else ''}{one['marks']}" for one in every]
+    """Return what each costs, with one mark behind the last digit: of what says most against the amount.
+
+    What is not shown on a line is told below the table, as all marks are.
+    """
     marks = [
-        f"{mark}{'' if one['low_usd'] == one['high_usd'] else '*'}" for mark, one in zip(marks, every, strict=True)
+        ("+" if one["without_price"] and one["usd"] is not None else "")
+        or ("" if one["low_usd"] == one["high_usd"] else "*")
+        or next((mark for mark in "?~^!" if mark in one["marks"]), "")
+        for one in every
     ]
     width = max(map(len, marks))
     return [f"{shown(one['usd'])}{mark.ljust(width)}" for one, mark in zip(every, marks, strict=True)]
@@ -96,7 +181,7 @@ def _known(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
 
 def _ranges(document: CostDocument, shown: Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
-    every = zip(_names(document), (*document["groups"], document["total"]), strict=True)
+    every = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
     found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
     if not found:
         return ""
@@ -108,14 +193,25 @@ def _short(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
-def _notes(document: CostDocument, shown: Amounts, *, verbose: bool) -> Iterator[str]:
-    yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
-    yield _sentences(_missing(document), _uncounted(document), _marks(document))
-    yield _sentences(_lost(document, shown), _uncompared(document))
-    yield _to_come(document, shown, verbose=verbose)
-    yield _budgets(document, shown)
-    yield _sentences(*_sustained(document, shown), _credits(document, shown))
-    yield _sentences(rate_text(document["currency"]), _fees(document, shown))
+def _notes(document: CostDocument, shown: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
+    """Yield what is in no sum and what comes off; `verbose`: the grounds too; a `chart` has no marks to explain."""
+    if verbose:
+        yield "\n".join(filter(None, [_ranges(document, shown), _sentences(_doubts(document))]))
+    yield _sentences(
+        _missing(document),
+        _uncounted(document),
+        "" if chart else _marks(document, verbose=verbose),
+        _lost(document, shown),
+        _uncompared(document) if verbose else "",
+    )
+    yield _to_come(document, shown) if verbose else _sentences(_coming(document, shown))
+    yield _sentences(
+        *_budgets(document, shown),
+        *_sustained(document, shown),
+        _credits(document, shown),
+        rate_text(document["currency"]),
+        _fees(document, shown),
+    )
     if document["desktop"] is not None and (verbose or _is_telling(document, document["desktop"])):
         yield _sentences(document["desktop"]["sentence"])
 
@@ -131,8 +227,15 @@ def _sentences(*found: str) -> str:
 
 
 def _period(document: CostDocument) -> str:
-    since, until = (moment and f"{moment[:16]}Z" for moment in (document["since"], document["until"]))
-    return " ".join(filter(None, [f"from {since}" if since else "", f"until {until}" if until else ""]))
+    """Return the period in words; a midnight of UTC is its date, where days are those of UTC."""
+    since, until = (moment and _moment(moment, document["tz"]) for moment in (document["since"], document["until"]))
+    if not until:
+        return f"since {since}"
+    return " ".join(filter(None, [f"from {since}" if since else "", f"until {until}"]))
+
+
+def _moment(text: str, tz: str) -> str:
+    return text[:10] if tz == "UTC" and text[11:19] == "00:00:00" else f"{text[:16]}Z"
 
 
 def _few(names: list[str]) -> str:
@@ -165,9 +268,11 @@ def _doubts(document: CostDocument) -> str:
     return f"Because: {'; '.join(reasons[:FEW])}.{more}"
 
 
-def _marks(document: CostDocument) -> str:
+def _marks(document: CostDocument, *, verbose: bool) -> str:
     found = document["total"]["marks"]
-    return f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
+    said = f"Prices: {', '.join(_MARKS[mark] for mark in found)}." if found else ""
+    ranges = document["total"]["low_usd"] != document["total"]["high_usd"]
+    return f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{said}".strip()
 
 
 def _lost(document: CostDocument, shown: Amounts) -> str:
@@ -189,13 +294,30 @@ def _uncompared(document: CostDocument) -> str:
     return f"ON DEMAND and SAVED leave out {number} run{'s'[: number != 1]} whose on-demand price is not known."
 
 
-def _to_come(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
+def _is_going_on(document: CostDocument) -> bool:
+    """Say whether anything goes on costing, and the period is not over."""
+    burn = document["burn"]
+    return document["projected"] is not None and bool(
+        Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)
+    )
+
+
+def _coming(document: CostDocument, shown: Amounts) -> str:
+    """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
     burn, found = document["burn"], document["projected"]
-    if found is None or not (Decimal(burn["usd_per_hour"]) or burn["without_price"] or _parts_of(burn)):
+    if found is None or not _is_going_on(document):
         return ""
-    each = [f"{what} {shown.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
-    missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
-    now = f"now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({', '.join(each) or 'nothing known'}{missing})"
+    only_machines = [what for what, _ in _parts_of(burn)] == [MACHINES] and not burn["without_price"]
+    parts = "" if only_machines else f"An hour now: {_burn(burn, shown)}. "
+    day, month = (shown.with_code(found[end]["usd"]) for end in ("end_of_day", "end_of_month"))
+    return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
+
+
+def _to_come(document: CostDocument, shown: Amounts) -> str:
+    burn, found = document["burn"], document["projected"]
+    if found is None or not _is_going_on(document):
+        return ""
+    now = f"Now {shown.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, shown)})."
     rows = [
         ["at the end of the day", _range(found["end_of_day"], shown)],
         ["at the end of the month", _range(found["end_of_month"], shown)],
@@ -203,31 +325,34 @@ def _to_come(document: CostDocument, shown: Amounts, *, verbose: bool) -> str:
         ["at renew-until", _range(found.get("renew_until"), shown)],
     ]
     projected = table(rows, ["PROJECTED", "TOTAL"], right=[1])
-    assumes = f"\n{paragraph(found['assumption'])}" if verbose else ""
-    return f"{paragraph(f'{now[0].upper()}{now[1:]}.')}\n{projected}{assumes}"
+    return f"{paragraph(now)}\n{projected}\n{paragraph(found['assumption'])}"
+
+
+def _burn(burn: BurnRate, shown: Amounts) -> str:
+    each = [f"{what} {shown.with_code(amount, 2)}" for what, amount in _parts_of(burn)]
+    missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
+    return f"{', '.join(each) or 'nothing known'}{missing}"
 
 
 def _parts_of(burn: BurnRate) -> list[tuple[str, str]]:
     """Return what of the burn rate is not zero, in words and in dollars an hour."""
     parts = [
-        ("machines that run", burn["machines_usd_per_hour"]),
+        (MACHINES, burn["machines_usd_per_hour"]),
         ("stopped machines", burn["stopped_usd_per_hour"]),
         ("what is kept", burn["retained_usd_per_hour"]),
     ]
     return [(what, amount) for what, amount in parts if Decimal(amount)]
 
 
-def _budgets(document: CostDocument, shown: Amounts) -> str:
-    """Return how long each budget lasts, one sentence each."""
-    found = []
+def _budgets(document: CostDocument, shown: Amounts) -> Iterator[str]:
+    """Yield how long each budget lasts, one sentence each."""
     for one in document["budgets"]:
         empty = one["exhausted_at"]
         seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
-        left = f"{shown.with_code(one['remaining_usd'])} of {shown.with_code(one['limit_usd'])} left"
+        left = f"{shown.with_code(one['remaining_usd'])} of {shown.with_code(one['limit_usd'], 0)} left"
         over = Decimal(one["remaining_usd"]) <= 0
-        found.append(f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}.")
-    return _sentences(*found)
+        yield f"Budget {one['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
 
 
 def _sustained(document: CostDocument, shown: Amounts) -> Iterator[str]:

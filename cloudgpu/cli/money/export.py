@@ -26,14 +26,14 @@ def command(
     since: Since = None,
     until: Until = None,
     tz: Tz = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file; stdout otherwise.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")] = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Write what everything has cost, a line per resource, day and price, for other programs.
+    """Write what everything has cost, a row per resource, day and price, for other programs.
 
-    `--format focus` is the FinOps Open Cost and Usage Specification 1.0 as CSV, with estimates marked in columns of
-    our own (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The lines add up to the ledger's total of the period.
-    Days and times are written as for cost. With --out, `-o json` says what was written.
+    `--format focus` is the FinOps Open Cost and Usage Specification 1.0 as CSV. Estimates are marked in extra columns
+    (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The rows add up to the ledger's total of the period. --since,
+    --until and --tz are as for cost. With --out, `-o json` lists what was written.
     """
     from cloudgpu.control.cost.exports import export, parse_period
 

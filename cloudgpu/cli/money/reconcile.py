@@ -29,14 +29,14 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A FOCUS export: CSV, may be gzipped.")],
     *,
     provider: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare the rows of this provider alone: aws, gcp, azure.")
+        str | None, typer.Option(metavar="NAME", help="Only rows of this provider: aws, gcp or azure.")
     ] = None,
     output: Annotated[Form, typer.Option("-o", "--output", help="text, json or csv.")] = Form.TEXT,
 ) -> None:
-    """Compare the ledger with a cloud's own bill, resource by resource, and say why they differ.
+    """Compare the ledger with a cloud's own bill, resource by resource, and show why they differ.
 
-    FILE is a FOCUS export, as AWS, Google Cloud and Azure write them (docs/focus.md says where). Rows are matched by
-    our tags and by the cloud's ids. Compared is the period of the file. Nothing is changed. A file in another currency
+    FILE is a FOCUS export from AWS, Google Cloud or Azure (docs/focus.md says where to get it). Rows are matched by
+    cloudgpu's tags and by the cloud's ids, for the period of the file. Nothing is changed. A file in another currency
     needs its rate under [currencies] of config.toml.
     """
     from cloudgpu.control.cost.reconcile import reconcile

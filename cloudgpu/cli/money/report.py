@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def command(
     *,
     form: Annotated[str, typer.Option("--format", metavar="FORM", help="html, md or json.")] = "html",
-    to: Annotated[str | None, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="FILE", help="Where to write it; - for stdout.")] = None,
     since: options.Since = None,
     until: options.Until = None,
     month: Annotated[
-        str | None, typer.Option(metavar="MONTH", help="A whole month: 2026-10, or last, the last that is over.")
+        str | None, typer.Option(metavar="MONTH", help="A whole month: 2026-10, or last for the last complete one.")
     ] = None,
     tz: options.Tz = None,
     currency: options.Currency = None,
@@ -40,13 +40,15 @@ def command(
 ) -> None:
     """Write a report of what was spent: one page that needs no network, to keep, print or send.
 
-    It has the cloud's cost beside a desktop's, each day by project, budgets, machines with their idle time, what rules
-    and spot have saved, what is left over, and how old prices are. It asks no cloud: machines are as the last look saw
-    them. Without --to a page goes to cloudgpu-report-DAY.html in this directory (with --month to -MONTH.html), Markdown
-    and JSON to the standard output. A file is readable for you alone, and takes the place of an earlier report only.
+    It shows the cloud's cost next to a desktop's, each day by project, and budgets. It also has machines with their
+    idle time, what policies and spot saved, orphaned resources, and how old prices are. It queries no cloud: machines
+    are as last seen.
 
-    With --send the summary goes to every receiver of alerts, with the page beside it where it takes files. One that
-    does not take it is named, with exit code 8.
+    Without --to, a page goes to cloudgpu-report-DAY.html in this directory (-MONTH.html with --month), Markdown and
+    JSON to stdout. Only you can read the file, and it only ever replaces an earlier report.
+
+    --send sends the summary to every receiver of alerts, with the page attached if the receiver takes files. A receiver
+    that fails is named: exit code 8.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.cost.report import ReportOptions, parse_report, reported
@@ -88,7 +90,7 @@ def _check_sent(form: Form, to: str | None) -> None:
     for option, value in (("--to", to), ("--format", None if form is Form.HTML else str(form))):
         if value is not None:
             raise InvalidRequest(
-                f"--send goes to the receivers of alerts, and has no use for {option}.",
+                f"--send sends the report to the receivers of alerts; {option} has no effect on that.",
                 field=option,
                 value=value,
                 next="Run it twice: once to send it, once to write it.",

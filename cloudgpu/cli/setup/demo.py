@@ -35,11 +35,11 @@ print(f"in a notebook on {platform.node()}")
 
 
 def command(*, output: Output = Format.TEXT) -> None:
-    """Do the main job on this machine, with everything real but the cloud.
+    """Run the whole job on this computer: everything is real except the cloud.
 
-    Launches a local machine, verifies its SSH key, opens Jupyter through the tunnel, runs a notebook cell, shows
-    activity and cost beside an owned desktop, stops it, ends it, and proves that nothing is left. Uses a home of
-    its own and touches neither your settings nor your ledger.
+    Launches a local machine, verifies its SSH key, opens Jupyter through the tunnel and runs a notebook cell. Shows
+    activity, and cost compared with an owned desktop. Then it stops the machine, ends it, and proves that nothing is
+    left. Your settings and your ledger are not touched.
     """
     from cloudgpu.control.outage.opening import open_session
 
@@ -113,9 +113,9 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
     row = _launch(session, story)
     cell, activity = _work(session, row, story)
-    story.step("What it has cost, beside the desktop you could own.")
+    story.step("What it has cost, compared with a desktop of your own.")
     spent, desktop = _cost(session, story)
-    story.step("Stop it: what runs ends, the disk stays, no billing is read back as proof.")
+    story.step("Stop it: running programs end, the disk stays, and the provider confirms that billing ended.")
     row = stop(session, row, why="the demo is over")
     story.detail(f"{row.name} is {row.state}, billed: {'yes' if row.billed else 'no'}")
     story.step("End it, and prove it.")

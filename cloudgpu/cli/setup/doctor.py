@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, Verbose, Yes, confirm, emit, open_here, tell
-from cloudgpu.cli.kinds import PLACE, kind_option
+from cloudgpu.cli import progress
+from cloudgpu.cli.common import PLACE, Format, Output, Verbose, Yes, confirm, emit, kind_option, open_here, shown, tell
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def command(
             raise typer.Exit(gravest(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
-        tell(_checks_text(checks, live=live, verbose=verbose).lstrip())
+        sys.stderr.write(shown(_checks_text(checks, live=live, verbose=verbose), sys.stderr) + "\n\n")
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
@@ -77,11 +78,12 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
         for remark in prepared.plan.remarks:
             tell(f"  {remark}")
     beside = "; the price of something beside it is not known" if gaps else ""
-    tell(f"For some minutes; at most {at_most.text(4)} if nothing but the machine's own lease ends it{beside}.")
+    tell(f"Costs at most {at_most.text(4)}, if nothing but the machine's own lease ends it{beside}.")
+    tell("Takes some minutes, and leaves nothing: the machine is ended, and what it leaves is looked for.")
     confirm("Launch, stop and end it?", yes=yes)
     trials: list[Trial] = []
     for prepared in plans:
-        trials.append(tried(session, prepared))
+        trials.append(tried(session, prepared, progress.begin))
         if not trials[-1].ok:
             break
     return document(trials, at_most, whole=not gaps), trials
@@ -122,7 +124,7 @@ def _said(check: Check, *, verbose: bool) -> str:
 def _live_text(document: LiveCheck) -> str:
     from cloudgpu.cli.render import dollars, facts
 
-    lines = []
+    lines = [_outcome(document)]
     for one in document["machines"]:
         lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
         for stage in one["stages"]:
@@ -132,5 +134,14 @@ def _live_text(document: LiveCheck) -> str:
         cost = "nothing was launched" if one["name"] is None else "its price is not known"
         lines.append(f"  cost: {cost if one['cost_usd'] is None else dollars(one['cost_usd'], 6)}")
         lines += [f"  left: {left}" for left in one["remaining"]]
-    lines.append("All of it works here." if document["ok"] else "Not all of it works: see above.")
     return "\n".join(lines)
+
+
+def _outcome(document: LiveCheck) -> str:
+    """Return the answer in one sentence: whether all works, and else which stages failed and what is left."""
+    left = sum(len(one["remaining"]) for one in document["machines"])
+    if document["ok"]:
+        return "All of it works here, and nothing is left."
+    failed = [stage["name"] for one in document["machines"] for stage in one["stages"] if not stage["ok"]]
+    said = f"Not all of it works: {', '.join(failed) or 'something'} failed."
+    return f"{said} {left} may still be billed." if left else f"{said} Nothing is left."

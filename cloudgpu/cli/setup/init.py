@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, answered, confirm, emit, on_terminal, tell, warn_here
-from cloudgpu.cli.kinds import PLACE, complete_kind, kind_option
+from cloudgpu.cli.common import (
+    PLACE,
+    Format,
+    Output,
+    answered,
+    complete_kind,
+    confirm,
+    emit,
+    kind_option,
+    on_terminal,
+    tell,
+    warn_here,
+)
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -59,7 +70,7 @@ GROUPS = {
 
 def command(
     cloud: Annotated[
-        str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account, instead.")
+        str | None, typer.Argument(metavar="CLOUD", help="aws, azure or gcp: prepare that account instead.")
     ] = None,
     *,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="CLOUD: its name in config.toml.")] = None,
@@ -71,54 +82,58 @@ def command(
         list[str] | None, typer.Option(metavar="NAME", help="CLOUD: use only these; the first is home. Repeatable.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="USD", help="CLOUD: have it mail --email as a month of it nears this.")
+        str | None, typer.Option(metavar="USD", help="CLOUD: mail --email when a month's cost nears this.")
     ] = None,
-    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: whom its own budget tells.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="CLOUD: take away what init has made there.")] = False,
+    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="CLOUD: who gets that mail.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="CLOUD: remove what init created there.")] = False,
     owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Who machines are for.")] = None,
     project: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What they are charged to. CLOUD gcp: Google's project.")
+        str | None, typer.Option(metavar="TEXT", help="The project they are charged to; with gcp, Google's.")
     ] = None,
     provider: Annotated[str | None, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
-    lease: Annotated[str | None, typer.Option(metavar="TIME", help="How long a machine lives, like 8h.")] = None,
-    watts: Annotated[str | None, typer.Option(metavar="WATTS", help="What this computer draws, without GPUs.")] = None,
-    usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your tariff for electricity.")] = None,
+    lease: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long a machine lives unless renewed, like 8h.")
+    ] = None,
+    watts: Annotated[
+        str | None, typer.Option(metavar="WATTS", help="Watts of this computer under load, without GPUs.")
+    ] = None,
+    usd_per_kwh: Annotated[str | None, typer.Option(metavar="USD", help="Your electricity price.")] = None,
     host: Annotated[
         list[str] | None, typer.Option(metavar="NAME=USER@HOST[:PORT]", help="A machine of your own. Repeatable.")
     ] = None,
     fingerprint: Annotated[
-        list[str] | None, typer.Option(metavar="SHA256:...", help="A host's key, as you know it. Repeatable.")
+        list[str] | None, typer.Option(metavar="SHA256:...", help="The host key you expect. Repeatable.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="PATH", help="The private key that logs in to --host; empty: your usual ones.")
+        str | None, typer.Option(metavar="PATH", help="The private key for --host; empty: your usual ones.")
     ] = None,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="NAME", help="Ask an account, or a host, no more: see above.")
+        str | None, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
     ] = None,
     rename: Annotated[
         tuple[str, str] | None,
-        typer.Option("--rename", metavar="OLD NEW", help="An account, or a host, has another name now: see above."),
+        typer.Option("--rename", metavar="OLD NEW", help="Rename an account or host; see above."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Needed without a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Make or change config.toml.
 
-    Asks for what no option says, shows the lines that it will write, asks once, and writes; other lines and comments
-    stay as they are. With nothing to change it writes nothing. Names the cloud credentials of this computer without
-    reading them out. For a machine of your own it fetches the host key, and you compare its fingerprint.
+    Asks for every value that no option gives, shows the change, asks once, and writes it. Other lines and comments stay
+    as they are. Names the cloud credentials on this computer without reading them. For a machine of your own it fetches
+    the host key, so that you can compare its fingerprint.
 
-    With CLOUD it shows what it will make in that account (a role under which machines may say when they were last in
-    use, and on Azure end their own bill; on Google Cloud nothing), asks, makes it, and writes the account into
-    config.toml. With --budget and --email it
-    makes the cloud's own budget too, which mails when nothing of cloudgpu lives any more.
+    With CLOUD it prepares that account: it shows what it will create, asks, creates it, and adds the account to
+    config.toml. On AWS and Azure that is a role with which machines report when they were last in use; on Azure they
+    can also stop their own billing. On Google Cloud nothing is created. With --budget and --email it also creates the
+    cloud's own budget, which sends mail even when no computer of yours runs cloudgpu.
 
-    With --rename an account, or a host of your own, has another name from now on: config.toml says so, and the ledger
-    finds its machines under the new name. Refused where the new name is another account or another computer.
+    With --rename an account or host gets another name in config.toml and in the ledger. Refused if the new name belongs
+    to another account or computer.
 
-    With --forget an account, or a host, is asked no more: it is taken out of config.toml. Machines there that nobody
-    here can ask count as gone, by your word. Refused while something there can be asked and lives or is kept. An
-    account that is added again is used again.
+    With --forget an account or host is removed from config.toml. Machines there that cannot be reached from here then
+    count as gone. Refused while cloudgpu can still reach a machine or a retained resource there. Add the account again
+    to use it again.
     """
     warn_here()
     if rename is not None:
@@ -158,7 +173,7 @@ def command(
         values = _asked(found, values)
         wanted = _asked_hosts()
     elif found.text is None and not ask and "owner" not in values and not wanted:
-        raise _without("--owner", "There is no config.toml yet, and nobody to ask who machines are for.")
+        raise _without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
     keys = [(one, _key(found, one, fingerprint or [], ask=ask)) for one in wanted]
     _write(draft(found, values, keys, login=logs_in), ask=ask, output=output)
 
@@ -191,14 +206,14 @@ def _may_ask(*, yes: bool) -> bool:
 
 def _without(option: str, message: str) -> InvalidRequest:
     example = "cloudgpu init --yes --owner ada --project thesis --provider local --lease 8h"
-    return InvalidRequest(message, field=option, value=None, next=f"Say it with options, for example: {example}")
+    return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
 
 def _asked(found: Found, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
     """Ask for every value that no option gave. What is kept as it is, is not written."""
     from cloudgpu.control.setup.init import checked
 
-    sys.stderr.write("Enter keeps what stands in brackets.\n")
+    sys.stderr.write("Enter keeps the value in brackets.\n")
     for name, question in QUESTIONS.items():
         if name not in values:
             usual = found.usual(name)
@@ -241,11 +256,11 @@ def _key(found: Found, host: Host, fingerprints: list[str], *, ask: bool) -> str
         return key
     is_ = fingerprint(key)
     if known is not None:
-        tell(f"config.toml has another key for {host.name}: {fingerprint(known)}. It is another machine, or was set up")
-        tell("anew, or somebody is in between.")
+        tell(f"config.toml has another key for {host.name}: {fingerprint(known)}. Either it was reinstalled,")
+        tell("or somebody intercepts the connection.")
     if not ask:
         raise InvalidRequest(
-            f"Nobody has confirmed the host key of {host.name}; it shows {is_}.",
+            f"The host key of {host.name} is not confirmed yet; its fingerprint is {is_}.",
             field="--fingerprint",
             value=None,
             next=f"Compare it with that machine's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then: "

@@ -122,11 +122,11 @@ def _show(made: Preparation, verb: str, changes: Sequence[str]) -> None:
     if not changes:
         tell(_nothing_to_do(made, verb))
     if made.unseen:
-        tell(f"whether there is a budget of ours is not known: {made.unseen}")
+        tell(f"whether cloudgpu's budget exists is not known: {made.unseen}")
     if verb == "makes":
         _show_uses(made, name)
     elif made.timer is not None and any(part.there and part.ours for part in made.timer.parts):
-        tell("Timers that are set for machines do nothing any more without their role.")
+        tell("Without the role, timers that are set for machines no longer work.")
     shown = [line for line in made.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{made.draft.found.home.config_file}:", *shown] if shown))
 
@@ -144,7 +144,7 @@ def _show_uses(made: Preparation, name: str) -> None:
     if made.timer is not None:
         tell(
             f"Under {made.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
-            "renew-until, when everything else is dead. Far below a cent each."
+            "renew-until, if everything else fails. Each costs far less than a cent."
         )
     for one in made.findings:
         if not one.good and f"cloudgpu init {made.kind}" not in one.next:  # that is being done

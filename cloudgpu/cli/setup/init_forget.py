@@ -36,15 +36,13 @@ def _shown(value: ForgetDocument) -> str:
         f"  may still run there: {one['name']} ({one['state']} when last seen), {one['where']}" for one in value["lost"]
     ]
     if value["lost"]:
-        lines.append(
-            "  nothing is asked to end: by your word the ledger counts them as gone, and what they cost ends now"
-        )
+        lines.append("  nothing is sent to them: the ledger records them as gone, and counts no cost from now on")
     if value["host"] is None:
         lines.append("  kept disks, images and volumes: none")
     if value["file"]:
         lines.append(f"  {value['file']}")
         lines += [f"    {line}" for line in value["diff"][2:] if not line.startswith("@@")]
-    lines.append("  from then on: no look asks it, and its bills stay in the ledger")
+    lines.append("  from then on: it is no longer queried, and its costs stay in the ledger")
     return "\n".join(lines) + "\n"
 
 
@@ -59,8 +57,8 @@ def _text(value: ForgetDocument, farewell: Farewell) -> str:
     if value["host"] is not None:
         lost = ", ".join(one["name"] for one in value["lost"])
         words = f"Host {value['host']} is forgotten."
-        return f"{words} By your word, these count as gone: {lost}." if lost else words
+        return f"{words} These are recorded as gone: {lost}." if lost else words
     if farewell.forgotten:
         return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
     launch = f", or launch there (--provider {name})" if name == farewell.provider else ""
-    return f"Account {name} is forgotten: no look asks it any more. To use it again, add [accounts.{name}]{launch}."
+    return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch}."

@@ -34,5 +34,5 @@ def _shown(value: RenameDocument, old: str) -> str:
         lines.append(f"  {value['file']}")
         lines += [f"    {line}" for line in value["diff"][2:] if not line.startswith("@@")]
     lines += [f"  not changed: {note}" for note in value["notes"]]
-    lines.append("  bills of before keep the old name")
+    lines.append("  earlier costs keep the old name")
     return "\n".join(lines) + "\n"

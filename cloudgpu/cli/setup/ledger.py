@@ -28,33 +28,34 @@ def command(
         Action,
         typer.Argument(
             metavar="backup|restore|move",
-            help="backup: write a copy; restore: put one in its place; move: have the ledger stand elsewhere.",
+            help="backup: write a copy; restore: put one in its place; move: move the ledger elsewhere.",
         ),
     ],
     place: Annotated[
         str | None,
-        typer.Argument(metavar="FILE|URL", help="backup and restore: the copy, one file; move: where to."),
+        typer.Argument(metavar="FILE|URL", help="backup, restore: the copy, one file; move: the new place."),
     ] = None,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", help="move: work where the ledger stands since it was moved; URL may name it.")
+        bool, typer.Option("--follow", help="move: use the ledger where it was moved to; URL may name it.")
     ] = False,
     even_if_older: Annotated[
-        bool, typer.Option("--even-if-older", help="restore: although the ledger has lines that FILE lacks.")
+        bool, typer.Option("--even-if-older", help="restore: even if the ledger has lines that FILE lacks.")
     ] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Write a checked copy of the ledger, put such a copy in its place, or move the ledger to another place.
+    """Write a checked copy of the ledger, restore one, or move the ledger to another place.
 
-    A copy may be made while other commands run. A restore checks every line of FILE first, and sets the ledger that
-    stood there aside. Where FILE is older than what this machine has seen, launches are refused until: cloudgpu cost
-    --verify --yes
+    A copy may be made while other commands run. `restore` checks every line of FILE first, and keeps the replaced
+    ledger in a file next to it. If FILE is older than the last state that this computer has seen, launches are refused
+    until you run: cloudgpu cost --verify --yes
 
-    move takes the ledger to URL (sqlite:///path/to/ledger.db or postgresql://USER@HOST/DATABASE), checks every line
-    there, and has config.toml name it. The old place can only be read from then on, and says where the ledger stands;
-    another home follows with --follow. Where the old place is gone and this home does not know where the ledger went,
-    name it: move URL --follow. A move that was interrupted is finished by the same command.
+    `move` copies the ledger to URL (sqlite:///path/to/ledger.db or postgresql://USER@HOST/DATABASE), checks every line
+    there, and changes config.toml. The old place becomes read-only and names the new one. If a move was interrupted,
+    run it again.
+
+    In every other home, run `move --follow`. If the old place is gone, name the new one: move URL --follow.
     """
     _check(action, place, follow=follow, even_if_older=even_if_older)
     session = open_here(warn=action is not Action.MOVE)
@@ -88,7 +89,7 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 
     with closing(plan(session, url, follow=follow)) as wanted:
         if not wanted.follows:
-            asked = f"Move the ledger from {wanted.source.place} to {wanted.to}? The old place can only be read then."
+            asked = f"Move the ledger from {wanted.source.place} to {wanted.to}? The old place becomes read-only."
             confirm(asked, yes=yes, why="This moves the ledger")
         value = carry_out(session, wanted, os.environ)
     emit(output, value, "\n".join(_moved(value)))
@@ -97,13 +98,13 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 def _moved(value: LedgerMoveDocument) -> list[str]:
     where = f"{value['to']}: {value['lines']} lines"
     if value["followed"]:
-        said = [f"The ledger stands at {where}."]
+        said = [f"The ledger is at {where}."]
     else:
-        said = [f"The ledger has moved to {where}, every hash right.", f"Only to be read from now on: {value['from']}"]
+        said = [f"The ledger has moved to {where}, every hash right.", f"Read-only from now on: {value['from']}"]
     if value["config"]:
         said.append(f"{value['config']} names the new place.")
     if not value["followed"]:
-        said.append("Whoever else works on it runs once: cloudgpu ledger move --follow")
+        said.append("In every other home, run once: cloudgpu ledger move --follow")
     return [*said, *value["notes"]]
 
 
@@ -128,5 +129,5 @@ def _said(value: RestoreDocument) -> list[str]:
         said.append(f"The one before is set aside: {value['previous_ledger']}")
     if value["integrity_problem"]:
         why = value["integrity_problem"]
-        said.append(f"Nothing is launched until it is settled: {why}\n  Run: cloudgpu cost --verify --yes")
+        said.append(f"Launches are refused until it is repaired: {why}\n  Run: cloudgpu cost --verify --yes")
     return said

@@ -25,23 +25,23 @@ def command(
         _Names, typer.Option(metavar="USER", help="A database user who also decides about budgets. Repeatable.")
     ] = None,
     members_role: Annotated[
-        str | None, typer.Option(metavar="ROLE", help="What the members' role is called; else after the database.")
+        str | None, typer.Option(metavar="ROLE", help="The members' role; by default named after the database.")
     ] = None,
     payers_role: Annotated[
-        str | None, typer.Option(metavar="ROLE", help="What the payers' role is called; else after the database.")
+        str | None, typer.Option(metavar="ROLE", help="The payers' role; by default named after the database.")
     ] = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Make the ledger in PostgreSQL a team's: its tables, two roles of the database, and exactly what each needs.
+    """Prepare a ledger in PostgreSQL for a team: its tables, two database roles, and the rights of each.
 
-    Run it as the database user to whom the tables belong, or shall belong. What that user may not do is printed as
-    SQL, with who may: let it be run, then run this again (exit code 6 until all is done). It may be run at any time.
+    Run it as the database user who owns the tables, or will own them. What that user may not do is printed as SQL, with
+    who may: have it run, then run this again (exit code 6 until all is done). You can run it any number of times.
     """
     from cloudgpu.control.setup.team_ledger import shared
 
     if not team:
         raise InvalidRequest(
-            "A ledger is made by itself when it is first used; --team makes one for a team.",
+            "A ledger is created at its first use; only a team's needs this command, with --team.",
             field="--team",
             value=None,
             next="Run: cloudgpu ledger init --team",

@@ -16,9 +16,10 @@ def command(
     *,
     output: Output = Format.TEXT,
 ) -> None:
-    """List whose each owner's name is, or record it for one: in a team, whoever it is owns the machines of that name.
+    """List which database user each owner's name belongs to, or record it for one.
 
-    A member's first launch records the name that is in their settings. Only payers may say otherwise.
+    In a team, that user owns the machines of the name. A member's first launch records the name in their settings. Only
+    payers may change it.
     """
     from cloudgpu.cli.render import table
     from cloudgpu.control.team.law import assign_owner, owners

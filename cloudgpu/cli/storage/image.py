@@ -30,20 +30,22 @@ def command(
     ],
     name: MaybeName = None,
     *,
-    image: Annotated[str | None, typer.Option("--name", metavar="IMG", help="save: what the image is called.")] = None,
+    image: Annotated[str | None, typer.Option("--name", metavar="IMG", help="save: the image's name.")] = None,
     no_restart: Annotated[
-        bool, typer.Option("--no-restart", help="save: do not restart the machine; what it writes may be cut in two.")
+        bool, typer.Option("--no-restart", help="save: do not restart it; files being written may be damaged.")
     ] = False,
-    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: of several, the one in this region.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: the one in this region.")] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Save a machine as an image under a name, list images, or remove one.
 
-    A machine can be ended and come back with everything on it: cloudgpu up --image IMG. `image save` restarts a
-    running machine, so that what is on its disk is whole; on Google Cloud and Azure it goes on running, and its image
-    is as if its power had been cut: stop it first for a whole one. An image costs money until it is removed. NAME is
-    the machine for `save`, the image for `rm`. Exit code 8 when an account or a region did not answer.
+    Launch a machine from an image with cloudgpu up --image IMG: everything on the disk is there again. An image costs
+    money until you remove it.
+
+    `image save` restarts a running machine, so that the image is complete. On Google Cloud and Azure the machine keeps
+    running, and its image is as if the power had been cut: stop the machine first for a complete one. Exit code 8 if an
+    account or region did not answer.
     """
     session = open_here()
     if action is Action.LS:
@@ -58,7 +60,7 @@ def command(
         _save(session, name, image, restart=not no_restart, yes=yes, output=output)
 
 
-_CUT = "The machine goes on running, so what it was just writing may be cut in two; after a stop an image is whole"
+_CUT = "The machine keeps running, so files being written may be damaged; stop it first for a complete image"
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:

@@ -21,14 +21,14 @@ def command(
     action: Annotated[Action, typer.Argument(metavar="ls|rm", help="ls: list them; rm: remove one, with its data.")],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The volume's name, for rm.")] = None,
     *,
-    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: of several, the one in this region.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="NAME", help="rm: the one in this region.")] = None,
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """List the data volumes that `up --volume` made, or remove one with all that is on it.
+    """List the data volumes that `up --volume` made, or remove one with all its data.
 
-    A volume is kept when its machine ends, and costs money until it is removed. Exit code 8 when an account or a
-    region did not answer.
+    A volume stays when its machine ends, and costs money until you remove it. Exit code 8 if an account or region did
+    not answer.
     """
     from cloudgpu.cli.storage.retained import listing, removal
 

@@ -52,7 +52,7 @@ def alerts_from(table: object) -> Alerts:
 def with_environment(alerts: Alerts, environ: Mapping[str, str]) -> Alerts:
     """Return the settings as CLOUDGPU_ALERTS (addresses with blanks between) and CLOUDGPU_DEADMAN change them.
 
-    They go before the file's: a secret need not stand in it. Raises InvalidRequest for what is no address.
+    They go before the file's: a secret need not stand in it. Raises InvalidRequest for what is not an address.
     """
     if environ.get(ENVIRONMENT):
         to = tuple(
@@ -112,7 +112,7 @@ def _receiver(where: str, number: int, text: str) -> str:
     if text == DESKTOP or (_RECEIVER.fullmatch(text) and len(text) <= LONGEST):
         return text
     raise InvalidRequest(  # the text itself may hold a password
-        f"{where}: address {number} is no receiver that cloudgpu can read.",
+        f"{where}: address {number} is not a receiver that cloudgpu can read.",
         field=where,
         value=None,
         next=f"Write it as apprise does, like mailto://... or ntfy://..., without blanks (%20), or {DESKTOP}.",

@@ -103,7 +103,7 @@ def _rendered(template: str, news: list[dict[str, Any]]) -> str:
     try:
         text = environment.from_string(template).render(news=news).strip()
     except TemplateSyntaxError as error:
-        raise _fault(f"is no jinja2 (line {error.lineno}: {error.message})", None) from None
+        raise _fault(f"is not valid Jinja2 (line {error.lineno}: {error.message})", None) from None
     except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)
         raise _fault(f"cannot be rendered: {shown(error) or type(error).__name__}", None) from None
     if not text:

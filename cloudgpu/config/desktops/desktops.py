@@ -103,10 +103,10 @@ def _path(text: str | Path) -> Path:
     except RuntimeError:  # nobody is called so
         pass
     raise InvalidRequest(
-        f"{shown(str(text))} is no path of a file.",
+        f"{shown(str(text))} is not a path of a file.",
         field="desktop",
         value=shown(str(text)),
-        next="Write all of it: /home/me/mine.yaml, or ./mine.yaml",
+        next="Write the full path, like /home/me/mine.yaml or ./mine.yaml",
     )
 
 
@@ -120,10 +120,10 @@ def _of_file(path: Path, settings: Settings | None, watts: Watts | None, today: 
         raise InvalidRequest(says, field="desktop", value=shown(str(path)), next=way_out) from None
     if table is None:
         raise InvalidRequest(
-            f"There is no desktop's file {path}.",
+            f"There is no file {path}.",
             field="desktop",
             value=str(path),
-            next="Name a file that is there, or a desktop without / and .yaml.",
+            next="Name an existing file, or a desktop (a name without / and .yaml).",
         )
     return desktop_from(table, path.stem, settings=settings, watts=watts, today=today)
 
@@ -199,7 +199,7 @@ def _idle(table: Table, watts: Watts | None) -> Power:
 def _depreciation(table: Table) -> Depreciation:
     word = table.line("depreciation", Depreciation.NONE)
     if word not in list(Depreciation):
-        says = "is no way to depreciate" + did_you_mean(near(word, Depreciation))
+        says = "is not a way to depreciate" + did_you_mean(near(word, Depreciation))
         raise table.fault("depreciation", says, next=f"Use one of: {', '.join(Depreciation)}.")
     if word == Depreciation.DECLINING:
         table.check_keys(KEYS, required=["yearly_loss_percent"])

@@ -25,7 +25,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     """Return the currency of the file's amounts at its own rate or at the configured one; None: US dollars."""
     code = table.line("currency", "USD")
     if code not in CODES:
-        says = "is no currency of ISO 4217" + did_you_mean(near(code, CODES))
+        says = "is not a currency of ISO 4217" + did_you_mean(near(code, CODES))
         raise table.fault("currency", says, next="Write its three capital letters, like KRW.")
     given = [key for key in RATE if key in table.values]
     if code == "USD":

@@ -25,7 +25,10 @@ def shipped_rules() -> Rules:
     table = read_yaml(path)
     if table is None:
         raise InvalidRequest(
-            "The figures for recommendations are missing.", field="work.yaml", value=str(path), next="Install anew."
+            "The figures for recommendations are missing.",
+            field="work.yaml",
+            value=str(path),
+            next="Reinstall cloudgpu.",
         )
     return rules_from(table)
 

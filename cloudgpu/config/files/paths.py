@@ -113,10 +113,10 @@ def _named(text: str) -> Home:
     if not path.is_absolute():
         # Two working directories would be two ledgers, and each would miss the other's machines.
         raise InvalidRequest(
-            f"CLOUDGPU_HOME is {text!r}, which means another place in every directory.",
+            f"CLOUDGPU_HOME is {text!r}, a relative path: it means another directory wherever you run cloudgpu.",
             field="CLOUDGPU_HOME",
             value=text,
-            next=f"Name it from the root: CLOUDGPU_HOME={path.absolute()}",
+            next=f"Use an absolute path: CLOUDGPU_HOME={path.absolute()}",
         )
     return Home(path)
 
@@ -125,13 +125,13 @@ def _check_directory(root: Path) -> None:
     try:
         if stat.S_ISDIR(root.stat().st_mode):
             return
-        why = "is no directory"
+        why = "is not a directory"
     except FileNotFoundError:
         return
     except OSError as error:
         why = f"cannot be used: {(error.strerror or str(error)).lower()}"
     raise InvalidRequest(
-        f"The place where cloudgpu keeps its files, {root}, {why}.",
+        f"CLOUDGPU_HOME, {root}, {why}.",
         field="CLOUDGPU_HOME",
         value=str(root),
         next="Name a directory of your own: CLOUDGPU_HOME=~/.local/share/cloudgpu",

@@ -66,7 +66,7 @@ def settings_table(key: str, value: object, known: Collection[str] | None = None
         raise setting_fault(key, value, "has to be a table", next or f"Write: [{key}]")
     for name in value:
         if known is not None and name not in known:
-            says = f"is no setting{did_you_mean(near(str(name), known))}"
+            says = f"is not a setting{did_you_mean(near(str(name), known))}"
             raise setting_fault(f"{key}.{shown(name)}", name, says, next or f"Settings: {', '.join(known)}.")
     return value
 

@@ -82,7 +82,7 @@ class Table:
         known = tuple(known)
         for key in self.values:
             if key not in known:
-                says = "is no known key" + did_you_mean(near(key, known))
+                says = "is not a known key" + did_you_mean(near(key, known))
                 raise self.fault(key, says, next=f"Use one of: {', '.join(known)}.")
         for key in required:
             if key not in self.values:

@@ -30,7 +30,7 @@ def _unknown(name: str, field: str) -> InvalidRequest:
     by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
     meant = known.get(name.casefold()) or by_city.get(name.casefold()) or near(name, known.values())
     return InvalidRequest(
-        f"{shown(name)!r} is no time zone" + did_you_mean(meant, "."),
+        f"{shown(name)!r} is not a time zone" + did_you_mean(meant, "."),
         field=field,
         value=shown(name),
         next="Write the IANA name, like UTC, Asia/Seoul or Europe/Berlin.",

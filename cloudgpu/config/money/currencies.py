@@ -32,7 +32,7 @@ def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--cu
     found = currencies.get(known)
     if found is None:
         raise InvalidRequest(
-            f"There is no rate for {known}: none is ever fetched or guessed.",
+            f"There is no exchange rate for {known}; cloudgpu never fetches or guesses one.",
             field=field,
             value=known,
             next=_way_out(known, typed=field.startswith("--")),  # a bill's own currency has no options
@@ -59,7 +59,7 @@ def _day(text: str | date) -> date:
         return date.fromisoformat(str(text))
     except ValueError:
         raise InvalidRequest(
-            f"{str(text)!r} is no day.", field="--rate-date", value=str(text), next="Write it like 2026-11-20."
+            f"{str(text)!r} is not a day.", field="--rate-date", value=str(text), next="Write it like 2026-11-20."
         ) from None
 
 
@@ -84,7 +84,7 @@ def _rate(value: object, field: str, way_out: str) -> Decimal:
         rate = Decimal("NaN")
     if isinstance(value, bool) or not rate.is_finite() or not 1 / MOST <= rate <= MOST:
         raise InvalidRequest(
-            f"{field} is {shown(value)!r}, which is no rate of exchange.",
+            f"{field} is {shown(value)!r}, which is not a rate of exchange.",
             field=field,
             value=shown(value),
             next=way_out,

@@ -98,7 +98,7 @@ def _pattern(key: str, value: object) -> str:
     if isinstance(value, str) and _PATTERN.fullmatch(value):
         return value
     way = f'Write a name, or a pattern like {key.rpartition(".")[2]} = "p4*".'
-    raise setting_fault(key, value, f"is {shown(value)!r}, which is no name and no pattern of names.", way)
+    raise setting_fault(key, value, f"is {shown(value)!r}, which is neither a name nor a pattern of names.", way)
 
 
 def _figure(key: str, value: object, way: str) -> Decimal:
@@ -108,7 +108,7 @@ def _figure(key: str, value: object, way: str) -> Decimal:
     except InvalidOperation:
         figure = None
     if figure is None or not figure.is_finite():
-        says = "is missing." if value is None else f"is {shown(value)!r}, which is no number."
+        says = "is missing." if value is None else f"is {shown(value)!r}, which is not a number."
         raise setting_fault(key, value, says, way)
     return figure
 
@@ -149,5 +149,5 @@ def _day(key: str, value: object) -> datetime:
             found = None
         if found is not None and found.year < _LAST_YEAR:
             return found
-    says = f"is {shown(value)!r}, which is no day of the calendar."
+    says = f"is {shown(value)!r}, which is not a day of the calendar."
     raise setting_fault(key, value, says, f'Write it like {key.rpartition(".")[2]} = "2026-12-31".')

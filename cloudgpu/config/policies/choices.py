@@ -26,7 +26,7 @@ def _names(key: str, table: object) -> dict[str, str]:
     given = settings_table(place, table)
     for one, name in given.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            says = f"is {shown(name)!r}, which is no policy's name"
+            says = f"is {shown(name)!r}, which is not a policy's name"
             raise setting_fault(f"{place}.{shown(one)}", name, says, f"For a policy, {NAME_RULE}.")
     return given
 
@@ -35,6 +35,6 @@ def _check_tag(tag: str) -> None:
     key, equals, value = tag.partition("=")
     if not equals or not value.strip() or key not in FACTS:
         meant = near(key, FACTS)
-        says = "is no tag" + (f"; did you mean {meant}=...?" if meant and meant != key else "")
+        says = "is not a tag" + (f"; did you mean {meant}=...?" if meant and meant != key else "")
         way_out = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(FACTS)}.'
         raise setting_fault(f"{_KEY}.tags.{shown(tag)}", tag, says, way_out)

@@ -95,7 +95,7 @@ def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
 def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
     for name in values:
         if name not in keys:
-            says = "is no known key" + did_you_mean(None if name in _ELSEWHERE else near(name, keys))
+            says = "is not a known key" + did_you_mean(None if name in _ELSEWHERE else near(name, keys))
             way_out = _ELSEWHERE.get(name) or f"Use one of: {', '.join(keys)}."
             raise table.fault(f"{prefix}{name}", says, next=way_out)
 

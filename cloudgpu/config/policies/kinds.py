@@ -54,13 +54,13 @@ def _span(value: object) -> timedelta:
     try:
         return parse_duration(str(value))
     except ValueError:
-        raise Misread("is no duration from a second to ten years", "Write it like 90m, 8h, 1h30m or 3d.") from None
+        raise Misread("is not a duration from a second to ten years", "Write it like 90m, 8h, 1h30m or 3d.") from None
 
 
 def _clock(value: object) -> time:
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        says = f"cannot be {shown(value)!r}, which is no time of day{_sexagesimal(value)}"
+        says = f"cannot be {shown(value)!r}, which is not a time of day{_sexagesimal(value)}"
         raise Misread(says, 'Write it from 00:00 to 23:59, like "19:00".')
     return time(int(found[1]), int(found[2]))
 
@@ -68,7 +68,7 @@ def _clock(value: object) -> time:
 def _week_time(value: object) -> tuple[int, time]:
     day, _, clock = value.partition(" ") if isinstance(value, str) else ("", "", "")
     if day not in DAYS or _CLOCK.fullmatch(clock) is None:
-        says = f"cannot be {shown(value)!r}, which is no weekday with a time"
+        says = f"cannot be {shown(value)!r}, which is not a weekday with a time"
         raise Misread(says, 'Write it like "mon 07:00".')
     return DAYS.index(day), _clock(clock)
 
@@ -86,7 +86,7 @@ def _zone(value: object) -> str:
     try:
         zone_of(name)
     except InvalidRequest as fault:
-        says = fault.message.removesuffix(".").replace(" is no time zone", ", which is no time zone", 1)
+        says = fault.message.removesuffix(".").replace(" is not a time zone", ", which is not a time zone", 1)
         raise Misread(f"is {says}", str(fault.next)) from None
     return name
 
@@ -118,7 +118,7 @@ def _break(item: object) -> Iterable[date]:
     ends = [] if found is None else [_date(text) for text in (found[1], found[2] or found[1])]
     if not ends or None in ends:
         way_out = "Write it like 2026-12-24, or 2026-12-24 to 2027-01-03."
-        raise Misread(f"cannot hold {shown(item)!r}, which is no date", way_out)
+        raise Misread(f"cannot hold {shown(item)!r}, which is not a date", way_out)
     first, last = filter(None, ends)
     if not timedelta() <= last - first <= _LONGEST_BREAK:
         raise Misread(f"cannot hold {shown(item)!r}", "End a break after it begins, and within a year.")
@@ -136,7 +136,7 @@ def _rate(value: object) -> float:
     found = _RATE.fullmatch(value) if isinstance(value, str) else None
     rate = Decimal(found[1]) * _PREFIXES[found[2]] if found else Decimal()
     if not 0 < rate <= 10**12:
-        raise Misread("is no rate above zero in bytes a second", "Write it like 100 kB/s or 1 MB/s.")
+        raise Misread("is not a rate above zero in bytes a second", "Write it like 100 kB/s or 1 MB/s.")
     return float(rate)
 
 

@@ -48,7 +48,7 @@ _IDLE = {
     "disk": Key(kinds.RATE, "from how much reading and writing on it works", "1 MB/s"),
     "terminal_output": Key(kinds.SPAN, "how long output of a terminal counts at which nobody types", "2h"),
     "samples": Key(kinds.number(100, "percent"), "how much of the time must have been measured for a verdict", 90),
-    "uptime": Key(kinds.SPAN, "how long a machine is up before it is judged", "30m"),
+    "uptime": Key(kinds.SPAN, "how long a machine is up before it is checked", "30m"),
     "scratch": Key(kinds.word(Act.WARN, Act.STOP), "where a stop would erase scratch disks that are not empty", "warn"),
 }
 _SCHEDULE = {

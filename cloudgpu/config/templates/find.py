@@ -85,7 +85,9 @@ def template_from(table: Table, name: str) -> Template:
     """Return the template that a file's table describes; raise InvalidRequest with the line of a fault."""
     for key in ("extends", "include", "inherits"):
         if key in table.values:
-            raise table.fault(key, "is no key: templates do not build on each other", next="Copy what you need of it.")
+            raise table.fault(
+                key, "is not a key: templates do not build on each other", next="Copy what you need of it."
+            )
     table.check_keys(KEYS)
     return Template(
         name=name,

@@ -122,7 +122,7 @@ def _text(template: Template, values: Mapping[str, Any]) -> str:
         _check_names(template, environment)
         return environment.from_string(template.cloud_init).render(values)
     except TemplateSyntaxError as error:
-        says = f"is no jinja2: {error.message}"
+        says = f"is not valid Jinja2: {error.message}"
         raise _fault(template, error.lineno, says, next="Correct that line.") from None
     except InvalidRequest:
         raise
@@ -139,7 +139,9 @@ def _check_names(template: Template, environment: Environment) -> None:
     tree = environment.parse(template.cloud_init)
     for other in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
         kind = type(other).__name__.lower().replace("fromimport", "import")
-        raise _fault(template, other.lineno, f"uses {kind}: a template stands alone", next="Copy what you need of it.")
+        raise _fault(
+            template, other.lineno, f"uses {kind}: a template cannot build on another", next="Copy what you need of it."
+        )
     unknown = meta.find_undeclared_variables(tree) - set(VALUES)
     for name in tree.find_all(nodes.Name):
         if name.name in unknown and name.ctx == "load":
@@ -165,7 +167,7 @@ def _setting(node: nodes.Expr) -> str | None:
 
 def _unknown(template: Template, line: int, word: str, known: Iterable[str], what: str) -> InvalidRequest:
     known = tuple(known)
-    says = f"uses {shown(word)}, which is no {what}" + did_you_mean(near(word, known))
+    says = f"uses {shown(word)}, which is not a {what}" + did_you_mean(near(word, known))
     listed = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
     return _fault(template, line, says, value=word, next=listed)
 

@@ -112,7 +112,7 @@ def _named(session: Session, name: str, cidr: str | None) -> Machine:
         raise refuse_unkept(session, row, "name")
     if is_behind(row) and cidr is None:
         raise InvalidRequest(
-            f"{row.name} is reached from inside its network, so your public address has no part in it.",
+            f"{row.name} is reached from inside its network, so your public address does not matter.",
             field="--from",
             value=None,
             next="Name the address that it sees: --from 10.0.0.5/32",

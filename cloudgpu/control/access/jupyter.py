@@ -184,7 +184,7 @@ class JupyterTunnel:
         with self._session.beside() as session:
             fault = closed(session, self._row)
         if fault:
-            self._session.tell(f"{fault.message} {fault.next} (the tunnel goes on when that is done)")
+            self._session.tell(f"{fault.message} {fault.next} (the tunnel then continues)")
 
 
 def setup_patience(session: Session, row: Machine) -> Callable[[NotYet], bool]:

@@ -189,7 +189,7 @@ def check_reachable(session: Session, row: Machine) -> None:
     name = row.name
     if row.launch_status == "open":
         raise Unreachable(
-            f"The launch of {name} was interrupted and is not settled.",
+            f"The launch of {name} was interrupted, and its outcome is not known yet.",
             field="name",
             value=name,
             next="Run the same up again, or: cloudgpu ls --refresh",
@@ -203,7 +203,7 @@ def check_reachable(session: Session, row: Machine) -> None:
         )
     if stays(row):
         raise Unreachable(
-            f"{name} does not run: only its disk is kept.",
+            f"{name} does not run; only its disk remains.",
             field="name",
             value=name,
             next=f"Run: cloudgpu start {name}",

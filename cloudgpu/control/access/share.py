@@ -34,7 +34,7 @@ def check_from(typed: str | None, *, remove: bool) -> None:
     """Raise InvalidRequest for a `--from` that cannot be, before anybody is asked."""
     if typed is not None and remove:
         raise InvalidRequest(
-            "--from and --remove contradict each other: what was let in for a key is taken out with it.",
+            "--from and --remove contradict each other: --remove closes the addresses that were opened for a key.",
             field="--from",
             value=typed,
             next="Leave --from out.",
@@ -130,7 +130,7 @@ def _network(session: Session, row: Machine, typed: str | None, before: Mapping[
     if not before:
         return None
     raise InvalidRequest(
-        f"{row.name} lets nobody connect but from addresses that were named: where does this key's owner come from?",
+        f"{row.name} admits only named addresses; this key's owner has none yet.",
         field="--from",
         value=None,
         next="Name their public address, --from 203.0.113.7, or --from same for the network that you are in.",

@@ -106,7 +106,7 @@ def probe(
         if keep:
             sweep_daily(session.home.samples, session.clock())
     asks = [_ask_of(session, row, _How(timeout, min(back, DAY), keep)) for row in rows]
-    with Pool(at_once) as pool:
+    with Pool(at_once, "machines") as pool:
         reports = list(pool.map(lambda ask: ask(), asks))
     return {one.row_id: one for one in reports}
 

@@ -124,7 +124,7 @@ def _check_texts(given: CompareOptions) -> None:
             continue
         option = f"--{name}"
         raise InvalidRequest(
-            f"{value!r} is no text, and {option} takes text.",
+            f"{value!r} is not text, and {option} takes text.",
             field=option,
             value=str(value),
             next=f"Pass {name}={example!r}.",

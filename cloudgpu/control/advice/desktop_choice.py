@@ -49,7 +49,7 @@ def desktop_named(session: Session, name: str | Path | None = None, currency: Cu
     """
     if not isinstance(name, str | Path | None):
         raise InvalidRequest(
-            f"{name!r} is no desktop: that is text, its name or its file's path.",
+            f"{name!r} is not a desktop: that is text, its name or its file's path.",
             field="desktop",
             value=str(name),
             next=f"Use one of: {', '.join(desktop_names([session.home.root / 'desktops']))}; or a file: ./mine.yaml",

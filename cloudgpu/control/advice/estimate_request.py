@@ -202,7 +202,7 @@ def _committed(text: str) -> Committed:
     percent = _read(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
-            f"{text!r} is no commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
+            f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
             field="--committed",
             value=text,
             next=way,
@@ -224,7 +224,7 @@ def _whole(value: Number, field: str, least: int, most: int) -> Decimal:
     if found is not None and found == found.to_integral_value() and least <= found <= most:
         return found
     raise InvalidRequest(
-        f"{str(value)!r} is no whole number from {least:,} to {most:,}.",
+        f"{str(value)!r} is not a whole number from {least:,} to {most:,}.",
         field=field,
         value=str(value),
         next=f"For example {field} {max(least, 1) if field == '--number' else USUAL_GB}",
@@ -236,7 +236,7 @@ def _number(value: Number, field: str, least: str, most: str, example: str, *, i
     if found is not None and Decimal(least) <= found <= Decimal(most):
         return found
     raise InvalidRequest(
-        f"{str(value)!r} is no number from {least} to {most}.",
+        f"{str(value)!r} is not a number from {least} to {most}.",
         field=field,
         value=str(value),
         next=f"For example {field} {example}",

@@ -113,7 +113,7 @@ def _whole(value: Number | None, option: str, most: int) -> int | None:
     number = number_of(value, option, least=1, most=most)
     if number != int(number):
         raise InvalidRequest(
-            f"{str(value)!r} is no whole number.", field=option, value=str(value), next=f"Write it like {option} 2"
+            f"{str(value)!r} is not a whole number.", field=option, value=str(value), next=f"Write it like {option} 2"
         )
     return int(number)
 
@@ -126,14 +126,17 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
             ours = Source("as you said", rules.kinds[TUNING].source.as_of, Ground.ASSUMED)
             return Kind("", "work of your own", None, Work.TRAINING, ours)
         raise InvalidRequest(
-            "What the GPU is for was not said.", field="WORK", value=None, next=f"Say one of: {', '.join(rules.kinds)}."
+            "WORK is missing: what is the GPU for?",
+            field="WORK",
+            value=None,
+            next=f"Use one of: {', '.join(rules.kinds)}.",
         )
     name = re.sub(r"[\s_]+", "-", work.strip().lower())
     name = _SHORT.get(name, name)
     if name in rules.kinds:
         return rules.kinds[name]
     raise unknown_word(
-        f"{work!r} is no kind of work",
+        f"{work!r} is not a kind of work",
         name,
         rules.kinds,
         field="WORK",
@@ -151,7 +154,7 @@ def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
         if given.get("memory") is not None:
             return None
         raise InvalidRequest(
-            f"How large the model is was not said, and the memory for {kind.title} follows from it.",
+            f"The size of the model is missing; the memory for {kind.title} depends on it.",
             field="--parameters",
             value=None,
             next="Add --parameters 7b, or the memory itself: --memory 24",
@@ -213,7 +216,7 @@ def _parameters(value: object) -> int:
     if LEAST_PARAMETERS <= number <= MOST_PARAMETERS:
         return number
     raise InvalidRequest(
-        f"{str(value)!r} is no number of parameters from a million to ten trillion.",
+        f"{str(value)!r} is not a number of parameters from a million to ten trillion.",
         field="--parameters",
         value=str(value),
         next="Write it like 7b, 350m or 7000000000.",

@@ -52,7 +52,7 @@ def _check_number(request: CompareRequest, rent: Rent, ratio: Fraction) -> None:
     number = max(rent.use.shares) * rent.gpus / (request.desktop.gpus * ratio)
     if number > MOST_DESKTOPS:
         raise InvalidRequest(
-            f"So much use would take {math.ceil(number):,} desktops, and up to {MOST_DESKTOPS:,} are compared.",
+            f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MOST_DESKTOPS:,}.",
             field="--utilization",
             value=rent.use.asked,
             next="Name fewer GPUs, or less use.",
@@ -94,7 +94,7 @@ def _offer(rented: Rented, means: tuple[str, ...]) -> CatalogOffer:
 def _unknown_speed(own: str, rent: Rent, work: Work) -> InvalidRequest:
     other = rent.spec.name if rent.spec else "the rented GPU"
     return InvalidRequest(
-        f"How fast {own} is beside {other} at {work} is not known: no figure of both is.",
+        f"How fast {own} is compared with {other} at {work} is not known: no source has both.",
         field="--work",
         value=str(work),
         next="Leave --work out: one GPU is then counted as fast as the other.",

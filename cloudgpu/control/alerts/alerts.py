@@ -202,7 +202,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         raise InvalidRequest(
-            "Nobody is told of alerts: no receiver is set.",
+            "No alert can be sent: config.toml names no receiver.",
             field="alerts.to",
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',

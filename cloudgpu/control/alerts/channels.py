@@ -137,7 +137,7 @@ def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached
             return _to_desktop(apprise, message)
         receiver = _receiver(apprise, address)
         if receiver is None:
-            return "is no address that apprise knows or can use here"
+            return "is not an address that apprise knows or can use here"
         if message.attached is not None and receiver.attachment_support:
             if _notified(apprise, receiver, message, message.body, places[message.attached]):
                 return None

@@ -41,7 +41,7 @@ def _receivers(session: Session) -> Check:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
         way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
-        return Check("alerts", Verdict.WARN, "Nobody is told when something goes wrong.", way)
+        return Check("alerts", Verdict.WARN, "No alert is sent when something goes wrong.", way)
     _check_template(session)
     if importlib.util.find_spec("apprise") is None:
         return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
@@ -49,7 +49,7 @@ def _receivers(session: Session) -> Check:
     waiting = undelivered(session)
     if waiting:
         said = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
-        way = "They are tried again at each pass."
+        way = "Each run tries them again."
         return Check("alerts", Verdict.WARN, f"Not delivered yet: {said}.", way)
     monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
@@ -65,11 +65,11 @@ def _check_template(session: Session) -> None:
 
 def _deadman(session: Session) -> Check:
     if session.settings.alerts.deadman is not None:
-        return Check("deadman", Verdict.OK, "called at the end of each pass")
+        return Check("deadman", Verdict.OK, "called at the end of each run")
     return Check(
         "deadman",
         Verdict.WARN,
-        "Nobody notices when passes end: what is dead cannot send an alert.",
+        "Nobody notices when the reaper stops running: it cannot send an alert then.",
         "Make a check at a service like healthchecks.io (or your own healthchecks, Uptime Kuma, Dead Man's Snitch), "
         'and add to config.toml: [alerts] and deadman = "https://hc-ping.com/YOUR-ID"',
     )
@@ -117,6 +117,6 @@ def _finding(why: str) -> Finding:
         key=TOPIC,
         kind="dead-man's address",
         title="The dead-man's address does not hear us",
-        text=f"It {why}. If passes go on without it, it will raise a false alarm; if they end, nobody will.",
+        text=f"It {why}. If the reaper runs, it raises a false alarm; if the reaper stops, it raises none.",
         urgent=False,
     )

@@ -56,7 +56,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
 
     if all_ and names:
         raise InvalidRequest(
-            f"--all ends every machine, and {names[0]} is named beside it.",
+            f"--all ends every machine, so {names[0]} must not be named, too.",
             field="--all",
             value=names[0],
             next="Leave out --all, or the names.",
@@ -82,7 +82,7 @@ def to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> ToE
         return ToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
     except LedgerUnavailable as fault:  # a full disk, say: what is known is ended all the same
         unseen = LedgerUnavailable(
-            f"What else the accounts have was not looked at: {fault.message}",
+            f"The accounts were not checked for other machines: {fault.message}",
             field=fault.field,
             value=fault.value,
             next=f"{way_back(fault)}, then run: cloudgpu ls --refresh",
@@ -195,7 +195,7 @@ def _ended_at_once(session: Session, rows: Sequence[Machine]) -> list[Ended | Cl
         with session.beside() as own:
             return _ended(own, row)
 
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "machines") as pool:
         return list(pool.map(apart, rows))
 
 

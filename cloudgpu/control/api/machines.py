@@ -298,7 +298,10 @@ class Machines(Capability):
         guest = read_guest_key(Path(key)) if key else None
         if guest is None and not remove:
             raise InvalidRequest(
-                "Whose key is to be let in?", field="--key", value=None, next="Name the file of a public key."
+                "--key is missing: which public key may log in?",
+                field="--key",
+                value=None,
+                next="Name the file of a public key.",
             )
         check_from(from_, remove=remove)
         row = self._session.find(name)

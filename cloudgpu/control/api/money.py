@@ -37,7 +37,7 @@ class Money(Capability):
         from cloudgpu.control.cost.cost import costs
         from cloudgpu.control.inputs.periods import parse_cost
 
-        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **asked))
+        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **asked), days=True)
 
     def set_budget(
         self,

@@ -106,7 +106,7 @@ def _check_texts(options: BudgetOptions) -> None:
         value = getattr(options, key)
         if value is not None and not isinstance(value, str):
             option = f"--{key.replace('_', '-')}"
-            says = f"{value!r} is no text, and {option} takes text."
+            says = f"{value!r} is not text, and {option} takes text."
             raise InvalidRequest(says, field=option, value=str(value), next=f'Write it as text: "{value}".')
 
 
@@ -179,9 +179,9 @@ def _too_low(session: Session, one: BudgetState) -> str | None:
     said = f"{one.budget.name} is below what is committed: {sums}, {committed.text()} of {one.budget.limit.text()}."
     follows = [f"At the next pass {text}." for text in said_stops([stop_value(at) for at in _stopped_by(session, one)])]
     if one.passed and not follows:
-        follows.append("The next pass reports that it is passed.")
+        follows.append("The next run reports that it is exceeded.")
     if not one.passed:
-        follows.append("It is not passed yet; what runs will pass it if it runs to its renew-until.")
+        follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
     if Action.REFUSE in one.budget.actions:
         follows.append("No launch is admitted under it meanwhile.")
     return " ".join([said, *follows])

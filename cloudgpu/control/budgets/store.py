@@ -105,7 +105,7 @@ def set_budget(session: Session, budget: Budget, *, anew: bool = False) -> Budge
                 f"{found.scope.text}.",
                 field="NAME",
                 value=budget.name,
-                next="Add --replace to set it anew, or choose another name.",
+                next="Add --replace to change it, or choose another name.",
             )
         before.extend([found] if found else [])
         return [budget_set(budget.body(), session.clock(), view.head()[0])]
@@ -118,7 +118,7 @@ def _check_no_file(session: Session, name: str) -> None:
     for one in _file_budgets(session):
         if one.name == name:
             raise InvalidRequest(
-                f"The budget {name} stands in {one.place}.",
+                f"The budget {name} is in the file {one.place}.",
                 field="NAME",
                 value=name,
                 next="Change it there, or choose another name.",
@@ -163,7 +163,7 @@ def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRe
     in_file = next((one for one in _file_budgets(session) if one.name == name), None)
     if in_file is not None:
         return InvalidRequest(
-            f"The budget {name} stands in {in_file.place}.", field="NAME", value=name, next="Remove the file."
+            f"The budget {name} is in the file {in_file.place}.", field="NAME", value=name, next="Remove the file."
         )
     return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
 

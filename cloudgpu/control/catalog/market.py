@@ -110,7 +110,7 @@ def order_of(word: str) -> Order:
     """Return the order that a word means; raise InvalidRequest for another one."""
     if word not in set(Order):
         raise InvalidRequest(
-            f"{word!r} is no order.", field="--sort", value=word, next=f"Use one of: {', '.join(Order)}."
+            f"{word!r} is not an order.", field="--sort", value=word, next=f"Use one of: {', '.join(Order)}."
         )
     return Order(word)
 

@@ -92,7 +92,7 @@ def _regions(one: Any, region: str | None) -> list[str]:
 
 
 def _asked(one: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
-    with Pool(16) as pool:
+    with Pool(16, "regions") as pool:
         answers = dict(zip(regions, pool.map(lambda region: _tried(one, region), regions), strict=True))
     faults = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
     if len(faults) == len(answers) and faults:

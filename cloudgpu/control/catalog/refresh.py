@@ -35,7 +35,7 @@ def factor_of(text: str | None) -> float:
         factor = 0.0
     if not 1 < factor <= MOST_FACTOR:
         raise InvalidRequest(
-            f"{text!r} is no factor above 1 and up to {MOST_FACTOR:g}.",
+            f"{text!r} is not a factor above 1 and up to {MOST_FACTOR:g}.",
             field="--factor",
             value=text,
             next="Write how many times the last price the new one may be, for example: --factor 2",
@@ -53,7 +53,7 @@ def refresh(
     """
     kinds = list(dict.fromkeys(providers)) or _kinds(session, account)
     settings = {kind: _settings(session, kind, account) for kind in kinds}
-    with Pool(len(kinds)) as pool:
+    with Pool(len(kinds), "price lists") as pool:
         answers = dict(zip(kinds, pool.map(lambda kind: _answer(kind, settings[kind]), kinds), strict=True))
     values = [_kept(session, answers[kind], factor, accept=accept) for kind in kinds]
     return {"refreshed_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}

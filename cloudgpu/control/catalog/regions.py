@@ -44,7 +44,7 @@ def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_cou
 
     Opens connections and says nothing on them. Every host name is resolved before its time is taken.
     """
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "regions") as pool:
         found = pool.map(lambda region: _ping(region, now), regions)
         return dict(zip((region.name for region in regions), found, strict=True))
 
@@ -101,12 +101,12 @@ def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None) ->
     """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
     if sort is not None and sort not in set(Order):
         raise InvalidRequest(
-            f"{sort!r} is no order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
+            f"{sort!r} is not an order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
         )
     for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot)):
         if given and gpu is None:
             raise InvalidRequest(
-                f"{option} is about the price of a GPU, and none is named.",
+                f"{option} needs a GPU, and none is named.",
                 field=option.partition(" ")[0],
                 value=sort if sort == Order.PRICE else None,
                 next="Add --gpu NAME.",

@@ -5,6 +5,7 @@ Beside the amounts it says credits, sustained use discounts, and how long each b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,14 @@ from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.advice.compare import busy, clouds_of
 from cloudgpu.core.billing.charge_notes import gaps_within
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.cost_groups import billed_within, of_owner, time_owned_within
+from cloudgpu.core.billing.cost_groups import By, CostQuery, billed_within, of_owner, time_owned_within
 from cloudgpu.core.billing.cost_groups import costs as grouped
 from cloudgpu.core.billing.forecast import Goal, burn, more, running
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.periods import period
+from cloudgpu.core.values.periods import midnight, period, periods
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.compare_sentences import desktop_value
@@ -31,6 +32,7 @@ from cloudgpu.views.cost import (
     groups_value,
     lost_value,
     projection_value,
+    shares,
     total_value,
     with_fees,
 )
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import CostRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
-    from cloudgpu.core.billing.cost_groups import CostQuery, Ended, Tally
+    from cloudgpu.core.billing.cost_groups import Ended, Tally
     from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.ledger.log.base import View
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         CostHead,
         CostToCome,
         Credit,
+        DayCost,
         Deductions,
         Fees,
         Projections,
@@ -125,6 +128,7 @@ def lasting(session: Session, now: datetime) -> list[BudgetForecast]:
 
 
 MOST_NAMED = 8
+DAYS = 31  # as many of the last days are told one by one: the present month is among them
 NOTHING_OFF: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
     "Assumes that running machines stay up until renew-until, or to the end of the lease in that row, and that "
@@ -132,18 +136,21 @@ ASSUMPTION = (
 )
 
 
-def costs(session: Session, request: CostRequest | None = None) -> CostDocument:
+def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
     """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
 
     Without a wish: by machine, since ever. Asks no cloud: what ran at the last look is counted as running. Of one owner
-    alone there are no budgets, discounts and credits: those are of the whole ledger.
+    alone there are no budgets, discounts and credits: those are of the whole ledger. `days`: also what each of the last
+    days cost, for which the uses of that time are read.
     """
     now = session.clock()
     wanted = request or parse_cost(session.settings, now)
-    rows, ended = _read(session, wanted.asked)
+    last = _last_days(wanted.asked, now) if days else None
+    read = _read(session, wanted.asked, last)
     of_all = wanted.asked.owner is None
     if wanted.asked.owner is not None:
-        rows, ended = _of_owner(rows, ended, wanted.asked.owner)
+        read = _of_owner(read, wanted.asked.owner)
+    rows, ended = read.rows, read.ended
     found = grouped(rows, ended, now, wanted.asked)
     names = group_names(found.groups, rows, wanted.asked)
     return {
@@ -151,6 +158,8 @@ def costs(session: Session, request: CostRequest | None = None) -> CostDocument:
         "groups": groups_value(found, names, wanted.asked.by, wanted.currency),
         "total": total_value(found.total, wanted.asked.by, wanted.currency),
         "total_usd": usd(money(found.total.amount)),
+        "days": None if last is None else _days(read, last, now),
+        "this_month_usd": None if last is None else _this_month(read, last, now),
         "unpriced": list(found.total.unpriced),
         "unmetered": [gap.value() for gap in gaps_within(rows, wanted.asked.since, wanted.asked.until)],
         "interrupted": lost_value(found.total.interrupted),
@@ -217,27 +226,75 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
         return []
 
 
-def _read(session: Session, asked: CostQuery) -> tuple[list[Machine], Sequence[Ended]]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read, once: the rows, the uses that ended and are needed beside them, and those of the last days."""
+
+    rows: list[Machine]
+    ended: Sequence[Ended]
+    recent: Sequence[Ended]
+
+
+def _read(session: Session, asked: CostQuery, last: CostQuery | None) -> _Read:
     """Return the rows, and the uses that ended as of the same line of the ledger, where those are needed."""
-    if asked.from_totals:
-        return session.ledger.bills(), []
-    since = "" if asked.since is None else iso(asked.since)
+    if asked.from_totals and last is None:
+        return _Read(session.ledger.bills(), (), ())
+
+    def uses(view: View, query: CostQuery) -> list[Ended]:
+        return list(view.uses("" if query.since is None else iso(query.since)))
+
     # Read apart, a use that ends in between would be in both, or in none.
-    return session.ledger.read(lambda view: (view.bills(), list(view.uses(since))))
+    return session.ledger.read(
+        lambda view: _Read(
+            view.bills(),
+            () if asked.from_totals else uses(view, asked),
+            () if last is None else uses(view, last),
+        )
+    )
 
 
-def _of_owner(rows: list[Machine], ended: Sequence[Ended], owner: str) -> tuple[list[Machine], Sequence[Ended]]:
+def _of_owner(read: _Read, owner: str) -> _Read:
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
-    theirs, uses = of_owner(list(rows), ended, owner)
-    if rows and not theirs:
-        known = sorted({str(row.owner) for row in rows if row.owner})
+    theirs, uses = of_owner(list(read.rows), read.ended, owner)
+    if read.rows and not theirs:
+        known = sorted({str(row.owner) for row in read.rows if row.owner})
         raise InvalidRequest(
-            f"No machine in this ledger is of {owner!r}.",
+            f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
             next=f"Owners here: {', '.join(known[:MOST_NAMED])}",
         )
-    return list(theirs), uses
+    return _Read(list(theirs), uses, of_owner(list(read.rows), read.recent, owner)[1])
+
+
+def _last_days(asked: CostQuery, now: datetime) -> CostQuery:
+    """Return the last days of the period, of which each is told: whole days, and the begin of the period."""
+    end = now if asked.until is None else min(now, asked.until)
+    last = period("day", end - timedelta(microseconds=1), asked.zone).begin
+    first = midnight(last.astimezone(asked.zone).date() - timedelta(days=DAYS - 1), asked.zone)
+    since = first if asked.since is None else max(first, asked.since)
+    return CostQuery(By.DAY, asked.zone, min(since, end), end, asked.owner)
+
+
+def _days(read: _Read, last: CostQuery, now: datetime) -> list[DayCost]:
+    """Return what each of these days cost, also those without any; their amounts add up to the total's last digit."""
+    found = grouped(read.rows, read.recent, now, last).groups
+    begin, end = last.since or now, last.until or now
+    each = [one.begin for one in periods("day", begin, end, last.zone)]
+    amounts = shares(found[key].amount if (key := iso(one)) in found else 0 for one in each)
+    return [
+        {"day": one.astimezone(last.zone).date().isoformat(), "usd": usd(amount)}
+        for one, amount in zip(each, amounts, strict=True)
+    ]
+
+
+def _this_month(read: _Read, last: CostQuery, now: datetime) -> str | None:
+    """Return what the present month has cost so far; None where the period does not reach over all of it."""
+    month = period("month", now, last.zone)
+    if (last.since and last.since > month.begin) or (last.until or now) < now:
+        return None
+    of_month = CostQuery(By.MONTH, last.zone, month.begin, now, last.owner)
+    return usd(money(grouped(read.rows, read.recent, now, of_month).total.amount))
 
 
 def _head(wanted: CostRequest, now: datetime) -> CostHead:

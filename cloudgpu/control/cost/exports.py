@@ -152,7 +152,7 @@ def _whole(out: Path) -> Iterator[TextIO]:
             f"{out} cannot be written: {(fault.strerror or str(fault)).lower()}.",
             field="--out",
             value=str(out),
-            next="Name a file in a directory that is there and yours.",
+            next="Name a file in an existing directory that you can write to.",
         ) from fault
     finally:
         part.unlink(missing_ok=True)

@@ -55,7 +55,7 @@ class Read:
 def reconcile(session: Session, file: Path, provider: str | None = None) -> ReconcileDocument:
     """Return, for each resource, what the ledger says and what an export of the cloud says, the gap and its reasons.
 
-    Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is no FOCUS export,
+    Compared is the period of the export's charges for use. Raises InvalidRequest for a file that is not a FOCUS export,
     is cut short, has no rows of the provider, or is in a currency that has no rate.
     """
     now = session.clock()
@@ -148,9 +148,9 @@ def _opened(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
     except UnicodeDecodeError as fault:
         raise _unfit(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from fault
     except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
-        raise _unfit(file, "ends in the middle, or is damaged", "Download it again, whole.") from fault
+        raise _unfit(file, "ends in the middle, or is damaged", "Download the complete file again.") from fault
     except csv.Error as fault:
-        raise _unfit(file, f"is no whole CSV file: {fault}", "Download it again, whole.") from fault
+        raise _unfit(file, f"is not a complete CSV file: {fault}", "Download the complete file again.") from fault
     except OSError as fault:
         why = (fault.strerror or str(fault)).lower()
         raise _unfit(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from fault

@@ -38,7 +38,7 @@ def sent_report(session: Session, document: ReportDocument) -> SentReportDocumen
     addresses = receivers(session.settings.alerts, session.home)
     if not addresses:
         raise InvalidRequest(
-            "The report goes to nobody: no receiver is set.",
+            "The report cannot be sent: config.toml names no receiver.",
             field="alerts.to",
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',

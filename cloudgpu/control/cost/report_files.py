@@ -64,7 +64,7 @@ def write_report(text: str, to: Path) -> None:
             f"{to} cannot be written: {why.lower()}.",
             field="--to",
             value=str(to),
-            next="Name a file in a directory that is there and yours, or - for the standard output.",
+            next="Name a file in an existing directory that you can write to, or - for stdout.",
         ) from fault
 
 
@@ -88,14 +88,12 @@ def _check_ours(to: Path) -> None:
         return
     if not stat.S_ISREG(found.st_mode):
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "no file"
-        raise InvalidRequest(
-            f"{to} is {what}.", field="--to", value=str(to), next="Name a file, or - for the standard output."
-        )
+        raise InvalidRequest(f"{to} is {what}.", field="--to", value=str(to), next="Name a file, or - for stdout.")
     with to.open("rb") as file:
         head = file.read(_HEAD)
     if head and not any(mark in head for mark in _MARKS):
         raise InvalidRequest(
-            f"{to} is there already, and it is no report of cloudgpu's: it is left as it is.",
+            f"{to} exists and is not a report of cloudgpu, so it was not replaced.",
             field="--to",
             value=str(to),
             next="Name another file, or remove that one.",

@@ -94,7 +94,7 @@ def _check_key(key: str | None, *, new: bool) -> None:
         )
     if new:
         raise InvalidRequest(
-            "--new and --key contradict each other: a key stands for one machine.",
+            "--new and --key contradict each other: a key launches one machine only.",
             field="--new",
             value=key,
             next="Leave one of them out.",
@@ -201,7 +201,7 @@ def duration(value: timedelta | str | None, field: str) -> timedelta | None:
         return parse_duration(value) if isinstance(value, str) else _refused(value)
     except ValueError:
         raise InvalidRequest(
-            f"{str(value)!r} is no duration.",
+            f"{str(value)!r} is not a duration.",
             field=field,
             value=str(value),
             next="Write it like 90m, 8h, 1h30m or 3d.",
@@ -217,9 +217,7 @@ def moment(value: datetime | timedelta | str, field: str, now: datetime) -> date
     at = _moment(value, field, now)
     if not now < at <= now + FURTHEST:
         says = "is in the past" if at <= now else "is more than ten years away"
-        raise InvalidRequest(
-            f"{value} {says}.", field=field, value=str(value), next="Name a time still to come, and soon."
-        )
+        raise InvalidRequest(f"{value} {says}.", field=field, value=str(value), next="Name a time in the near future.")
     return at
 
 

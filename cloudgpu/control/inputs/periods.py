@@ -104,7 +104,9 @@ def moment_of(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetim
         return from_iso(iso(found))  # a time in the year 0 of UTC is none
     except (ValueError, OverflowError):
         text = value.isoformat() if isinstance(value, date) else str(value)
-        raise InvalidRequest(f"{text!r} is no day, time or duration.", field=field, value=text, next=_WAY_OUT) from None
+        raise InvalidRequest(
+            f"{text!r} is not a day, time or duration.", field=field, value=text, next=_WAY_OUT
+        ) from None
 
 
 def _moment(asked: Moment, now: datetime, zone: tzinfo) -> datetime:
@@ -134,10 +136,10 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
     """Raise InvalidRequest for a period that begins in the future, or ends before it has begun."""
     if begin is not None and begin > now:
         raise InvalidRequest(
-            f"--since is {iso(begin)[:19]}Z, which is still to come.",
+            f"--since is {iso(begin)[:19]}Z, which is in the future.",
             field="--since",
             value=iso(begin),
-            next="Name a time that is over; what is to come is projected without it.",
+            next="Name a time in the past. To see what is still to come, leave --since out.",
         )
     if begin is not None and end is not None and end <= begin:
         raise InvalidRequest(
@@ -173,7 +175,7 @@ def _currency(
     if rate is None or rate_date is None:
         missing = "--rate" if rate is None else "--rate-date"
         raise InvalidRequest(
-            "A rate is shown with its date, so --rate and --rate-date go together.",
+            "--rate and --rate-date go together: a rate is shown with its date.",
             field=missing,
             value=None,
             next="Add the other: --rate 1385.2 --rate-date 2026-11-20",
@@ -185,17 +187,17 @@ def check_past(currency: Currency | None, now: datetime) -> None:
     """Raise InvalidRequest for a rate of a day that is still to come everywhere on Earth: nobody knows it."""
     if currency is not None and currency.as_of > (now + timedelta(hours=14)).date():  # UTC+14: where days begin first
         raise InvalidRequest(
-            f"{currency.as_of} is still to come, and no rate is known of it.",
+            f"{currency.as_of} is in the future, so there is no exchange rate for it yet.",
             field="--rate-date",
             value=f"{currency.as_of}",
-            next="Name the day on which it held.",
+            next="Name the day of the rate.",
         )
 
 
 def _check_unused(option: str, value: object) -> None:
     if value is not None:
         raise InvalidRequest(
-            f"{option} is given, and no currency that it is for.",
+            f"{option} is given without a currency.",
             field=option,
             value=str(value),
             next="Add --currency with three letters, like KRW.",
@@ -218,7 +220,7 @@ def parse_month(text: str, now: datetime, tz: str) -> Period:
         day = datetime.fromisoformat(f"{word}-15" if _CALENDAR_MONTH.fullmatch(word) else "no month")
         found = period("month", day.replace(tzinfo=zone), zone)
     except (ValueError, OverflowError):
-        raise _no_month(f"{text!r} is no month.", text) from None
+        raise _no_month(f"{text!r} is not a month.", text) from None
     if found.begin > now:
         raise _no_month(f"{text} is still to come.", text)
     return found

@@ -48,7 +48,7 @@ def parse_size(value: int | str | None, field: str) -> int | None:
     if found and 1 <= int(found[1]) <= MOST_GB:
         return int(found[1])
     raise InvalidRequest(
-        f"{shown(value)!r} is no size of a disk: it is whole GB, from 1 to {MOST_GB:,}.",
+        f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MOST_GB:,}.",
         field=field,
         value=shown(value),
         next="For example --disk 100" if field == "--disk" else "For example --volume data:200",
@@ -95,7 +95,7 @@ def _check_network_words(asked: Mapping[str, Any]) -> None:
     given = [option for option in ("--ssh-from", "--ssh-from-anywhere") if asked.get(option[2:].replace("-", "_"))]
     if asked.get("security_group") and given:
         raise InvalidRequest(
-            f"{given[0]} contradicts --security-group: the owner of that group says who may open SSH, not cloudgpu.",
+            f"{given[0]} contradicts --security-group: that group decides who may connect over SSH, not cloudgpu.",
             field=given[0],
             value=asked.get("ssh_from"),
             next=f"Leave {given[0]} out and let the address in yourself, or leave --security-group out.",
@@ -110,14 +110,14 @@ def check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_deman
     for option, given in (("--persistent", setup.persistent), ("--or-on-demand", or_on_demand)):
         if given and market is not Market.SPOT:
             raise InvalidRequest(
-                f"{option} is about spot machines, and this one is bought on demand.",
+                f"{option} is for spot machines, and this one is on demand.",
                 field=option,
                 value=str(market),
                 next=f"Add --spot, or leave {option} out.",
             )
     for option, what in _missing(provider, setup):
         raise InvalidRequest(
-            f"The {provider.kind} provider has no {what}, so {option} means nothing there.",
+            f"The {provider.kind} provider has no {what}, so {option} cannot be used there.",
             field=option,
             value=provider.kind,
             next=f"Leave {option} out, or choose another --provider.",

@@ -66,7 +66,7 @@ def _stopped(session: Session, row: Machine, refusal: EndRefused) -> tuple[str, 
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
     provider = session.provider_of(row)
     if row.state in ("stopped", "deallocated") and not row.billed:
-        return "It is stopped; its disk goes on costing.", ""
+        return "It is stopped; its disk still costs money.", ""
     if not isinstance(provider, Pausable) or row.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.tell(f"{row.name}: {refusal.message} Stopping it instead")

@@ -58,7 +58,7 @@ def settle_others(session: Session) -> None:
         except NotReachableHere:
             continue  # a colleague's: nothing here can settle it
         except CloudgpuError as fault:
-            session.tell(f"{row.name}: an earlier launch is not settled yet ({fault.message})")
+            session.tell(f"{row.name}: an earlier launch has no known outcome yet ({fault.message})")
 
 
 def settle(session: Session, row: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
@@ -134,7 +134,7 @@ def send(
     wait_while_cleaned(session, deadline)
     session.ledger.check_hold(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
-    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap settles it."
+    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with changing(left):
         return _sent(session, provider, attempt, deadline, closed_by)
 
@@ -154,7 +154,7 @@ def _sent(
         saved.forget(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as fault:
-        fault.next = fault.next or "Run the same up again: it settles this launch before anything else."
+        fault.next = fault.next or "Run the same up again: it first finds out what became of this launch."
         raise
     now = session.clock()
     made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
@@ -184,14 +184,14 @@ def settle_by_listing(session: Session, row: Machine) -> Machine:
         )
     if not covers(listing, row):
         raise ProviderUnavailable(
-            f"The settings of account {row.account} do not name {row.region}, so it is not looked there.",
+            f"The settings of account {row.account} do not name {row.region}, so that region was not searched.",
             field=f"accounts.{row.account}.regions",
             value=row.region,
             next=f"Add {row.region} to regions in config.toml, and run it again.",
         )
     if now - from_iso(row.intended_at) < provider.token_rule.listing_proves_after:
         raise LaunchUncertain(
-            f"The launch of {row.name} was interrupted and it is too early to tell from the listing.",
+            f"The launch of {row.name} was interrupted, and it is too early to tell whether it made a machine.",
             field="name",
             value=row.name,
             next=f"Run the same up again where it was started, or: cloudgpu down {row.name}",
@@ -223,7 +223,7 @@ def wait_while_cleaned(session: Session, deadline: datetime) -> None:
     while session.held(CLEANING):
         if session.clock() >= deadline:
             raise ProviderUnavailable(
-                "Another cloudgpu is removing what launches have left, and is not done.",
+                "Another cloudgpu command is still removing orphaned resources.",
                 field="lock",
                 value=CLEANING,
                 next="Run the same up again.",

@@ -176,7 +176,7 @@ def _one_per_machine(instances: Sequence[Instance], rows: dict[str, Machine], lo
         machine = instance.tags[TAG_ID]
         if machine in chosen and instance.state is not State.TERMINATED:
             both = f"{chosen[machine].id} and {instance.id}"
-            why = f"it has two living machines, {both}, and only the first is looked after"
+            why = f"it has two living machines, {both}, and cloudgpu manages only the first"
             look.unanswered.append(Unanswered(machine, why))
         chosen.setdefault(machine, instance)
     return list(chosen.values())
@@ -370,9 +370,9 @@ def _missing_attempt(session: Session, row: Machine, look: Look, answer: Answer)
         return None
     rule, now = session.provider(answer.account).token_rule, answer.asked_at
     if now - from_iso(row.intended_at) < rule.listing_proves_after:
-        look.sentences.append(f"{row.name}: an interrupted launch is not settled yet; up or down settles it.")
+        look.sentences.append(f"{row.name}: the outcome of an interrupted launch is not known; up or down finds out.")
         return None
-    look.sentences.append(f"{row.name}: an interrupted launch made no machine; that is settled now.")
+    look.sentences.append(f"{row.name}: an interrupted launch made no machine.")
     saved.forget(session.home.attempts, fact(row.token))
     return [launch_settled(row.id, fact(row.token), "void", "absent from a complete listing", now)]
 

@@ -67,7 +67,7 @@ def ask_accounts(
         for one in accounts
     ]
     asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
-    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S))
+    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=OF_ACCOUNTS_S, what="answers"))
     found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     found_things = {one: _things(one, next(answers)) for one in accounts if one in retained_of}
     found_prices = {one: _priced(session, whose[one], next(answers), to_price) for one in accounts}
@@ -90,7 +90,7 @@ def ask_accounts(
 
 def listed_all(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S)
+    found = gather(accounts, lambda one: listed(session, one), len(accounts), grace=OF_ACCOUNTS_S, what="accounts")
     return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
 
 

@@ -125,7 +125,7 @@ def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
         return dict.fromkeys(ids, fault)
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "machines") as pool:
         return dict(zip(ids, pool.map(lambda one: _got(provider, one), ids), strict=True))
 
 

@@ -75,7 +75,7 @@ def offers_of_any_provider(session: Session, candidates: Candidates, there: Mach
         return passing([account], act)
 
     names = [one.account for one in ties.each]
-    with Pool(len(names)) as pool:
+    with Pool(len(names), "accounts") as pool:
         silent = [one for some in pool.map(ask, names) for one in some]
     passed = (*ties.passed, *silent)
     if not found:

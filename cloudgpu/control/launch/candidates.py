@@ -129,7 +129,7 @@ def _check_of_no_account(request: UpRequest) -> None:
     group = request.setup.network.security_group
     if group is not None:
         raise InvalidRequest(
-            "--security-group names something of one account, and --provider any means all of them.",
+            "--security-group names a group of one account, and --provider any means all accounts.",
             field="--security-group",
             value=group,
             next="Name the account that has it: --account NAME",

@@ -118,7 +118,7 @@ def _launched(row: Machine) -> AbstractContextManager[None]:
     return changing(
         f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
         if row.terminated_at is None
-        else f"{name} does not run: its disk is kept."
+        else f"{name} does not run; its disk remains."
     )
 
 
@@ -258,7 +258,7 @@ def _tied(session: Session, prepared: Prepared) -> Prepared:
 def _refused_everywhere(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, which is made to say how many there were and what may help."""
     if first is None:
-        return NoCapacity("Nothing that fits is offered.", field="offer")
+        return NoCapacity("There is no offer that fits.", field="offer")
     offers, want = _from_the_plan_on(prepared), prepared.plan.request.want
     if (isinstance(first, NoCapacity) or prepared.candidates.anywhere) and len(offers) > 1:
         first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"

@@ -148,7 +148,7 @@ def _unpriced(provider: Provider, want: Requirements) -> CloudgpuError:
         return _only_on(provider, want, Market.ON_DEMAND, f"{provider.kind} sells no {what(want)} as a spot machine")
     on_demand = "; or drop --spot" if want.market is Market.SPOT else ""
     return NoCapacity(
-        f"No price is known for {what(want)}{_of_market(want)}, and cloudgpu launches nothing that it cannot price.",
+        f"No price is known for {what(want)}{_of_market(want)}, and cloudgpu launches nothing without a known price.",
         field="price",
         next=f"{_to_a_price(provider)}{on_demand}",
     )
@@ -192,8 +192,8 @@ def _too_dear(want: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
     item, price = cheapest.available, cheapest.price.per_hour
     return NoCapacity(
-        f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour; the cheapest that fits costs "
-        f"{price.text(4)}: {item.instance_type} in {item.zone}.",
+        f"Nothing at or under {want.max_price.text(4) if want.max_price else ''} an hour fits; the cheapest offer "
+        f"costs {price.text(4)}: {item.instance_type} in {item.zone}.",
         field="--max-price",
         value=f"{want.max_price.dollars:f}" if want.max_price else None,
         next=f"Allow --max-price {price.dollars:f} or more.",

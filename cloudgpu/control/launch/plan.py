@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-TELLS_ONLY = "the agent on the machine, which tells passes whether it is used, and cannot end what it costs"
-OWN_TIMER = "its own timer, a process beside it on the same computer (renew-until)"
-ONLY_PASSES = "only a pass of cloudgpu reap or watch ends it"
+TELLS_ONLY = "the agent on the machine, which reports whether it is used, and cannot end billing"
+OWN_TIMER = "its own timer, a process on the same computer (renew-until)"
+ONLY_PASSES = "only cloudgpu reap or watch ends it"
 _PLANNED = (Rule.BUDGET, Rule.SCHEDULE, Rule.IDLE, Rule.UNLABELLED)  # lease and renew-until have lines of their own
 
 

@@ -137,7 +137,7 @@ def plan_comeback(
             row = drop(session, row)
     if _image_of(row) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
-            f"{row.name} is not parked any more: it is {row.state}.",
+            f"{row.name} is no longer parked: it is {row.state}.",
             field="name",
             value=row.name,
             next=f"Run: cloudgpu show {row.name} --refresh",
@@ -249,7 +249,7 @@ def check_comeback(session: Session, row: Machine) -> None:
         known = False
     if not known:
         raise InvalidRequest(
-            f"{row.name} was found without its launch record, so it is not known how to launch it again.",
+            f"{row.name} was found without a launch record, so cloudgpu does not know how to launch it again.",
             field="name",
             value=row.name,
             next=f"Launch from its image by hand (cloudgpu show {row.name} -o json names it), or end it: "

@@ -222,7 +222,7 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
     """Raise InvalidRequest unless exactly one is meant: an end, or the release."""
     if release == (until is not None):
         raise InvalidRequest(
-            "A hold has an end: say until when, or --release.",
+            "UNTIL is missing: a hold always has an end.",
             field="UNTIL",
             value=None if until is None else str(until),
             next=f"For example: cloudgpu hold {name} 2h, or: cloudgpu hold {name} --release",
@@ -245,7 +245,7 @@ def latest_of(session: Session, row: Machine) -> Machine:
     """
     if row.terminated_at is None and row.provider_id is None:
         raise InvalidRequest(
-            f"{row.name} has no lease to change: its launch is not settled.",
+            f"{row.name} has no lease to change: the outcome of its launch is not known yet.",
             field="name",
             value=row.name,
             next="Run: cloudgpu ls --refresh",

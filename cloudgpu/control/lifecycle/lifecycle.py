@@ -180,7 +180,7 @@ def start(session: Session, row: Machine, lease: Lease, *, override: str | None 
     look_first(session, {}, lambda budget: budget.scope.covers(row))
     name = row.name
     billed = and_billed(row, ", and billed")
-    left = f"{name} may be starting{billed}. cloudgpu start {name} goes on with it; cloudgpu stop {name} stops it."
+    left = f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
     with alone(session, row), changing(left):
         latest = refresh(session, _settled(session, row))
         if latest.terminated_at:
@@ -205,7 +205,7 @@ def start(session: Session, row: Machine, lease: Lease, *, override: str | None 
             session.ledger.append([_not_started(session, row)])
             if isinstance(fault, NoCapacity):
                 fault.next = (
-                    fault.next or "Try again later: its disk is kept. Or launch another machine: cloudgpu up --new"
+                    fault.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
                 )
             raise
         except ProviderUnavailable as fault:

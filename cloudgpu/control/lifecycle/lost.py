@@ -31,7 +31,7 @@ def lose(session: Session, row: Machine, why: str) -> Machine:
     """
     if not why.strip():
         message = "Say why it is known that the machine is gone."
-        raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was installed anew'")
+        raise InvalidRequest(message, field="--lost", value=why, next="For example: --lost 'bigbox was reinstalled'")
     _check_owner(session, row)
     with alone(session, row):
         row = session.ledger.machine(row.id) or row
@@ -64,7 +64,7 @@ def _check_owner(session: Session, row: Machine) -> None:
     check_may(session, row, "end", law=law)
     if law.role is Role.ALONE and row.owner and not is_mine(session, row):
         raise InvalidRequest(
-            f"{row.name} is {row.owner}'s: only they may say that it is gone.",
+            f"{row.name} is {row.owner}'s: only they may record it as gone.",
             field="--lost",
             value=row.name,
             next=f"Ask {row.owner}.",
@@ -83,7 +83,7 @@ def _check_out_of_reach(session: Session, row: Machine) -> None:
             raise
         return
     raise InvalidRequest(
-        f"{row.name} can be asked from here, so that nobody's word is needed.",
+        f"{row.name} can be reached from here, so --lost is not needed.",
         field="--lost",
         value=row.name,
         next=f"Run: cloudgpu down {row.name}",

@@ -44,7 +44,7 @@ def park(session: Session, row: Machine, *, why: str, finish: bool = True) -> Ma
         session.tell(f"{row.name}: it has ended and is not billed for compute any more")
     if not finish:
         return row
-    with changing(f"The disk of {row.name} is kept, and is still being made an image. The next look goes on with it."):
+    with changing(f"The disk of {row.name} is kept, and is still being made an image. The next sync continues."):
         return kept.parked(session, row)
 
 

@@ -158,7 +158,7 @@ def _kind(line: str) -> str:
 
 def _untold(row: Machine) -> Unreachable:
     return Unreachable(
-        f"{row.name} has not told its host key, so it cannot be verified and was not contacted.",
+        f"{row.name} has not reported its host key yet, so cloudgpu cannot verify it and did not connect.",
         field="known_hosts",
         value=row.id,
         next=f"It may still be booting: try cloudgpu ssh {row.name} in a minute.",

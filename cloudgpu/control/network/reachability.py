@@ -159,7 +159,7 @@ def refuse_unkept(session: Session, row: Machine, field: str) -> InvalidRequest:
     """Return the error for a machine whose provider lets whoever has a key connect."""
     kind = session.provider_of(row).kind
     return InvalidRequest(
-        f"The {kind} provider has no rules about who may connect to {row.name}: a key is enough.",
+        f"The {kind} provider has no firewall for {row.name}: a key is enough to connect.",
         field=field,
         value=row.name,
         next="Nothing has to be allowed there." if field == "name" else f"Leave {field} out.",

@@ -55,7 +55,7 @@ def notify_once(session: Session, fault: CloudgpuError) -> None:
     try:
         outcomes = send_directly(session, _finding(fault))
     except CloudgpuError as refused:
-        session.tell(f"nobody could be told of it: {refused.message}")
+        session.tell(f"no alert could be sent: {refused.message}")
         return
     if outcomes and all(one.why is not None for one in outcomes):
         with suppress(OSError):
@@ -79,7 +79,7 @@ def _finding(fault: CloudgpuError) -> Finding:
     return Finding(
         key="ledger",
         kind="ledger",
-        title=f"No pass can be made: the ledger {'is away' if away else 'cannot be used'}",
+        title=f"The reaper cannot run: the ledger {'is away' if away else 'cannot be used'}",
         text=f"{fault.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
         f"on the machines go on{goes_on}",
         urgent=True,

@@ -56,10 +56,10 @@ def backtested(
     interval = _interval(every)
     if begin >= now:
         raise InvalidRequest(
-            f"--since is {iso(begin)[:16]}Z, and nothing of what is to come is recorded.",
+            f"--since is {iso(begin)[:16]}Z, which is in the future: nothing is recorded for it.",
             field="--since",
             value=str(since),
-            next="Name a time that is over: --since 30d",
+            next="Name a time in the past: --since 30d",
         )
     found = _policy(session, policy)
     within = cut(found.policy, limits_of(session))
@@ -89,10 +89,10 @@ def _interval(every: str | timedelta) -> timedelta:
     found = duration(every, "--every")
     if found is None or not SHORTEST <= found <= LONGEST:
         raise InvalidRequest(
-            f"--every is {every}, and passes come every minute to every day.",
+            f"--every is {every}; the reaper runs at least once a day and at most once a minute.",
             field="--every",
             value=str(every),
-            next="Leave it out for 10m, as cron install has it.",
+            next="Leave it out for 10m, which cron install uses.",
         )
     return found
 

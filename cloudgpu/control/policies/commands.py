@@ -158,7 +158,7 @@ def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
     uses = [(f"config.toml: {key}", name) for key, name in _uses(session)]
     for field, name in [*uses, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
         if name not in names:
-            yield _named(field, name, "is no policy" + did_you_mean(near(name, names), "."), names)
+            yield _named(field, name, "is not a policy" + did_you_mean(near(name, names), "."), names)
         elif name not in allowed:
             yield _named(field, name, "is not allowed by the limits.", allowed)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
 CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
 ELSEWHERE = "no price is known in {region}: the dearest known of its kind stands in, so it may cost less"
+DERIVED = "its price is derived, not listed: between {low} and {price} {per}"
 BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
 _ADDRESSES = {  # the price list's word for the public address that a machine has
     "aws": "public_ipv4",
@@ -43,6 +44,13 @@ _UNITS = {
     "usd_per_disk_month": Per.MONTH,
     "usd_per_hour": Per.HOUR,
     "usd_per_gb": Per.GB,
+}
+_PER = {
+    "usd_per_gb_month": "a GB-month",
+    "usd_per_gib_month": "a GiB-month",
+    "usd_per_disk_month": "a month",
+    "usd_per_hour": "an hour",
+    "usd_per_gb": "a GB",
 }
 _WHOLE = "usd_per_disk_month"  # one price for a disk of a size class
 _RESOURCES = {str(one): one for one in Resource}
@@ -72,6 +80,7 @@ def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
         basis=listed.basis,
         why_at_most=_why_at_most(listed, region),
         by_size=not whole,
+        low=listed.low,
     )
 
 
@@ -81,6 +90,9 @@ def _why_at_most(listed: DiskPrice, region: str) -> str:
         reasons.append(CHANGED_BLOCKS)
     if listed.upper_bound:
         reasons.append(ELSEWHERE.format(region=region))
+    elif listed.low is not None:
+        per = _PER[listed.unit]
+        reasons.append(DERIVED.format(low=listed.low.text(4), price=listed.price.text(4), per=per))
     return "; ".join(reasons)
 
 

@@ -101,7 +101,7 @@ def stored_samples(session: Session, row: Machine, limits: Thresholds) -> Source
     shelf, began = SampleStore(session.home.samples, row.id), up_since(row).timestamp()
     last = shelf.last()
     if last <= began:
-        return Source(None, None, "none", "no samples of it since its latest start are kept here")
+        return Source(None, None, "none", "this computer has no samples of it since its latest start")
     age = max(0.0, session.clock().timestamp() - last)
     fresh = age if age < FRESH else 0.0
     judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)
@@ -149,9 +149,9 @@ def explained(session: Session, row: Machine, *, refresh: bool) -> WhyDocument:
     """Return `why` for a machine that there is; raise InvalidRequest for one that has ended."""
     if row.terminated_at:
         raise InvalidRequest(
-            f"{row.name} has ended, so nothing is judged of it any more.",
+            f"{row.name} has ended, so it is no longer checked for use.",
             field="--why",
             value=row.name,
-            next=f"See what was decided: cloudgpu show {row.name} --history",
+            next=f"To see why it ended, run: cloudgpu show {row.name} --history",
         )
     return why(session, row, ask=refresh)

@@ -128,7 +128,7 @@ def findings(session: Session, found: Pass, rows: Iterable[Machine]) -> Iterator
         told = Finding(
             key=f"{TOPIC}:fault:{fault}",
             kind="reaper",
-            title="A pass could not judge all machines",
+            title="A run could not check all machines",
             text=f"{fault}. To see it: cloudgpu reap --dry-run",
             urgent=True,
         )

@@ -108,7 +108,7 @@ def _last_check(session: Session, item: Item, judge: Judge, check: Callable[[], 
         if not ends:
             raise _NotAnyMore(outcome)
         if ends[0].decision.do is not item.decision.do:
-            raise _NotAnyMore(Outcome(spared=[item.left("it has changed meanwhile; the next pass looks again")]))
+            raise _NotAnyMore(Outcome(spared=[item.left("it has changed meanwhile; the next run checks again")]))
 
     return still
 

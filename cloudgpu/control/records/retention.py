@@ -245,7 +245,7 @@ def _not_yet(row: Machine, last: str) -> ProviderUnavailable:
         f"{row.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
         field="name",
         value=row.name,
-        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row.name} (both go on with it)",
+        next=f"Its disk is kept. Run: cloudgpu ls --refresh, or: cloudgpu start {row.name} (either continues)",
     )
 
 

@@ -87,7 +87,7 @@ def _not_ready(name: str, last: str) -> ProviderUnavailable:
         f"The image {name} is not ready after {minutes} minutes ({last}); its disk stays.",
         field="--snapshot",
         value=name,
-        next="Run the same again: it goes on with that image.",
+        next="Run the same again: it continues with that image.",
     )
 
 
@@ -116,7 +116,7 @@ def clean(session: Session, found: Iterable[Orphan], *, snapshot: bool = False) 
     """
     going, others = _told_apart(session, [one for one in found if one.do is not Do.STAY])
     ended: dict[str, Cleaned] = {}
-    left = "Some of what is left over is removed, some is not. Run the same command again to go on."
+    left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.hold(ONE_AT_A_TIME, wait=False), changing(left):
         outcomes = [Cleaned(one, gone=False) for one in others]
         for one in sorted(going, key=_place):
@@ -186,7 +186,7 @@ def _ended(session: Session, one: Orphan) -> Cleaned:
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
     row = end_all_of(session, one.row, why=why, check=check).row
-    _record(session, one, row.id, "the machine was ended with all that was kept of it")
+    _record(session, one, row.id, "the machine was ended with all its retained resources")
     return Cleaned(one, gone=True)
 
 

@@ -42,7 +42,7 @@ def named(session: Session, kind: Kind) -> ResourceListing:
     silent: list[Unanswered] = []
     for account in accounts:
         _provider(session, account)  # here: two threads would make two
-    with Pool(len(accounts)) as pool:
+    with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: leftovers_of(session, account), accounts):
             found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
             silent += split_gaps(session, answer.unanswered)[0]
@@ -219,7 +219,7 @@ def _saved(session: Session, provider: Imageable, row: Machine, name: str, *, re
                 f"The image {name} is not ready after {int(SAVED_WITHIN.total_seconds() // 60)} minutes ({last}).",
                 field="--name",
                 value=name,
-                next="It is made all the same: cloudgpu image ls says when it is ready.",
+                next="It is still being created: cloudgpu image ls shows when it is ready.",
             )
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)

@@ -56,7 +56,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     What a look puts in order is told. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
-    with Pool(len(accounts)) as pool:
+    with Pool(len(accounts), "accounts") as pool:
         more = [pool.submit(_beside_of, session, account) for account in accounts]
         look = look_at(session, accounts, retained=True)
         answers = [one.result() for one in more]
@@ -222,10 +222,10 @@ def cleanup_options(
     for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
         if given and not clean:
             raise InvalidRequest(
-                f"{option} says how to clean, and nothing is cleaned without --clean.",
+                f"{option} needs --clean.",
                 field=option,
                 value=None,
-                next="Add --clean: it shows what would go, and asks.",
+                next="Add --clean: it shows what would be removed, and asks.",
             )
     older = duration(older_than, "--older-than")
     spare = older is None and not snapshot  # whoever says neither may not mean what `start` brings back

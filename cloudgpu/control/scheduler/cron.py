@@ -52,7 +52,7 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
     """
     if every is not None and nightly:
         raise InvalidRequest(
-            "--nightly is made once a night, and --every says something else.",
+            "--nightly runs once a night, so --every does not go with it.",
             field="--every",
             value=None,
             next="Leave one of them out.",
@@ -170,8 +170,8 @@ def _check_ledger(environ: Mapping[str, str]) -> None:
     """Refuse a ledger that only this shell knows: cron would look after another one, and say that all is well."""
     if environ.get("CLOUDGPU_LEDGER"):
         raise InvalidRequest(
-            "CLOUDGPU_LEDGER is set in this shell alone: cron would look at another ledger, and a crontab is no place "
-            "for a password.",
+            "CLOUDGPU_LEDGER is set in this shell alone: cron would use another ledger, and a crontab must not contain "
+            "a password.",
             field="CLOUDGPU_LEDGER",
             value=None,
             next='Write ledger = "..." into config.toml (chmod 600), unset CLOUDGPU_LEDGER, and run it again.',

@@ -83,7 +83,7 @@ class Crontab:
         self._run("-", given=table)
         if self._read() != table:
             raise CloudgpuError(
-                "The crontab does not hold what was written into it.", field="crontab", next="Look at: crontab -l"
+                "The crontab does not contain what was written into it.", field="crontab", next="Look at: crontab -l"
             )
 
     @staticmethod
@@ -198,5 +198,5 @@ def _refused(command: str, done: subprocess.CompletedProcess[bytes]) -> Cloudgpu
         f"{command} refused ({done.returncode}): {said[-1] if said else 'it said nothing'}.",
         field="crontab" if command.startswith("crontab") else "systemctl",
         value=None,
-        next="Nothing was changed that it has not taken. cloudgpu cron show says what is there.",
+        next="Nothing else was changed. To see what is installed: cloudgpu cron show",
     )

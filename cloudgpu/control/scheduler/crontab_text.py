@@ -59,7 +59,7 @@ def check_every(every: timedelta) -> None:
     if not rest and (minutes in _MINUTES or (minutes % 60 == 0 and minutes // 60 in _HOURS)):
         return
     raise InvalidRequest(
-        f"A crontab cannot say `every {duration_text(every)}`: it has to divide an hour, or a day, evenly.",
+        f"A crontab cannot run every {duration_text(every)}: the time must divide an hour or a day evenly.",
         field="--every",
         value=duration_text(every),
         next="Use one of: 1m, 2m, 5m, 10m, 15m, 20m, 30m, 1h, 2h, 6h, 12h, 24h.",
@@ -137,10 +137,10 @@ def _split(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
     first = lines.index(begin)
     if end not in lines[first:]:
         raise InvalidRequest(
-            "The crontab has the first line of cloudgpu's block and not its last: somebody has changed it.",
+            "The crontab has the first line of cloudgpu's block but not its last: it was changed by hand.",
             field="crontab",
             value=begin.decode().strip(),
-            next="Take that line and the one below it out with crontab -e, then run it again.",
+            next="Remove that line and the one below it with crontab -e, then run it again.",
         )
     last = lines.index(end, first) + 1
     return b"".join(lines[:first]), b"".join(lines[first:last]), b"".join(lines[last:])

@@ -111,7 +111,7 @@ def summary(done: Pass) -> str:
     said += [gap_text(gap.scope, gap.why) for gap in done.unanswered]
     said += [*done.faults, *done.sentences]
     machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
-    return f"a pass over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
+    return f"a run over {machines} took {done.took.total_seconds():.1f} s" + "".join(f"; {one}" for one in said)
 
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
@@ -126,7 +126,7 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     if not doing:
         return ""
     urge()
-    return f"the budget {doing[0].budget} is passed: a pass follows at once"
+    return f"the budget {doing[0].budget} is exceeded: the reaper runs at once"
 
 
 def send_alerts(session: Session) -> str:
@@ -135,7 +135,7 @@ def send_alerts(session: Session) -> str:
 
     done = deliver(session, (), judged=())
     refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
-    return f"alerts were not taken, and are tried again: {'; '.join(refused)}" if refused else ""
+    return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 
 
 def send_report(session: Session) -> str:

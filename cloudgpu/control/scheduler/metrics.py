@@ -97,11 +97,11 @@ def _of_passes(last: LastPass) -> Iterator[Family]:
     if last.latest is None or last.at is None:
         return
     took = last.latest.body.get("took_s")
-    yield _gauge("pass_duration_seconds", "How long the last pass took.", [] if took is None else [({}, float(took))])
-    yield _gauge("pass_end_timestamp_seconds", "When the last pass ended.", [({}, last.at.timestamp())])
-    yield _gauge("pass_ok", "Whether the last pass succeeded.", [({}, float(bool(last.ok)))])
+    yield _gauge("pass_duration_seconds", "How long the last run took.", [] if took is None else [({}, float(took))])
+    yield _gauge("pass_end_timestamp_seconds", "When the last run ended.", [({}, last.at.timestamp())])
+    yield _gauge("pass_ok", "Whether the last run succeeded.", [({}, float(bool(last.ok)))])
     succeeded: list[Sample] = [] if last.ok_at is None else [({}, last.ok_at.timestamp())]
-    yield _gauge("pass_success_timestamp_seconds", "When a pass last succeeded.", succeeded)
+    yield _gauge("pass_success_timestamp_seconds", "When a run last succeeded.", succeeded)
 
 
 def _gauge(name: str, says: str, samples: Iterable[Sample]) -> Family:

@@ -47,7 +47,9 @@ class _Ended(Session):
         super().check_hold(name)
         self._acting.set()
         if self._ending.is_set():
-            raise ProviderUnavailable("The watch was ended before all was done.", next="The next pass goes on with it.")
+            raise ProviderUnavailable(
+                "The watch was ended before everything was done.", next="The next run continues with it."
+            )
 
 
 class Watch:

@@ -54,7 +54,7 @@ def absence(session: SessionBase, row: Machine) -> Absent | None:
     found = session.settings.accounts.get(account)
     if found is None:
         table = f"[accounts.{account}]"
-        kept = f"Put {table} back into config.toml: the files of its machines lie under that name"
+        kept = f"Put {table} back into config.toml: the files of its machines are under that name"
         way = kept if row.provider == "local" else _way(table, account)
         return Absent(account, f"config.toml has no account {account}.", way)
     if found.provider != row.provider:

@@ -112,7 +112,7 @@ def is_any_provider(session: Session, *, account: str | None, provider: str | No
     """Say whether these words mean every cloud account; raise InvalidRequest where one is named beside `any`."""
     if account is not None and provider == ANY:
         raise InvalidRequest(
-            f"--provider any means every cloud account, and --account {account} one.",
+            f"--provider any means every cloud account, and --account {account} only one.",
             field="--account",
             value=account,
             next="Leave one of them out.",
@@ -185,7 +185,7 @@ def _named(session: Session, account: str, provider: str | None) -> str:
 def _one_is_needed(session: Session) -> InvalidRequest:
     names = " | ".join(name for name, one in sorted(session.settings.accounts.items()) if one.provider not in HERE)
     return InvalidRequest(
-        "This is about one account, and any means all of them.",
+        "This command works on one account, and --provider any means all of them.",
         field="--provider",
         value=ANY,
         next=f"Name one: --account {names}" if names else "Name a --provider.",

@@ -254,7 +254,7 @@ def _own_way(row: Machine, there: str) -> str:
     way = f"Run this {there}."
     if is_of_a_region(row):
         way = f"If {row.region} has another name in config.toml now, give it back the one of the launch."
-    what = "computer was installed anew, or is gone" if is_on_computer(row) else "account is closed"
+    what = "computer was reinstalled, or is gone" if is_on_computer(row) else "account is closed"
     return f"{way} If that {what}: cloudgpu down {row.name} --lost WHY"
 
 

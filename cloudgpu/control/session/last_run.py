@@ -106,11 +106,11 @@ def _first(rows: Iterable[Machine]) -> datetime:
 def _sentence(last: LastPass, now: datetime, awake: int) -> str:
     machines = "a machine runs" if awake == 1 else f"{awake} machines run"
     if last.ok_at is None:
-        since = "No pass has ever succeeded"
+        since = "No run of the reaper has succeeded yet"
     elif last.ok_at > now:
-        since = "No pass has succeeded since the clock was set back"
+        since = "No run of the reaper has succeeded since the clock was set back"
     else:
-        since = f"No pass has succeeded for {duration_text(_hours(now - last.ok_at))}"
+        since = f"No run of the reaper has succeeded for {duration_text(_hours(now - last.ok_at))}"
     if last.at is not None and now - last.at < TOO_LONG:
         ago = duration_text(max(now - last.at, timedelta()))
         return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"

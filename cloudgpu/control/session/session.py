@@ -86,7 +86,7 @@ class Session(SessionBase):
 
         if row.address is None and stays(row):
             raise Unreachable(
-                f"{row.name} does not run: its disk is kept.",
+                f"{row.name} does not run; its disk remains.",
                 field="name",
                 value=row.name,
                 next=f"Run: cloudgpu start {row.name}",
@@ -153,7 +153,7 @@ class Session(SessionBase):
         """
         if not self.home.root.is_dir():
             raise LedgerUnavailable(
-                f"The directory {self.home.root} is not there, and with it the ledger: no machine was looked at.",
+                f"The directory {self.home.root} is not there, and the ledger with it: no machine was checked.",
                 field="CLOUDGPU_HOME",
                 value=str(self.home.root),
                 next="Mount it, or put it back. If it is gone for good: cloudgpu cron remove",
@@ -181,7 +181,7 @@ class Session(SessionBase):
         if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
             where = " in config.toml" if named == "ledger" else ""
             raise InvalidRequest(
-                f"There is no ledger at {self.ledger.place}, and never was one: no machine was looked at.",
+                f"There is no ledger at {self.ledger.place}, and never was one: no machine was checked.",
                 field=named,
                 value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.place,
                 next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
@@ -196,7 +196,7 @@ class Session(SessionBase):
         if is_used:
             return
         raise InvalidRequest(
-            f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was looked at.",
+            f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was checked.",
             field="CLOUDGPU_HOME",
             value=str(self.home.root),
             next="Check CLOUDGPU_HOME. To begin there: cloudgpu init, or cloudgpu up",
@@ -207,10 +207,10 @@ class Session(SessionBase):
         doubt = self.integrity_problem()
         if doubt is not None:
             raise LedgerUnavailable(
-                f"Nothing is launched while the ledger is in doubt: {doubt}",
+                f"Launches are refused while the ledger may be incomplete: {doubt}",
                 field="ledger",
                 value=str(self.home.ledger),
-                next="Run: cloudgpu cost --verify --yes (it checks the ledger, asks the providers, and settles it); "
+                next="Run: cloudgpu cost --verify --yes (it checks the ledger against the providers, and repairs it); "
                 "ls, stop and down work meanwhile.",
             )
 

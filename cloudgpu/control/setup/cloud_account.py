@@ -95,7 +95,7 @@ def prepared(
     for part in made.parts:
         if not part.ours:
             raise InvalidRequest(
-                f"There is an {part.what} called {part.name} already that cloudgpu init has not made.",
+                f"There is an {part.what} called {part.name} already that cloudgpu init did not create.",
                 field=_setting(made, part),
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
@@ -161,14 +161,14 @@ def read_budget(amount: str, email: str) -> BudgetAlert:
         money = ZERO
     if money <= ZERO or money.nanos % CENT:
         raise InvalidRequest(
-            f"--budget is {shown(amount)!r}, which is no amount in US dollars above zero, to the cent at most.",
+            f"--budget is {shown(amount)!r}, which is not an amount in US dollars above zero, to the cent at most.",
             field="--budget",
             value=shown(amount),
             next="For example --budget 300",
         )
     if not _EMAIL.fullmatch(email.strip()):
         raise InvalidRequest(
-            f"--email is {shown(email)!r}, which is no e-mail address.",
+            f"--email is {shown(email)!r}, which is not an e-mail address.",
             field="--email",
             value=shown(email),
             next="For example --email ada@example.org",

@@ -32,7 +32,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     reaper, watched = _reaper(session, environ)
     for row in rows:
         with_provider(session, row)  # made here: two threads would make two
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "machines") as pool:
         yield from pool.map(lambda row: _check(session, row, reaper, watched=watched), rows)
 
 
@@ -54,7 +54,7 @@ def _check(session: Session, row: Machine, reaper: str, *, watched: bool) -> Che
     said = f"{_agent(session, row)}; {timer}; {reaper}"
     if timed or watched:
         return Check(name, Verdict.OK, said)
-    but = "Nothing but its own agent" if ends_itself(row) else "Nothing but a pass of cloudgpu reap or watch"
+    but = "Only its own agent" if ends_itself(row) else "Only cloudgpu reap or watch"
     return Check(name, Verdict.WARN, f"{said}. {but} would end it.", way)
 
 
@@ -65,7 +65,7 @@ def _agent(session: Session, row: Machine) -> str:
     """
     found = guards_of(row)
     if has_no_agent(row):
-        return "no agent runs on it, so nobody can tell whether it is used"
+        return "no agent runs on it, so its use is not known"
     if found is not None and found.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
     at = guards_value(row)["agent"]
@@ -88,7 +88,7 @@ def _timer(session: Session, row: Machine) -> tuple[str, bool, str | None]:
     if at is not None:
         found = guards_of(row)
         own = found is not None and found.timer is Timer.OWN
-        what = "its own timer, a process beside it, ends it" if own else "the timer in the cloud"
+        what = "its own timer, a separate process, ends it" if own else "the timer in the cloud"
         return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
     if missing:
         return missing, False, f"Run: cloudgpu init {row.provider}, or: cloudgpu cron install"
@@ -101,9 +101,9 @@ def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
     where = _installed(session, environ)
     by = f", made by {where}" if where else ", and cron has none here"
     if last.ok_at is None:
-        return f"no pass has ever succeeded{by}", False
+        return f"no run of the reaper has succeeded yet{by}", False
     ago = duration_text(round((now - last.ok_at).total_seconds()))
-    return f"a pass succeeded {ago} ago{by}", now - last.ok_at < TOO_LONG
+    return f"a run succeeded {ago} ago{by}", now - last.ok_at < TOO_LONG
 
 
 def _installed(session: Session, environ: Mapping[str, str]) -> str | None:

@@ -119,7 +119,7 @@ def _figure(option: str, text: str) -> Decimal:
     except InvalidOperation:
         pass
     raise InvalidRequest(
-        f"{option} is {shown(text)!r}, which is no number from 0 to 1000000.",
+        f"{option} is {shown(text)!r}, which is not a number from 0 to 1000000.",
         field=option,
         value=shown(text),
         next="For example --watts 350 or --usd-per-kwh 0.31",

@@ -84,14 +84,14 @@ def verified(session: Session, *, agree: Callable[[str], None]) -> VerifyDocumen
     faults = found.faults
     if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
         session.ledger.rebuild()
-        session.tell(f"{faults[0]} The lines are whole: it was made anew from them.")
+        session.tell(f"{faults[0]} The entries are complete: it was rebuilt from them.")
         found = session.ledger.verify()
     if found.faults and doubt is None:
         raise LedgerUnavailable(
             f"The ledger was altered: {found.faults[0]}",
             field="ledger",
             value=str(session.home.ledger),
-            next="Restore the latest backup of the ledger directory; stops go on meanwhile.",
+            next="Restore the latest backup of the ledger directory. Machines can still be stopped meanwhile.",
         )
     lines, head_hash = found.lines, found.head_hash
     if doubt is None:
@@ -172,7 +172,7 @@ def _check_looked_at(session: Session, since: int) -> None:
         if last is None or last.seq <= since:
             whom = row.owner or "whoever has that account"
             raise LedgerUnavailable(
-                f"The ledger cannot be settled while nobody has looked at {account_text(row)} since then: "
+                f"The ledger cannot be repaired until somebody has queried {account_text(row)}: "
                 f"what runs there is not known, and it is {NOT_HERE}.",
                 field="ledger",
                 value=str(session.home.ledger),
@@ -190,7 +190,7 @@ def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
 def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
     if gaps:
         raise LedgerUnavailable(
-            f"The ledger cannot be settled while {gaps[0].scope} does not answer: {gaps[0].why}",
+            f"The ledger cannot be repaired while {gaps[0].scope} does not answer: {gaps[0].why}",
             field="ledger",
             value=str(session.home.ledger),
             next="Try again when it answers, or take that account out of config.toml.",

@@ -111,10 +111,10 @@ def _take_along(source: Book, target: Book) -> None:
     """Write what this home did while the old place was away, and could not write there any more."""
     if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
         raise ProviderUnavailable(
-            "The ledger has moved, and another command is at what was done while the old place was away.",
+            "The ledger has moved, and another command is recording what was done while the old place was unavailable.",
             field="ledger",
             value=str(source.outbox.path),
-            next="Run the same again in a moment: it takes that along and changes config.toml.",
+            next="Run the same again in a moment: it moves those records, too, and changes config.toml.",
         )
 
 
@@ -130,7 +130,7 @@ def _answer(session: Session, wanted: Move, environ: Mapping[str, str], *, is_wr
         way = "unset it: config.toml names the new place" if is_named else f"set it to {wanted.to}"
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
     notes += [
-        f"This line of your {table} names the old place, and its passes are refused now. Change it: {line}"
+        f"This line of your {table} names the old place, so its runs are refused now. Change it: {line}"
         for table, line in lines_with_ledger(environ, wanted.source.place)
     ]
     return {
@@ -163,7 +163,7 @@ def _found(session: Session, source: Book, mark: Mark | None) -> tuple[str, Book
             return url, target
         target.close()
     raise InvalidRequest(
-        "It is not known where the ledger stands now.",
+        "It is not known where the ledger is now.",
         field="--follow",
         value=None,
         next="Ask whoever moved it, then run: cloudgpu ledger move URL",
@@ -197,7 +197,7 @@ def _check_whole(session: Session) -> None:
     doubt = session.integrity_problem()
     if doubt is not None:
         raise LedgerUnavailable(
-            f"A ledger that is in doubt is not moved: {doubt}",
+            f"The ledger may be incomplete, so it was not moved: {doubt}",
             field="ledger",
             value=session.ledger.place,
             next="Run: cloudgpu cost --verify --yes",
@@ -253,7 +253,7 @@ def _not_known(fault: LedgerUnavailable) -> LedgerUnavailable:
         f"{fault.message} Whether the ledger has moved is not known here.",
         field="ledger",
         value=fault.value,
-        next=f"If it has moved, name where it stands now: cloudgpu ledger move URL --follow. If not, {otherwise}",
+        next=f"If it has moved, name where it is now: cloudgpu ledger move URL --follow. If not, {otherwise}",
     )
 
 
@@ -268,7 +268,7 @@ def _not_moved(source: Book) -> InvalidRequest:
 
 def _the_same(target: Book) -> InvalidRequest:
     return InvalidRequest(
-        f"The ledger stands at {target.place} already, or is being moved from there.",
+        f"The ledger is at {target.place} already, or is being moved from there.",
         field="URL",
         value=target.place,
         next="Name another place: sqlite:///a/local/path/ledger.db or postgresql://USER@HOST/DATABASE",

@@ -19,6 +19,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.lifecycle.lifecycle import end, new_lease, start, stop
 from cloudgpu.control.session.accounts import account_of
+from cloudgpu.control.session.base import silent
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.rates import MONTH_H
@@ -72,12 +73,13 @@ class Trial:
         return not self.left and all(stage.ok for stage in self.stages)
 
 
-def tried(session: Session, prepared: Prepared) -> Trial:
+def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = silent) -> Trial:
     """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
 
+    `begin` is given each stage as it begins, in words.
     An interruption ends the machine first and is raised then.
     """
-    trial = _Trial(session, prepared)
+    trial = _Trial(session, prepared, begin)
     try:
         trial.live()
     finally:
@@ -95,6 +97,7 @@ class _Trial:
 
     session: Session
     prepared: Prepared
+    begin: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -156,7 +159,7 @@ class _Trial:
     def _permitted(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, ChecksPermissions):
-            return "this provider cannot be asked"
+            return "this provider has no way to check"
         found = provider.permissions(row.region)
         for one in found:
             if one.needed and one.allowed is False:
@@ -177,14 +180,14 @@ class _Trial:
                 f"{row.name} has no timer in the cloud, though the account is set up for one.",
                 field="timer",
                 value=row.name,
-                next="What its launch said of it tells why; cloudgpu init makes its role anew.",
+                next="See the output of its launch for the reason; cloudgpu init creates its role again.",
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
     def _nothing_left(self, row: Machine) -> str:
         provider = self.session.provider_of(row)
         if not isinstance(provider, HasResources):
-            return "this provider keeps nothing beside machines"
+            return "this provider has no resources besides machines"
         able, seen = provider, list[str]()
 
         def gone() -> bool:
@@ -216,6 +219,7 @@ class _Trial:
     def _step(self, name: str, act: Callable[[], Any], said: str = "") -> Any:
         """Do one stage and write down how it ended and how long it took; raise _FailedStage after a fault."""
         began = self.session.clock()
+        self.begin(f"{self.prepared.plan.offer.available.instance_type}: {name}")
         try:
             answer = act()
         except CloudgpuError as fault:

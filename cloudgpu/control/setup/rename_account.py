@@ -51,7 +51,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     if new in (old, place.name):
         raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
     if not NAME.fullmatch(new):
-        raise InvalidRequest(f"{new!r} is no name.", field=FIELD, value=new, next=f"{NAME_RULE}.".capitalize())
+        raise InvalidRequest(f"{new!r} is not a name.", field=FIELD, value=new, next=f"{NAME_RULE}.".capitalize())
     there = place.called(new)
     if place.is_in(found) and there.is_in(found):
         raise InvalidRequest(
@@ -112,7 +112,7 @@ def _check_files(place: Place, machines: tuple[Machine, ...]) -> None:
     if here:
         raise InvalidRequest(
             f"Account {place.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
-            "lie in a directory with the account's name.",
+            "are in a directory with the account's name.",
             field=FIELD,
             value=place.account,
             next=f"Keep [accounts.{place.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",

@@ -145,7 +145,7 @@ def forget(session: Session, farewell: Farewell) -> str:
     and InvalidRequest where the file was changed meanwhile.
     """
     for row in farewell.lost:
-        lose(session, row, f"{farewell.host or farewell.account} was forgotten; nothing there can be asked any more")
+        lose(session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more")
     account, at = farewell.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
@@ -205,7 +205,7 @@ def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailab
     table = f"take [accounts.{account}] out of config.toml by hand"
     way = table if configured else f"take the credentials of {account} away from this computer"
     return ProviderUnavailable(
-        f"Account {account} cannot be forgotten while it is not known what is there: {why}",
+        f"Account {account} cannot be removed while it is not known what is there: {why}",
         field="--forget",
         value=account,
         next=f"Run it again later. If the account is closed, {way} and run it again: then the ledger alone decides.",
@@ -221,9 +221,9 @@ def _check_costs_nothing(account: str, rows: list[Machine], beside: Sequence[str
         f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
     )
     if any(map(is_unknown, rows)):
-        way = f"Settle it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
+        way = f"Resolve it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
         raise StopUnproved(message, field="--forget", value=account, next=way)
-    way = f"End it first, with [accounts.{account}] in config.toml: cloudgpu down NAME; what is kept: cloudgpu orphans"
+    way = f"Remove it first, with [accounts.{account}] in config.toml: cloudgpu down NAME, or: cloudgpu orphans"
     raise InvalidRequest(message, field="--forget", value=account, next=way)
 
 
@@ -235,5 +235,5 @@ def _always_there(account: str, kind: str) -> InvalidRequest:
         f"Account {account} cannot be forgotten: {why}.",
         field="--forget",
         value=account,
-        next="Nothing has to be done there." if kind == "local" else "Set another provider first: cloudgpu init",
+        next="Nothing needs to be done there." if kind == "local" else "Set another provider first: cloudgpu init",
     )

@@ -75,7 +75,7 @@ def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
     up_since = _number(said, "up_since", now + AHEAD)
     listed = said["samples"]
     if not isinstance(listed, list) or len(listed) > MOST_SAMPLES:
-        raise Unusable(f"samples is no list of at most {MOST_SAMPLES}")
+        raise Unusable(f"samples is not a list of at most {MOST_SAMPLES}")
     found = [_sample(one, number) for number, one in enumerate(listed)]
     if any(one["t"] > now + AHEAD for one in found):
         raise Unusable("its samples are of a time to come, so its clock was set back")
@@ -86,7 +86,7 @@ def _checked(said: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatus:
 def _sample(one: Any, number: int) -> Sample:
     """Return one bucket with what is known of it and nothing else."""
     if not isinstance(one, dict):
-        raise Unusable(f"sample {number} is no object")
+        raise Unusable(f"sample {number} is not an object")
     try:
         return _bucket(one)
     except Unusable as fault:
@@ -106,7 +106,7 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
     busy = _names(one.get("busy"))
     fault = one.get("fault")
     if fault is not None and not isinstance(fault, str):
-        raise Unusable("fault is no text")
+        raise Unusable("fault is not text")
     return found | ({"busy": busy} if busy else {}) | ({"fault": clean(fault)} if fault else {})
 
 
@@ -118,7 +118,7 @@ def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:
 def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:
     value = of.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unusable(f"{name} is no number")
+        raise Unusable(f"{name} is not a number")
     if not least <= value <= largest or not math.isfinite(value):
         raise Unusable(f"{name} is {_shown(value)}, which cannot be")
     return value if isinstance(value, int) else round(value, 3)
@@ -128,7 +128,7 @@ def _names(listed: Any) -> list[str]:
     if listed is None:
         return []
     if not isinstance(listed, list) or len(listed) > MOST_BUSY or any(not isinstance(one, str) for one in listed):
-        raise Unusable(f"busy is no list of at most {MOST_BUSY} names")
+        raise Unusable(f"busy is not a list of at most {MOST_BUSY} names")
     return [clean(one) for one in listed]
 
 
@@ -136,13 +136,13 @@ def _scratch(listed: Any) -> tuple[tuple[str, int], ...]:
     if listed is None:
         return ()
     if not isinstance(listed, list) or len(listed) > MOST_SCRATCH:
-        raise Unusable(f"scratch is no list of at most {MOST_SCRATCH}")
+        raise Unusable(f"scratch is not a list of at most {MOST_SCRATCH}")
     return tuple(_disk(one) for one in listed)
 
 
 def _disk(one: Any) -> tuple[str, int]:
     if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], str):  # noqa: PLR2004  (a path and a size)
-        raise Unusable("a scratch disk is no path with a size")
+        raise Unusable("a scratch disk is not a path with a size")
     return clean(one[0]), int(_number({"size": one[1]}, "size", 1e18))
 
 

@@ -44,7 +44,7 @@ def number_of(value: object, option: str, *, least: str | int = 0, most: str | i
     number = Decimal(text) if _DIGITS.fullmatch(text) else None
     if number is None or not Decimal(least) <= number <= Decimal(most):
         raise InvalidRequest(
-            f"{text!r} is no number from {least} to {most:,}" + (f" {unit}." if unit else "."),
+            f"{text!r} is not a number from {least} to {most:,}" + (f" {unit}." if unit else "."),
             field=option,
             value=text,
             next=f"Write it in digits, like {option} {_EXAMPLES.get(option, '1')}",
@@ -128,7 +128,7 @@ def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
         return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
     of_time, example = (" of the time", "15%") if option == "--utilization" else ("", "20%")
     raise InvalidRequest(
-        f"{text!r} is no share{of_time}: it is written with its %.",
+        f"{text!r} is not a share{of_time}: it is written with its %.",
         field=option,
         value=text,
         next=f"For example {option} {example}",
@@ -139,7 +139,7 @@ def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidReques
     """Refuse a number above 1: it is per cent, or so many times all of it."""
     ways = [f'"{float(one):g}%"' for one in (number, number * 100) if one <= 100 * most]
     return InvalidRequest(
-        f"{float(number):g} is above 1: as a number a share is from 0 to 1, and per cent are text with a %.",
+        f"{float(number):g} is above 1: write a share as a number from 0 to 1, or as text with a % sign.",
         field=option,
         value=f"{float(number):g}",
         next=f"Write {' or '.join(ways)}.",
@@ -150,7 +150,7 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
     """Return how much of the time a machine is used; raise InvalidRequest for neither, both, and what is none."""
     if utilization is None and hours_per_day is None:
         raise InvalidRequest(
-            "How much of the time the machine is used was not said, and all depends on it.",
+            "It is not known how much of the time the machine is used.",
             field="--utilization",
             value=None,
             next=f"Add --utilization 15%, --hours-per-day 3.6, or one of: {', '.join(PRESETS)}.",
@@ -173,7 +173,7 @@ def use_of(utilization: object | None, hours_per_day: object | None) -> Use:
 def _no_use(text: str) -> InvalidRequest:
     meant = near(text, PRESETS) if text[:1].isalpha() else None
     return InvalidRequest(
-        f"{text!r} is no share of the time" + did_you_mean(meant, ": it is written with its %."),
+        f"{text!r} is not a share of the time" + did_you_mean(meant, ": it is written with its %."),
         field="--utilization",
         value=text,
         next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",

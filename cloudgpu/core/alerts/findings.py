@@ -71,8 +71,8 @@ def ended_findings(rows: Iterable[Machine], now: datetime) -> Iterator[Finding]:
 def _ended(row: Machine, at: str) -> Finding:
     name, over = row.name, "ended" if row.terminated_at else "stopped"
     why = row.state_reason
-    asked = "No command and no pass had asked for it."
-    known = f"The reason that is known: {why}." if why else "Its cloud gives no reason."
+    asked = "Neither a command nor the reaper asked for it."
+    known = f"Reason: {why}." if why else "The cloud gives no reason."
     costs = " It is still billed: run cloudgpu stop " + name + "." if row.billed else ""
     return Finding(
         key=f"{ENDED}:{row.id}:{at}",
@@ -152,8 +152,8 @@ def held_finding(provider: str, names: Sequence[str]) -> Finding:
     return Finding(
         key=f"price:list:{provider}",
         kind="price moved",
-        title=f"{number} of {provider} moved too far at the last refresh",
-        text=f"What was known before is counted on: {few}. Run: cloudgpu catalog diff, and to take them over: "
+        title=f"{number} of {provider} changed too much at the last refresh",
+        text=f"The earlier prices remain in use: {few}. Run: cloudgpu catalog diff; to use the new ones: "
         "cloudgpu catalog refresh --accept",
         facts={"provider": provider, "prices": str(len(names))},
     )
@@ -190,7 +190,7 @@ def _overdue(row: Machine) -> Iterator[Finding]:
         key=f"overdue:{row.id}",
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
-        text=f"Whatever should have ended it, has not. Run: cloudgpu down {name}",
+        text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {name}",
         facts=_facts(row) | {"renew until": minute(row.renew_until)},
         urgent=True,
     )
@@ -215,7 +215,7 @@ def _refused(row: Machine, refused: RefusedAction) -> Finding:
     """Tell of a machine that something protects from its end: only a person can lift that."""
     name = row.name
     verb = "stopped" if refused.action == "stop" else "ended"
-    goes_on = "It is billed." if row.billed else "It is stopped; its disk goes on costing."
+    goes_on = "It is billed." if row.billed else "It is stopped; its disk still costs money."
     return Finding(
         key=f"refused:{row.id}:{refused.action}",
         kind="end refused",
@@ -231,7 +231,7 @@ def _unpriced(row: Machine) -> Finding:
         key=f"unpriced:{row.id}",
         kind="price missing",
         title=f"There is no price for {row.name}",
-        text="What it costs is missing in every sum; it is not zero.",
+        text="Its cost is missing from every sum; it is not zero.",
         facts=_facts(row),
     )
 
@@ -244,8 +244,8 @@ def _unsettled(row: Machine, now: datetime) -> Iterator[Finding]:
         key=f"launch:{row.id}",
         kind="launch not settled",
         title=f"Whether {row.name} was launched is not known",
-        text=f"The launch began {duration_text(age)} ago and was never settled: a machine may run and be billed. "
-        "Run: cloudgpu ls --refresh",
+        text=f"The launch began {duration_text(age)} ago, and its outcome is still unknown: a machine may run and be "
+        "billed. Run: cloudgpu ls --refresh",
         facts=_facts(row),
         urgent=True,
     )

@@ -19,7 +19,8 @@ class Rate:
     """What `quantity` of a resource costs: `price` for one of it, per hour, month or GB. None: no price is known.
 
     `stored_as` is the price list's word for it. `by_size` False: the price is for the whole, whatever its size.
-    `why_at_most` is why it may cost less, down to nothing; empty where it does not.
+    `why_at_most` is why it may cost less, down to nothing; empty where it does not. `low` is the least that a derived
+    price may be, where that is known; the bill does not use it.
     """
 
     resource: Resource
@@ -32,13 +33,22 @@ class Rate:
     basis: Basis | None = None
     why_at_most: str = ""
     by_size: bool = True
+    low: Money | None = None
 
     @property
     def per_month(self) -> Money | None:
         """What it costs in a month of 730 hours; None where no price is known, or a month says nothing."""
-        if self.price is None or self.per is Per.GB:
+        return self._monthly(self.price)
+
+    @property
+    def least_per_month(self) -> Money | None:
+        """What it costs in such a month at least, where the price is derived and may be lower; None elsewhere."""
+        return self._monthly(self.low)
+
+    def _monthly(self, price: Money | None) -> Money | None:
+        if price is None or self.per is Per.GB:
             return None
-        return Money(self.price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
+        return Money(price.nanos * self.quantity * (MONTH_H if self.per is Per.HOUR else 1))
 
     def terms(self) -> RateRecord:
         """Return the price as a ledger line carries it; how much there is of the thing stands elsewhere in the line."""

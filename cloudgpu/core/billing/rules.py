@@ -166,7 +166,7 @@ RULES = (
     ),
     Rule(
         "aws", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
-        "EC2 on-demand pricing, data transfer; that a GB is 10^9 bytes is the dearer reading", "2024-07", "recalled",
+        "EC2 on-demand pricing, data transfer; that a GB is 10^9 bytes is the costlier reading", "2024-07", "recalled",
     ),
     Rule(
         "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
@@ -228,7 +228,7 @@ RULES = (
     ),
     Rule(
         "azure", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
-        "Bandwidth pricing; that a GB is 10^9 bytes is the dearer reading", "2019-04", "recalled",
+        "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "recalled",
     ),
     Rule(
         "local", ANY, ANY, 1, 0, None, "while cloudgpu runs on it", "your own computer: nobody sends a bill", "",

@@ -117,7 +117,7 @@ def _stop(row: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
     held = row.hold_until is not None and from_iso(row.hold_until) > now
     end = Do(gentlest(row))
     do = Do.WARN if held and warned < WARNINGS else end
-    why = f"the budget {over.budget.name} is passed: {over.spent.text()} of {over.budget.limit.text()}"
+    why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
     why += f"; held until {fact(row.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}" if do is Do.WARN else ""
     why += f"; {NOTHING_GENTLER}" if do is Do.TERMINATE else ""
     return Stop(row.id, row.name, over.budget.name, do, why)

@@ -29,7 +29,7 @@ def amount_of(text: str, field: str) -> Decimal:
         found = None
     if found is None or not 0 < found <= MOST:
         raise InvalidRequest(
-            f"{_shown(text)} is no amount above zero.",
+            f"{_shown(text)} is not an amount above zero.",
             field=field,
             value=text,
             next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
@@ -45,7 +45,7 @@ def limit_of(amount: Decimal, paid_in: PaidIn | None, field: str) -> Money:
             f"{amount:f} {paid_in.currency.code} are less than a billionth of a US dollar.",
             field=field,
             value=f"{amount:f}",
-            next="Write what may be spent, or mend the rate.",
+            next="Write a larger amount, or correct the rate.",
         )
     return found
 
@@ -58,7 +58,7 @@ def span_of(text: str, field: str) -> Span:
     if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
         return Span("rolling", int(rolling[1]))
     way = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
-    raise unknown_word(f"{_shown(text)} is no period", text, PERIODS, field=field, next=way)
+    raise unknown_word(f"{_shown(text)} is not a period", text, PERIODS, field=field, next=way)
 
 
 def scope_of(text: str, field: str) -> Scope:
@@ -69,7 +69,7 @@ def scope_of(text: str, field: str) -> Scope:
     for pair in text.split(","):
         key, equals, value = pair.strip().partition("=")
         if key in found or not equals:
-            says = f"says {key} twice" if equals else f"has {_shown(pair)}, which is no KEY=VALUE"
+            says = f"says {key} twice" if equals else f"has {_shown(pair)}, which is not KEY=VALUE"
             raise _fault(f"The scope {says}.", field, text)
         found[key] = value
     return scope_from(found, field)
@@ -98,7 +98,7 @@ def percent_of(word: object, field: str) -> int:
     text = str(word).strip().removesuffix("%")
     if isinstance(word, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
         raise InvalidRequest(
-            f"{_shown(str(word))} is no percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            f"{_shown(str(word))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
             field=field,
             value=str(word),
             next="Write it like 50,80,100, or none.",
@@ -112,14 +112,19 @@ def actions_of(values: Iterable[str], field: str) -> frozenset[Action]:
     for word in given:
         if word not in list(Action):
             raise unknown_word(
-                f"{_shown(word)} is no action of a budget",
+                f"{_shown(word)} is not an action of a budget",
                 word,
                 map(str, Action),
                 field=field,
                 next=f"Use some of: {', '.join(Action)}.",
             )
     if not given:
-        raise InvalidRequest("A budget has to do something.", field=field, value="", next=f"Use: {', '.join(Action)}.")
+        raise InvalidRequest(
+            "--action is empty: a budget needs at least one action.",
+            field=field,
+            value="",
+            next=f"Use: {', '.join(Action)}.",
+        )
     return frozenset(map(Action, given))
 
 

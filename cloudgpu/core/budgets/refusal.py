@@ -59,21 +59,21 @@ def refusal(ask: Asking, way: Way) -> BudgetRefused:
 def _sentence(worst: Verdict, ask: Asking, number: int) -> str:
     share, budget, name = worst.tightest, worst.budget, ask.wanted.name
     until = from_iso(fact(ask.wanted.renew_until))
-    others = f", nor do {number - 1} others," if number > 1 else ""
+    subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
-        f"The budget {budget.name}{others} does not carry {name} until {until:%Y-%m-%d %H:%M} UTC: "
-        f"{share.spent.text()} spent + {share.running.text()} promised to what runs and is kept + "
-        f"{share.wanted.text()} for it = {share.total.text()} {period_text(budget, share)}, of {limit_text(budget)}."
+        f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {share.spent.text()} spent + "
+        f"{share.running.text()} for running machines and retained resources + {share.wanted.text()} for {name} = "
+        f"{share.total.text()} {period_text(budget, share)}, above the limit of {limit_text(budget)}."
         f"{assumed}{_counted_at(ask)}{_LEFT_ALONE * is_left_alone(ask.wanted, ask.prices)}"
     )
 
 
 _LEFT_ALONE = (
-    " Only a pass of cloudgpu reap or watch ends such a machine, and none has succeeded for 26 hours: it is counted to "
-    "the end of the period."
+    " Only cloudgpu reap or watch ends such a machine, and no run has succeeded for 26 hours: it is counted to the end "
+    "of the period."
 )
-_MAKE_PASSES = "Once passes are made, it counts to its renew-until: cloudgpu cron install."
+_MAKE_PASSES = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
 def _counted_at(ask: Asking) -> str:
@@ -121,17 +121,17 @@ def span_text(span: timedelta) -> str:
 def _ways(ask: Asking, way: Way, until: datetime | None, price: Money | None) -> list[str]:
     ways = []
     if until is not None:
-        ways.append(f"It carries it up to {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
+        ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {way.shorter(until)}.")
     offer = None if price is None else _cheaper(ask, way, price)
     if offer is not None:
         item = offer.available
         place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
-        ways.append(f"For as long as asked it carries {place} at {offer.price.per_hour.text(4)} an hour.")
+        ways.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
-        ways.append(f"For as long as asked it carries a machine at up to {price.text(4)} an hour.")
+        ways.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
     if is_left_alone(ask.wanted, ask.prices):
         ways.append(_MAKE_PASSES)
-    return ways or ["It carries no minute of it: end something (cloudgpu ls), or set the budget anew."]
+    return ways or ["Not even a minute fits: end a machine (cloudgpu ls), or raise the budget."]
 
 
 def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[datetime], str]:
@@ -158,7 +158,7 @@ def _elsewhere(ask: Asking, way: Way, refusals: Sequence[Verdict]) -> list[str]:
     for offer in way.offers:
         account = offer.available.account
         if not any(one.budget.scope.covers(_as_row(ask, offer)) for one in refusals):
-            return [f"Account {account} is not under it: --account {account}."]
+            return [f"It does not cover account {account}: --account {account}."]
     return []
 
 
@@ -179,19 +179,19 @@ def _as_row(ask: Asking, offer: Offer) -> Budgeted:
 def _override(refusals: Sequence[Verdict]) -> str:
     firm = [one.budget.name for one in refusals if not one.budget.allow_override]
     if firm:
-        return f"{', '.join(firm)} does not let itself be overridden."
-    return 'Or, and it is written down: --override "REASON".'
+        return f"{', '.join(firm)} cannot be overridden."
+    return 'Or exceed it, and have the reason recorded: --override "REASON".'
 
 
 def _unpriced(verdict: Verdict, ask: Asking) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
     own = ask.wanted.name in verdict.unpriced
-    what = "it is not known what it costs" if own else f"it is not known what {names} costs, which runs already"
+    what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
     return BudgetRefused(
-        f"The budget {verdict.budget.name} does not carry {ask.wanted.name}: {what}.",
+        f"Budget {verdict.budget.name} does not allow {ask.wanted.name}: {what}.",
         field="budget",
         value=verdict.budget.name,
         next=" ".join(
-            ["Say what it may cost: --max-price." if own else f"End it: cloudgpu down {names}.", _override([verdict])]
+            ["Give its highest price: --max-price." if own else f"End it: cloudgpu down {names}.", _override([verdict])]
         ),
     )

@@ -128,7 +128,7 @@ def _threshold(one: BudgetState, percent: int) -> Finding:
         key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(one)}",
         kind="budget threshold",
         title=f"{percent}% of the budget {name} is spent: {one.spent.text()} of {limit}",
-        text=f"This is told once at {percent}%. Run: cloudgpu budget check {name}",
+        text=f"There is one alert at {percent}%. Run: cloudgpu budget check {name}",
         facts=_facts(one),
         urgent=percent >= 100,  # noqa: PLR2004  (all of it)
     )
@@ -142,7 +142,7 @@ def _forecast(one: BudgetState, percent: int) -> Finding:
         kind="budget forecast",
         title=f"The budget {name} is expected to reach {one.forecast.text()}{until}, "
         f"{one.percent(one.forecast)}% of {limit}",
-        text="If what runs goes on to its renew-until at the prices of now. Run: cloudgpu ls",
+        text="This assumes that running machines stay up until renew-until, at current prices. Run: cloudgpu ls",
         facts=_facts(one),
     )
 

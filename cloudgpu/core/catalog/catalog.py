@@ -118,7 +118,8 @@ class DiskPrice:
     """What `unit` (`usd_per_gb_month`, `usd_per_disk_month`, ...) of a kind of storage or address costs.
 
     `upper_bound`: no price is known for the region, and this is the dearest known of that kind. `as_of` is None
-    where the figure has no date. `note` is what the source says beside it.
+    where the figure has no date. `note` is what the source says beside it. `low` is the least that it may be, where it
+    is derived and two ways of deriving it differ: `price` is then the dearer.
     """
 
     provider: str
@@ -131,6 +132,7 @@ class DiskPrice:
     as_of: datetime | None
     basis: Basis
     note: str = ""
+    low: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)

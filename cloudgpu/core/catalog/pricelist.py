@@ -81,10 +81,10 @@ def listed_usd(amount: object, currency: object) -> Money:
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
-        message = f"is {str(amount)[:SHOWN]!r}, which is no price"
+        message = f"is {str(amount)[:SHOWN]!r}, which is not a price"
         raise ValueError(message) from None
     if not value.is_finite() or not 0 < value < DEAREST:
-        message = f"is {str(amount)[:SHOWN]}, which is no price above 0 and below {DEAREST}"
+        message = f"is {str(amount)[:SHOWN]}, which is not a price above 0 and below {DEAREST}"
         raise ValueError(message)
     if not Money.usd(value):
         message = f"is {str(amount)[:SHOWN]}, which is less than a nano-dollar"
@@ -158,7 +158,7 @@ def move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> Move | N
     """Return the move from one price to the next; None where it is the same.
 
     One by more than `most` times, up or down, is not taken unless `accept` says so. What was only derived or
-    recalled, and not by this very list, is no measure: the list's figure takes its place whatever the factor.
+    recalled, and not by this very list, is not a measure: the list's figure takes its place whatever the factor.
     """
     if (was.price, was.unit) == (now.price, now.unit):
         return None

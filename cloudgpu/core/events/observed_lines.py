@@ -100,7 +100,7 @@ def _address(address: Address) -> AddressRecord:
 def address_now(row: Machine, instance: Instance) -> MachineAddress | None:
     """Return where a machine answers by this word; one that goes on running keeps its address where that says none.
 
-    Azure's listings tell no address: silence about it is no word that the machine has lost it.
+    Azure's listings tell no address: silence about it is not a word that the machine has lost it.
     """
     address = instance.address
     if address is not None:

@@ -18,7 +18,7 @@ def check_allowed(chosen: Chosen, limits: Limits) -> None:
         return
     by_option = chosen.why == TYPED
     raise InvalidRequest(
-        f"The limits do not allow the policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
+        f"The limits do not allow policy {chosen.name}" + ("." if by_option else f" ({chosen.why})."),
         field=TYPED if by_option else f"config.toml: {chosen.why.removesuffix(' of config.toml')}",
         value=chosen.name,
         next=f"Use one of: {', '.join(limits.policies or ()) or 'none is allowed'} ({_places(limits)}).",
@@ -61,7 +61,7 @@ def check_extended(name: str, lease: Lease, now: datetime, limits: Limits) -> No
         f"The lease of {name} would end {duration_text(span)} from now, beyond the limit of {duration_text(most)}.",
         field="BY",
         value=duration_text(span),
-        next=f"Extend it by less, or later; the limits stand in {_places(limits)}.",
+        next=f"Extend it by less, or later. The limits are in {_places(limits)}.",
     )
 
 
@@ -75,7 +75,7 @@ def check_held(name: str, until: datetime, now: datetime, limits: Limits) -> Non
         f"The hold of {name} would last {asked}, beyond the limit of {duration_text(most)}.",
         field="UNTIL",
         value=asked,
-        next=f"Hold it for at most {duration_text(most)}; the limits stand in {_places(limits)}.",
+        next=f"Hold it for at most {duration_text(most)}. The limits are in {_places(limits)}.",
     )
 
 
@@ -84,7 +84,7 @@ def _beyond(option: str, span: timedelta, most: timedelta, limits: Limits) -> In
         f"{option} is {duration_text(span)}, beyond the limit of {duration_text(most)}.",
         field=option,
         value=duration_text(span),
-        next=f"Ask for at most {duration_text(most)}; the limits stand in {_places(limits)}.",
+        next=f"Ask for at most {duration_text(most)}. The limits are in {_places(limits)}.",
     )
 
 

@@ -26,7 +26,7 @@ def living_of(rows: Sequence[Machine], key: str | None, fingerprint: str) -> Mac
             continue
         if row.terminated_at is not None and not comes_back(row):
             raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key launches one machine, once.",
+                f"The machine of --key {key} ended at {minute(row.terminated_at)}; a key can launch only one machine.",
                 field="--key",
                 value=key,
                 next="Use another --key for a new machine.",

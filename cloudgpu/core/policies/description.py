@@ -70,8 +70,8 @@ def _is(wanted: str, said: str | None) -> bool:
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMED = {tuple(range(7)): "daily", tuple(range(5)): "on weekdays", (5, 6): "on weekends"}
 HOLD = (
-    "keeps a machine from the rules below until it ends; renew-until and schedules do not wait for it, "
-    "and a budget for two warnings at most"
+    "protects a machine from the rules below until the hold ends; renew-until and schedules ignore it, "
+    "and a budget waits for at most two warnings"
 )
 _KEPT = {
     Act.WARN: "warned of",
@@ -105,7 +105,7 @@ def rules_for(policy: Policy, now: datetime, row: Endable) -> tuple[Says, ...]:
 def _unjudged(said: Says) -> Says:
     """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
     if said.rule is Rule.IDLE:
-        return replace(said, text="never: no agent runs on it, so nobody can tell whether it is used")
+        return replace(said, text="never: no agent runs on it, so its use is not known")
     if said.rule is Rule.UNLABELLED:
         return replace(said, text=said.text.replace("stopped once nobody uses it", "warned of"))
     return said
@@ -144,8 +144,8 @@ def off_now(policy: Policy | None, row: Endable, now: datetime) -> tuple[str, ..
         return ()
     grace, kept = duration_text(policy.idle.grace), f"its schedule keeps it off until {until:%a %Y-%m-%d %H:%M} UTC"
     if endings.only_warned(row, policy):
-        return (f"{kept}: passes only warn of that",)
-    return (f"{kept}: the next pass warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
+        return (f"{kept}: the reaper only warns of that",)
+    return (f"{kept}: the next run warns, and ends it {grace} later unless it is held (cloudgpu hold)",)
 
 
 def _general(policy: Policy, now: datetime) -> Iterator[Says]:
@@ -186,7 +186,7 @@ def _idle_text(policy: Policy) -> str:
     after = duration_text(idle.after)
     if idle.do is Act.WARN:
         return f"warned of after {after} without use, and not stopped"
-    spared = " (only warned where that would erase scratch disks that are not empty)"
+    spared = " (warning only, if stopping would erase data on scratch disks)"
     scratch = spared if idle.scratch is Act.WARN else ""
     warned = f"warned after {after} without use, stopped {duration_text(idle.grace)} later"
     return f"{warned} unless it is used again{scratch}{_warned_only(policy)}"
@@ -195,7 +195,7 @@ def _idle_text(policy: Policy) -> str:
 def _warned_only(policy: Policy) -> str:
     if policy.unpausable is not Unpausable.WARN:
         return ""
-    return "; one that cannot be stopped is only warned of"
+    return "; for a machine that cannot be stopped, only a warning"
 
 
 def _off_text(schedule: Schedule) -> str:

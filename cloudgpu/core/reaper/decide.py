@@ -46,7 +46,7 @@ def _decided(seen: Seen, stop: Stop | None, now: datetime, interval: timedelta) 
     if row.terminated_at is not None and image_since(row) is None:
         return _left(seen, f"it ended {clock(from_iso(row.terminated_at), now)}")
     if row.launch_status == "open":
-        return _left(seen, "its launch is not settled; whoever launches it, or the next look, settles that")
+        return _left(seen, "the outcome of its launch is not known yet; the next sync finds out")
     if row.state == "stopping":
         return _left(seen, "it is stopping")
     case = _case(seen, stop, now, interval)
@@ -155,5 +155,5 @@ def _put_off(seen: Sequence[Seen], found: Sequence[Decision], now: datetime, mos
 
 
 def _later(decision: Decision, then: datetime, most: int) -> Decision:
-    why = f"{decision.why}; it waits for a later pass, as one stops at most {most} for idle time"
+    why = f"{decision.why}; it waits for a later run, as one run stops at most {most} machines for idle time"
     return replace(decision, do=Do.KEEP, why=why, at=then, after=None)

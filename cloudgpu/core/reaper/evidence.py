@@ -112,8 +112,8 @@ def _read_since(seen: Seen) -> bool:
 
 def _silence(seen: Seen) -> str:
     if has_no_agent(seen.row):
-        return "no agent runs on it, so nobody can tell whether it is used"
-    return seen.judged_fault or "it was not asked what it does, as idle time could not end it now"
+        return "no agent runs on it, so its use is not known"
+    return seen.judged_fault or "its use was not checked, as idle time could not end it now"
 
 
 def warned_by_budget(rows: Sequence[Machine]) -> dict[str, int]:

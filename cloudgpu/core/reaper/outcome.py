@@ -72,4 +72,4 @@ def lock_of(row: Machine) -> str:
 
 def busy(item: Item) -> Left:
     """Return that somebody else is at work on it."""
-    return item.left("another command is at work on it; the next pass looks again")
+    return item.left("another command is working on it; the next run checks again")

@@ -79,7 +79,7 @@ def budget(case: Case) -> Found | None:
     limit = case.policy and case.policy.budget
     if not limit or (cost := spent(case.seen.row, case.now)) < limit.limit:
         return None
-    why = f"it has cost {cost.text()}, and its policy lets one machine cost {limit.limit.text()}"
+    why = f"it has cost {cost.text()}, and its policy allows a machine {limit.limit.text()}"
     if limit.do is Act.WARN:
         return notify_again(case, Rule.BUDGET, why)
     warned = case.seen.row.warnings.get(Rule.BUDGET)
@@ -173,7 +173,7 @@ def lease(case: Case) -> Found | None:
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
     end, over = endings.agreed(case.seen.row, case.policy), at <= case.now
-    why = f"its lease ended {clock(at, case.now)}, and nothing says that it is used: {case.known.why}"
+    why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
     if over:

@@ -86,7 +86,7 @@ def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[R
         yield _record(_Line(name, number, cells, places))
     if not found:
         raise InvalidRequest(
-            f"{name} has a header and no rows.", field="FILE", value=name, next="Export a period that has charges."
+            f"{name} has a header and no rows.", field="FILE", value=name, next="Export a period with charges."
         )
 
 
@@ -134,7 +134,7 @@ class _Line:
                 return Decimal(found)
         except InvalidOperation:
             pass
-        raise self.fault(column, found, "is no number")
+        raise self.fault(column, found, "is not a number")
 
     def time(self, column: str) -> datetime:
         found = self.text(column)
@@ -142,7 +142,7 @@ class _Line:
             moment = datetime.fromisoformat(found.removesuffix(" UTC"))
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
-            raise self.fault(column, found, "is no time") from None
+            raise self.fault(column, found, "is not a time") from None
 
     def fault(self, column: str, value: str, says: str) -> InvalidRequest:
         shown = value if len(value) <= _WIDEST else f"{value[:_WIDEST]}..."
@@ -162,7 +162,7 @@ def _record(line: _Line) -> Record:
     try:
         tags = our_tags(line.text("Tags"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise line.fault("Tags", line.text("Tags"), "is no JSON object") from None
+        raise line.fault("Tags", line.text("Tags"), "is not a JSON object") from None
     return Record(
         line=line.number,
         billed=billed,
@@ -203,10 +203,10 @@ def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> Invali
     if len(missing) == len(NEEDED) and any(there):
         said = "has not one column of FOCUS that is needed"
     return InvalidRequest(
-        f"{name} {said}: it is no FOCUS export.",
+        f"{name} {said}: it is not a FOCUS export.",
         field="FILE",
         value=", ".join(missing),
-        next=f"Needed are {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",
+        next=f"It needs the columns {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",
     )
 
 
@@ -216,5 +216,5 @@ def _cut(name: str, number: int, found: int, wanted: int) -> InvalidRequest:
         f"{name}, line {number} has {found} columns and the header {wanted}: {why}.",
         field="FILE",
         value=f"line {number}",
-        next="Download it again, whole.",
+        next="Download the complete file again.",
     )

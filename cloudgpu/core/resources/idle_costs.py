@@ -70,11 +70,11 @@ def _per_month(one: Running) -> Money | None:
 
 def _why(row: Machine, resource: Resource) -> str:
     if row.is_named_resource:
-        return "it is kept by its name, and no machine uses it"
+        return "it is a named resource, and no machine uses it"
     if row.terminated_at is not None and row.parked:
         return f"{row.name} is parked: cloudgpu start {row.name} brings it back"
     if row.terminated_at is not None:
         return f"{row.name} has ended, and this stays of it"
     if resource is Resource.INSTANCE:
         return f"{row.name} is shut down and billed on: cloudgpu stop {row.name} ends that"
-    return f"{row.name} is stopped, and this is billed on"
+    return f"{row.name} is stopped, and this is still billed"

@@ -131,7 +131,7 @@ def work_on(rows: Sequence[Machine], known: Known) -> str:
         if row.id in known.busy:
             return f"something is under way at {row.name}"
         if row.launch_status == "open":
-            return f"the launch of {row.name} was interrupted and is not settled (cloudgpu up or down settles it)"
+            return f"the launch of {row.name} was interrupted (cloudgpu up or down resolves it)"
     return ""
 
 

@@ -85,4 +85,4 @@ def check_code(code: str, field: str) -> str:
     if wanted in CODES:
         return wanted
     way = "Write its three letters, like USD, EUR or KRW."
-    raise unknown_word(f"{code!r} is no currency of ISO 4217", wanted, CODES, field=field, value=code, next=way)
+    raise unknown_word(f"{code!r} is not a currency of ISO 4217", wanted, CODES, field=field, value=code, next=way)

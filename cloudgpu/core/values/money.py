@@ -27,7 +27,7 @@ class Money:
         """
         value = Decimal(amount)
         if not value.is_finite() or value.adjusted() >= _LARGEST:
-            message = f"{amount!r} is no amount below 10^{_LARGEST} dollars"
+            message = f"{amount!r} is not an amount below 10^{_LARGEST} dollars"
             raise ValueError(message)
         if value.adjusted() < -_LARGEST:
             return cls(0)  # and do not build the fraction: its denominator could be endless

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable
 
@@ -64,8 +63,10 @@ def tag_value(text: str) -> str:
 
 def near(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` most probably meant, or None."""
+    from difflib import get_close_matches  # `ls` does without
+
     written = {one.lower(): str(one) for one in sorted(known)}
-    found = difflib.get_close_matches(word.lower(), written, n=1, cutoff=0.5)
+    found = get_close_matches(word.lower(), written, n=1, cutoff=0.5)
     return written[found[0]] if found else None
 
 

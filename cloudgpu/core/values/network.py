@@ -30,13 +30,13 @@ def parse_cidr(text: str, field: str, *, any_source: bool = False) -> str:
     """
     typed = text.strip()
     if ":" in typed:
-        raise _refused(text, field, "is no IPv4 network, and machines are reached over IPv4", "203.0.113.7/32")
+        raise _refused(text, field, "is not an IPv4 network, and machines are reached over IPv4", "203.0.113.7/32")
     if not re.fullmatch(r"[0-9.]{7,15}(/[0-9]{1,2})?", typed, re.ASCII):
-        raise _refused(text, field, "is no IPv4 address or network", "203.0.113.7 or 203.0.113.0/24")
+        raise _refused(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24")
     try:
         found = ipaddress.IPv4Network(typed, strict=False)
     except ValueError:
-        raise _refused(text, field, "is no IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
+        raise _refused(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
     if str(found.network_address) != typed.partition("/")[0]:
         alone = typed.partition("/")[0]
         says = f"names an address inside a network: that network is {found}"
@@ -91,7 +91,7 @@ def parse_jump(text: str, field: str = "--jump") -> Jump:
     found = _JUMP.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 1 <= port <= _HIGHEST_PORT):
-        raise _refused(text, field, "is no jump host", "ada@bastion.example.org or ada@bastion.example.org:2222")
+        raise _refused(text, field, "is not a jump host", "ada@bastion.example.org or ada@bastion.example.org:2222")
     return Jump(found["host"].strip("[]"), found["user"], port)
 
 

@@ -46,7 +46,7 @@ def epoch(moment: datetime) -> str:
 def from_epoch(text: str) -> datetime:
     """Return the aware UTC time of whole epoch seconds; raise ValueError for anything else."""
     if not re.fullmatch(r"[0-9]{1,11}", text):
-        message = f"{text!r} is no time in epoch seconds"
+        message = f"{text!r} is not a time in epoch seconds"
         raise ValueError(message)
     return datetime.fromtimestamp(int(text), UTC)
 
@@ -55,11 +55,11 @@ def parse_duration(text: str) -> timedelta:
     """Return `90m`, `1h30m`, `8h`, `3d`, `45s` as a duration; raise ValueError for anything else or for zero."""
     text = text.strip().lower()
     if not _DURATION.fullmatch(text):
-        message = f"{text!r} is no duration"
+        message = f"{text!r} is not a duration"
         raise ValueError(message)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
     if seconds > 10 * 366 * 86400 or not timedelta(seconds=seconds):
-        message = f"{text!r} is no duration above zero and up to ten years"
+        message = f"{text!r} is not a duration above zero and up to ten years"
         raise ValueError(message)
     return timedelta(seconds=seconds)
 

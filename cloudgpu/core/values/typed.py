@@ -30,7 +30,7 @@ def member(kind: type[Word], text: str, what: str, field: str) -> Word:
     """Return the member of this text; raise InvalidRequest, with the close one, for what is no `what`."""
     if text in list(kind):
         return kind(text)
-    raise unknown_word(f"{text!r} is no {what}", text, kind, field=field)
+    raise unknown_word(f"{text!r} is not a valid {what}", text, kind, field=field)
 
 
 def parse_gpu(text: str | None) -> tuple[str | None, int | None]:
@@ -63,7 +63,7 @@ def parse_memory(text: str | None) -> float | None:
     if found and 0 < float(found[1]) <= MOST_GIB:
         return float(found[1])
     raise InvalidRequest(
-        f"{text!r} is no amount of GPU memory: it is GiB per GPU, above zero.",
+        f"{text!r} is not an amount of GPU memory: it is GiB per GPU, above zero.",
         field="--min-memory",
         value=text,
         next="For example --min-memory 24",
@@ -83,7 +83,7 @@ def parse_price(text: str | None) -> Money | None:
     except InvalidOperation:
         pass
     raise InvalidRequest(
-        f"{text!r} is no price per hour: it is an amount in USD above zero.",
+        f"{text!r} is not a price per hour: it is an amount in USD above zero.",
         field="--max-price",
         value=text,
         next="For example --max-price 1.50",

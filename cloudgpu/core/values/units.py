@@ -33,7 +33,7 @@ class Power:
         """Return so many watts; raise ValueError for what is no finite number, or below zero."""
         value = Decimal(watts)
         if not value.is_finite() or value < 0:
-            message = f"{watts!r} is no power in watts"
+            message = f"{watts!r} is not a power in watts"
             raise ValueError(message)
         return cls(Fraction(value))
 

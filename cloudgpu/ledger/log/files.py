@@ -47,7 +47,7 @@ def read_own(path: Path, most: int) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "this is no file", str(path))
+            raise OSError(errno.EINVAL, "this is not a file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"this has more than {most} bytes", str(path))
         return file.read(most)
@@ -68,7 +68,7 @@ def refuse_network(path: Path) -> None:
     found = filesystem_of(path.resolve(), _mounts())
     if found is not None and is_network(found):
         raise InvalidRequest(
-            f"The ledger {path} lies on a network file system ({found}), where SQLite can lose what it wrote.",
+            f"The ledger {path} is on a network file system ({found}), where SQLite can lose what it wrote.",
             field="CLOUDGPU_LEDGER",
             value=str(path),
             next="Put it on a local disk: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db",

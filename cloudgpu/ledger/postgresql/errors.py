@@ -23,7 +23,7 @@ _LOCKED = ("is locked by another client", "Wait for the other cloudgpu commands 
 _READ_ONLY = (faults.READ_ONLY, "Name the server that takes writes, not its standby, in CLOUDGPU_LEDGER.")
 _GONE = (
     "cannot be reached",
-    "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down go on.",
+    "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down still work.",
 )
 _SHUT = ("does not let this user in", "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.")
 _NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
@@ -117,9 +117,9 @@ def unknown(address: Address, text: str) -> LedgerUnavailable:
     """Return the error for lines of which it is not known whether they stand."""
     return faults.away(
         address.place,
-        "was lost while it wrote, and whether the lines stand is not known",
+        "was lost during a write, so whether the entries were recorded is not known",
         text,
-        "Run the same again when it can be reached: a line that stands is not written a second time.",
+        "Run the same again when it can be reached: no entry is written twice.",
     )
 
 

@@ -66,7 +66,7 @@ def check(raw: Connection[Any], address: Address, schema: str, name: str) -> Non
         f"The connection to the ledger {address.place} broke while it held the lock {name!r}: nothing was sent.",
         field="lock",
         value=name,
-        next="Run the same again; it settles what it finds.",
+        next="Run the same again: it checks first what has already been done.",
     )
 
 

@@ -44,7 +44,7 @@ def unpacked(data: bytes) -> list[Sample]:
         rows = zip(*whole.values(), strict=True)
         return [{name: value for name, value in zip(whole, row, strict=True) if value is not ABSENT} for row in rows]
     except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as fault:
-        raise ValueError("this is no packed day of samples") from fault
+        raise ValueError("this is not a packed day of samples") from fault
 
 
 def _steps(column: Sequence[Any]) -> list[Any]:

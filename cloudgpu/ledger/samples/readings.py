@@ -47,7 +47,7 @@ def packed_all(samples: Sequence[Sample]) -> bytes:
 
 
 def _no_number(word: str) -> float:
-    message = f"{word} is no number"
+    message = f"{word} is not a number"
     raise ValueError(message)
 
 

@@ -191,7 +191,7 @@ def _older(place: str, path: Path, lacks: int) -> InvalidRequest:
 
 def _no_copy(path: Path, why: str) -> InvalidRequest:
     return _refused(
-        f"{path} is no whole backup of a ledger: {why.rstrip('.')}.",
+        f"{path} is not a complete backup of a ledger: {why.rstrip('.')}.",
         path,
         "Name a file that `cloudgpu ledger backup` wrote.",
     )

@@ -72,7 +72,7 @@ def _asked(aws: Credentials) -> str:
     with aws.said("GetCallerIdentity", home):
         found = str(aws.client("sts", home).get_caller_identity()["Account"])
     if not NUMBER.fullmatch(found):
-        raise ProviderUnavailable(f"STS says that the account is {found!r}, which is no number of an account.")
+        raise ProviderUnavailable(f"STS says that the account is {found!r}, which is not a number of an account.")
     return found
 
 

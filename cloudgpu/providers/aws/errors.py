@@ -98,7 +98,9 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, ClientError):
         return _end_refused(error.response, call) or _refused(error.response, call)
     if isinstance(error, ResponseParserError):  # a proxy's page, say; it is not shown
-        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
+        return silent(
+            f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
+        )
     return _unanswered(error, call) if isinstance(error, BotoCoreError) else None
 
 
@@ -130,7 +132,9 @@ def _refused(response: Mapping[str, Any], call: CallContext) -> CloudgpuError:
         return denied(whose, named[1] if named else call.permission, f" in {call.region}")
     meaning = MEANINGS.get(code, UNKNOWN)
     if meaning is UNKNOWN and not code.replace(".", "").isalnum():
-        return silent(f"AWS {call.region} answered {call.action} with something that is no answer of AWS's", call.value)
+        return silent(
+            f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
+        )
     if meaning.kind is NoCapacity:  # one line per attempt: what AWS goes on to advise is what the launch does next
         said = said.partition(". ")[0]
     sentence = f"AWS {call.region} refused {call.action}: {_own(said)} ({code})."
@@ -173,7 +177,7 @@ def _renewal(call: CallContext) -> str:
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if profile:
         return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
-    return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY anew (AWS_SESSION_TOKEN too), or run: aws configure"
+    return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or run: aws configure"
 
 
 def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:

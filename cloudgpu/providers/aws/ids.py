@@ -36,7 +36,7 @@ def machine(id: str) -> tuple[str, str]:  # noqa: A002
     """
     found = split(id, "i")
     if found is None:
-        message = f"{id!r} is no id of a machine on AWS."
+        message = f"{id!r} is not an id of a machine on AWS."
         raise InvalidRequest(message, field="instance", value=id, next="It looks like us-east-1/i-0123456789abcdef0.")
     return found
 

@@ -74,7 +74,7 @@ class Azure(CloudAccount):
         found = self.options.subscription or os.environ.get(SUBSCRIPTION_VARIABLE, "")
         if ids.SUBSCRIPTION.fullmatch(found):
             return found
-        says = f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is no id" if found else "no subscription is named"
+        says = f"{SUBSCRIPTION_VARIABLE} is {found[:80]!r}, which is not an id" if found else "no subscription is named"
         raise InvalidRequest(
             f"Account {self.account} of azure: {says}.",
             field=f"accounts.{self.account}.subscription",
@@ -129,7 +129,7 @@ class Azure(CloudAccount):
         parts = urlsplit(base)
         if parts.scheme == "https" and parts.hostname:
             return base
-        message = f"{ENDPOINT} is {base[:80]!r}, which is no https address."
+        message = f"{ENDPOINT} is {base[:80]!r}, which is not an https address."
         raise InvalidRequest(message, field=ENDPOINT, value=base[:80], next="Correct or unset it.")
 
     @property

@@ -91,7 +91,9 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if isinstance(error, SerializationError):
         return None
     if isinstance(error, (DecodeError, DeserializationError)):  # a proxy's page, say; it is not shown
-        return silent(f"{call.where} answered {call.action} with something that is no answer of Azure's", call.value)
+        return silent(
+            f"{call.where} answered {call.action} with something that is not an answer of Azure's", call.value
+        )
     if isinstance(error, ClientAuthenticationError) and not _code(error)[0]:
         return _no_credentials(error, call)
     if isinstance(error, HttpResponseError):

@@ -56,7 +56,7 @@ class Gcp(CloudAccount):
         named = (os.environ.get(ENDPOINT) or "").rstrip("/")
         if not named or _ADDRESS.fullmatch(named):
             return named or None
-        message = f"{ENDPOINT} is {named!r}, which is no address."
+        message = f"{ENDPOINT} is {named!r}, which is not an address."
         raise InvalidRequest(message, field=ENDPOINT, value=named, next="Write it like http://127.0.0.1:8080.")
 
     @property

@@ -83,7 +83,9 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
     if "GoogleAPICallError" in names:
         return _refused(error, call)
     if names & NO_ANSWER:
-        return silent(f"{call.there} answered {call.action} with something that is no answer of Google's", call.value)
+        return silent(
+            f"{call.there} answered {call.action} with something that is not an answer of Google's", call.value
+        )
     if _is_late(error):
         return Silent(f"{call.there} did not answer {call.action} in time.", field="provider", value=call.value)
     if names & SILENT:

@@ -63,7 +63,7 @@ def waited(
         gcp.pause(pause)
         operation = _again(gcp, operation, project)
     if operation.get("status") != DONE:
-        message = f"Google Cloud {where} has not finished {action} in time; it goes on by itself.".replace("  ", " ")
+        message = f"Google Cloud {where} has not finished {action} in time; it continues by itself.".replace("  ", " ")
         raise ProviderUnavailable(message, field="provider", value=value, next="Look again in a minute.")
     return operation
 

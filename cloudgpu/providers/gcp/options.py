@@ -65,7 +65,7 @@ def project_of(options: GcpOptions) -> str | None:
         return options.project
     if PROJECT.fullmatch(named):
         return named
-    message = f"{PROJECT_VARIABLE} is {named!r}, which is no project's id."
+    message = f"{PROJECT_VARIABLE} is {named!r}, which is not a project's id."
     raise InvalidRequest(message, field=PROJECT_VARIABLE, value=named, next="Write it like my-project-123.")
 
 

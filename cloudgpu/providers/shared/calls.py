@@ -42,7 +42,11 @@ def each(
     `patience` is how many seconds a read may be silent; None is the usual. Raises the first error when no part
     answered.
     """
-    outcomes = dict(zip(parts, gather(parts, lambda part: tried(ask, part), at_once, patience=patience), strict=True))
+    outcomes = dict(
+        zip(
+            parts, gather(parts, lambda part: tried(ask, part), at_once, patience=patience, what="regions"), strict=True
+        )
+    )
     answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
     faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
     if faults and not answers:
@@ -57,13 +61,15 @@ def gather(
     *,
     patience: float | None = None,
     grace: float = GRACE_S,
+    what: str = "",
 ) -> list[Answer | Silent]:
     """Ask about each of these side by side; return the answers in their order, Silent in place of what said nothing.
 
+    `what` the items are, in the plural, is counted.
     For reads alone: nobody knows afterwards what a call that was left has done. Raises what `ask` raises first.
     """
     seconds = (patience or patience_s()) + grace
-    with Pool(min(at_once, len(items))) as pool:
+    with Pool(min(at_once, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
         return [one.result() if one.listen(seconds, MOST * seconds) else late(seconds) for one in sent]
 

@@ -91,10 +91,10 @@ def check_volume_size(wanted: Volume, least: int, most: int, says: str) -> None:
 def one_place(what: str, places: Sequence[str], option: str) -> InvalidRequest:
     """Return the error for a name that several places have: `what` begins the sentence, `option` names one."""
     return InvalidRequest(
-        f"{what} lie in {' and '.join(places)}.",
+        f"{what} are in {' and '.join(places)}.",
         field=option,
         value=None,
-        next=f"Say which: {option} {' | '.join(places)}",
+        next=f"Name one: {option} {' | '.join(places)}",
     )
 
 
@@ -128,7 +128,7 @@ def agreed(what: str, name: str, lies: str, wished: str | None, option: str) -> 
     if wished in (None, lies):
         return lies
     raise InvalidRequest(
-        f"The {what} {name} lies in {lies}, not in {wished}.",
+        f"The {what} {name} is in {lies}, not in {wished}.",
         field=option,
         value=wished,
         next=f"Launch there: {option} {lies}",

@@ -21,7 +21,7 @@ def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mappi
     for key in table:
         if key not in readers:
             whose = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-            says = f"is no option of {whose} account" + did_you_mean(near(key, readers), ".")
+            says = f"is not an option of {whose} account" + did_you_mean(near(key, readers), ".")
             raise fault(account, key, None, says, f"Options: {', '.join(readers)}.")
     return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
 
@@ -44,7 +44,9 @@ def port(account: str, key: str, value: object) -> int:
     """Read a TCP port."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _HIGHEST_PORT:
         return value
-    raise fault(account, key, value, f"is {value!r}, which is no port.", f"Write a number from 1 to {_HIGHEST_PORT}.")
+    raise fault(
+        account, key, value, f"is {value!r}, which is not a port.", f"Write a number from 1 to {_HIGHEST_PORT}."
+    )
 
 
 def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:
@@ -54,7 +56,7 @@ def matching(pattern: re.Pattern[str], what: str, example: str) -> Reader:
         if isinstance(value, str) and pattern.fullmatch(value):
             return value
         no = what.partition(" ")[2]
-        raise fault(account, key, value, f"is {value!r}, which is no {no}.", f"Write it like {example}.")
+        raise fault(account, key, value, f"is {value!r}, which is not a valid {no}.", f"Write it like {example}.")
 
     return read
 

@@ -103,7 +103,7 @@ TIMER = (
 
 def in_the_cloud(what: str, does: str) -> str:
     """Return the sentence about a timer on the cloud's side: `what` it is, and what it `does` to the machine."""
-    return f"a timer in the cloud, {what}, {does} it at its renew-until when everything else is dead"
+    return f"a timer in the cloud, {what}, {does} it at its renew-until if everything else fails"
 
 
 WIDEST_6 = 16  # bits: the largest IPv6 networks that registries give to one holder are far smaller
@@ -174,7 +174,7 @@ def region(requirements: Requirements, region_of: Callable[[str], str | None], n
     if found is None:
         raise InvalidRequest(f"{requirements.zone!r} is {no_zone}.", field="--zone", value=requirements.zone, next=way)
     if requirements.region not in (None, found):
-        message = f"The zone {requirements.zone} lies in {found}, not in {requirements.region}."
+        message = f"The zone {requirements.zone} is in {found}, not in {requirements.region}."
         raise InvalidRequest(
             message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {found}."
         )

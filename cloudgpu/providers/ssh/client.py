@@ -90,7 +90,7 @@ def ask(host: Host, verb: str, body: dict[str, Any], *, timeout: float = ANSWER_
         connected = visit(host.name, address(host), known=known, key=host.key, timeout=min(CONNECT_S, timeout))
     except WrongHostKey as fault:
         fault.next = (
-            "Nothing was sent to it. If you set that machine up anew, compare the new key's fingerprint there and "
+            "Nothing was sent to it. If you reinstalled that machine, compare the new key's fingerprint there and "
             f"confirm it: {_init(host)}"
         )
         raise
@@ -143,7 +143,7 @@ def _no_answer(host: Host, done: Completed) -> CloudgpuError:
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()
     said = words[-1].strip().rstrip(".")[:200] if words else f"it ended with status {done.status}"
     return ProviderUnavailable(
-        f"{host.name} did not understand: {said}.",
+        f"{host.name} gave an unexpected answer: {said}.",
         field=field,
         value=value,
         next="cloudgpu needs Python 3.8 or newer there, and a shell that says nothing of its own; then try again.",
@@ -184,12 +184,12 @@ _FAULTS: Mapping[str, tuple[type[CloudgpuError], str, str]] = {
     "taken": (
         NoCapacity,
         "On {host}, {said}.",
-        "Wait, ask for fewer, or leave --gpu out to work beside them.",
+        "Wait, request fewer, or leave --gpu out to share the machine.",
     ),
     "unseen": (NoCapacity, "Which GPUs of {host} are free is not known: {said}.", "Ask for all of them, or none."),
     "unproved": (StopUnproved, "On {host}, {said}.", "Look there at what they wait for, then try again."),
     "mounted": (StopUnproved, "On {host}, {said}.", "Unmount it there, then end the machine again."),
-    "system": (ProviderUnavailable, "{host} could not do it: {said}.", "Try again."),
+    "system": (ProviderUnavailable, "{host} failed: {said}.", "Try again."),
 }
 
 

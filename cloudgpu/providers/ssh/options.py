@@ -84,7 +84,7 @@ def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest
 
 
 def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
-    says = f"is no setting{did_you_mean(near(key, known))}"
+    says = f"is not a setting{did_you_mean(near(key, known))}"
     return _fault(field, key, says, f"Its settings are {', '.join(known)}.")
 
 
@@ -108,7 +108,7 @@ def _path(field: str, value: object) -> Path:
     try:
         path = path.expanduser()
     except RuntimeError:
-        raise _fault(field, value, "names the home of an unknown user", "Write the whole path.") from None
+        raise _fault(field, value, "names the home of an unknown user", "Write the full path.") from None
     if not path.is_absolute():
         raise _fault(field, value, "has to begin with / or ~", f'Write it like key = "~/{value}".')
     return path
@@ -117,7 +117,7 @@ def _path(field: str, value: object) -> Path:
 def _host_key(field: str, value: object) -> str:
     if not isinstance(value, str) or not is_public_key(value):
         way_out = "Give the line of that machine's /etc/ssh/ssh_host_ed25519_key.pub."
-        raise _fault(field, value, "is no OpenSSH public key", way_out)
+        raise _fault(field, value, "is not an OpenSSH public key", way_out)
     return public_key(value)
 
 

@@ -314,7 +314,7 @@ class SshProvider:
     def _offered(self, item: Available) -> Host:
         host = self._hosts.get(item.zone)
         if host is None or item.provider != self.kind:
-            message = f"{item.zone} is no host of account {self.account}."
+            message = f"{item.zone} is not a host of account {self.account}."
             raise InvalidRequest(message, field="zone", value=item.zone, next="Choose one of its hosts.")
         return host
 
@@ -384,7 +384,7 @@ class _Look:
         """Wait for the answer, or raise the fault."""
         self.over.wait()
         if self.answer is None:
-            raise self.fault or ProviderUnavailable(f"{host.name} could not be asked.", field=host.field)
+            raise self.fault or ProviderUnavailable(f"{host.name} could not be queried.", field=host.field)
         return self.answer
 
 

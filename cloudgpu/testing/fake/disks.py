@@ -80,7 +80,7 @@ def attach(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str
     if resource is None:
         return _made(cloud, machine, volume, tags, now)
     if resource.zone != machine.zone:
-        message = f"the volume {volume.name} lies in {resource.zone}, and the machine in {machine.zone}"
+        message = f"the volume {volume.name} is in {resource.zone}, and the machine in {machine.zone}"
         raise refused("--volume", volume.name, message, f"launch in its zone: --zone {resource.zone}")
     if resource.attached_to not in (None, machine.id):
         message = f"the volume {volume.name} is used by {resource.attached_to}"

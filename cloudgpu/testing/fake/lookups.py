@@ -38,10 +38,10 @@ def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements,
         _check_place("--volume", name, volume.region, requirements.region)
         if image is not None:
             _check_place("--image", image.full_name, image.region, volume.region)
-        return PlacementConstraint(volume.region, volume.zone, f"the volume lies in {volume.zone}")
+        return PlacementConstraint(volume.region, volume.zone, f"the volume is in {volume.zone}")
     if image is not None:
         _check_place("--image", str(setup.image), image.region, requirements.region)
-        return PlacementConstraint(image.region, None, f"the image lies in {image.region}")
+        return PlacementConstraint(image.region, None, f"the image is in {image.region}")
     return PlacementConstraint()
 
 
@@ -100,9 +100,7 @@ def _volume(cloud: Cloud, volume: Volume, ledger: str) -> FakeResource | None:
 
 def _check_place(option: str, name: str, lies: str, asked: str | None) -> None:
     if asked not in (None, lies):
-        raise InvalidRequest(
-            f"{name} lies in {lies}, not in {asked}", field=option, value=name, next=f"launch in {lies}"
-        )
+        raise InvalidRequest(f"{name} is in {lies}, not in {asked}", field=option, value=name, next=f"launch in {lies}")
 
 
 _KEPT = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)  # what `resources` lists

@@ -116,6 +116,7 @@ def _beside(one: Beside, shown: Shown) -> AttachedPrice:
         "per": str(rate.per),
         "paid": str(one.paid),
         "usd": None if rate.price is None else usd(rate.price),
+        "low_usd": None if rate.low is None else usd(rate.low),
         "at_most": rate.why_at_most or None,
         "source": rate.source,
         "as_of": None if rate.as_of is None else iso(rate.as_of),

@@ -124,7 +124,7 @@ def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _to_come(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
-    yield "## Budgets and what goes on"
+    yield "## Budgets and what still costs money"
     rows = [
         [
             one["name"],
@@ -199,7 +199,7 @@ def _hours(text: str) -> str:
 
 def _left(document: ReportDocument, shown: Amounts, clock: Clock) -> Iterator[str]:
     if document["idle_resources"]:
-        yield "## What goes on costing without a machine that runs"
+        yield "## What still costs money without a running machine"
         rows = [
             [
                 one["name"] or "",

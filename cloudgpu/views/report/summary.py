@@ -108,7 +108,7 @@ def _going_on(document: ReportDocument, shown: Amounts) -> Iterator[str]:
         return
     month = ""
     if projected is not None:
-        month = f"; if that goes on, the sum is {_said(shown, projected['end_of_month']['usd'])} at the month's end"
+        month = f"; at that rate the sum is {_said(shown, projected['end_of_month']['usd'])} at the month's end"
     yield f"Now it costs {shown.said(burn['usd_per_hour'], 2)} an hour{month}."
 
 

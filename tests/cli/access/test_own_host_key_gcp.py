@@ -51,7 +51,7 @@ def test_nobody_connects_before_the_machine_has_told_its_key_through_the_api(deb
     id_, served = debian
     said = line("exec otter -- echo hello")
     assert (said.code, said.out) == (255, "")
-    assert "otter has not told its host key, so it cannot be verified and was not contacted" in said.err
+    assert "otter has not reported its host key yet, so cloudgpu cannot verify it and did not connect" in said.err
     kind, blob = served.host_key.public_line.split(" ")[:2]
     gcp.say(id_, f"hostkeys/{kind}", blob)
     said = line("exec otter -- echo hello")

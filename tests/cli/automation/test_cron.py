@@ -319,7 +319,7 @@ def test_the_exit_code_is_the_passes_own_before_that_of_a_credential(code, good,
         (None, True, "outlives the night: a key"),
         ("2026-11-20T23:00:00Z", False, "ends 2026-11-20 23:00 UTC (in 1h), before the morning: a key"),
         (None, False, "does not outlive the night: a key"),
-        (None, None, "nobody can say how long it lasts: a key"),
+        (None, None, "how long it lasts is not known: a key"),
     ],
 )
 def test_a_credential_is_told_in_a_line(until, good, said):
@@ -405,7 +405,7 @@ def test_every_verb_says_that_nothing_looks_after_the_machines(unwatched):
         done = unwatched(*words.split(), "-o", "json")
         assert done.code == 0
         assert done.json is not None
-        assert done.err.count("No pass has ever succeeded, and a machine runs") == 1
+        assert done.err.count("No run of the reaper has succeeded yet, and a machine runs") == 1
         assert "cloudgpu cron install" in done.err
 
 

@@ -123,7 +123,7 @@ def test_check_names_every_fault_and_what_was_read(line):
     done = line("policy check")
     assert done.code == 2
     assert "bad.yaml:1: renew_until is missing" in done.err
-    assert "limits.yaml:1: lease is no duration" in done.err
+    assert "limits.yaml:1: lease is not a duration" in done.err
     assert line("policy check", str(good), "-o", "json").json == {"checked": [str(good)]}
     assert line("policy check", str(worse)).code == 2
     bad.unlink()

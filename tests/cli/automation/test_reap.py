@@ -179,5 +179,5 @@ def test_cron_does_not_say_that_all_is_well_where_the_home_is_gone(tmp_path, mon
     monkeypatch.setenv("CLOUDGPU_HOME", str(gone))
     for _ in range(2):
         assert run(["reap", "--cron"]) == 8
-        assert "is not there, and with it the ledger: no machine was looked at" in capsys.readouterr().err
+        assert "is not there, and the ledger with it: no machine was checked" in capsys.readouterr().err
     assert not gone.exists(), "no new ledger is made there"

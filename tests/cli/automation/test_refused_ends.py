@@ -151,7 +151,7 @@ def test_a_protected_machine_is_stopped_and_the_command_that_lifts_it_is_named(c
     assert "all the same" not in said.err
     assert (row(cloud)["state"], cloud.running()) == (cloud.stopped, [])
     again = cloud.line("down otter --yes")
-    assert (again.code, "It is stopped; its disk goes on costing." in again.err) == (9, True)
+    assert (again.code, "It is stopped; its disk still costs money." in again.err) == (9, True)
     cloud.lift()
     assert cloud.line("down otter --yes").code == 0
     assert cloud.line("ls --refresh -o json").json["machines"] == []

@@ -154,10 +154,10 @@ def test_ls_and_show_say_when_each_layer_would_end_it(line):
     guards = line("show fox -o json").json["guards"]
     layers = {"agent": made["expires"], "timer": made["renew_until"], "reaper": None}
     assert guards == layers | {"agent_is": "ends", "timer_is": "cloud"}
-    for words in ("ls -v", "show fox"):
+    for words in ("ls -v", "show fox -v"):
         told = " ".join(line(words).out.split())
         assert "the agent in 2h; the timer in the cloud in 5h; the reaper: nothing decided" in told
-    assert "No pass has ever succeeded." in line("ls -v").out
+    assert "No run of the reaper has succeeded yet." in line("ls -v").out
     assert "Ended by" not in line("ls").out
 
 
@@ -168,14 +168,14 @@ def test_doctor_says_which_layers_guard_each_machine(line):
     found = checks["guards fox"]
     assert found["verdict"] == "ok"
     assert f"the timer in the cloud at {made['renew_until'][:16].replace('T', ' ')} UTC" in found["message"]
-    assert "no pass has ever succeeded" in found["message"]
+    assert "no run of the reaper has succeeded yet" in found["message"]
 
 
 def test_doctor_notes_a_machine_that_nothing_but_its_agent_would_end(bare):
     up(bare, "--name fox")
     (found,) = guards_of(bare)
     assert found.verdict == "warn"
-    assert "Nothing but its own agent would end it." in found.said
+    assert "Only its own agent would end it." in found.said
     assert "cloudgpu init aws" in found.next
 
 

@@ -271,6 +271,6 @@ def test_down_on_a_full_disk_ends_what_is_parked_too(aws, disk):
     done = disk.program("down", "--all", "--yes")
     assert done.code == 8, done.err
     assert "nothing of it is left" in done.err
-    assert "What else the accounts have was not looked at" in done.err
+    assert "The accounts were not checked for other machines" in done.err
     assert client().describe_images(Owners=["self"])["Images"] == []
     assert client().describe_snapshots(OwnerIds=["self"])["Snapshots"] == []

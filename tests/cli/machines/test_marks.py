@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.cli.machine_text import machine
-from cloudgpu.cli.machines.ls import _text
+from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.catalog.regions import sources
 from cloudgpu.views.machines import machine_value
 from tests.ledger.lines import PRICE

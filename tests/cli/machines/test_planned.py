@@ -220,6 +220,7 @@ def test_the_document_has_it_all():
         {
             "what": VOLUME.what,
             "usd_per_month": None,
+            "low_usd_per_month": None,
             "at_most": False,
             "while_running": True,
             "while_stopped": True,

@@ -217,5 +217,5 @@ def test_a_rule_of_ours_and_a_small_network_made_by_hand_are_no_risk(line):
 def test_an_unknown_key_of_an_account_is_told_once_by_a_list_too(line, words):
     line.config('owner = "ada"\n[accounts.lab]\nprovider = "aws"\nregoins = ["us-east-1"]\n')
     said = line(words)
-    assert said.err.count("accounts.lab.regoins is no option of an aws account; did you mean 'regions'?") == 1
+    assert said.err.count("accounts.lab.regoins is not an option of an aws account; did you mean 'regions'?") == 1
     assert said.code == (8 if "--refresh" in words else 0)

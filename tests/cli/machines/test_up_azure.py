@@ -123,7 +123,7 @@ def test_a_machine_that_was_shut_down_from_inside_is_shown_as_billed_and_a_stop_
     line.azure.shut_down(group_of(line))
     (machine,) = line("ls --refresh -o json").json["machines"]
     assert (machine["state"], machine["billed"]) == ("stopped", True)
-    assert "billed as if it ran until cloudgpu stop otter" in " ".join(line("ls").out.split())
+    assert "still billed until cloudgpu stop otter" in " ".join(line("ls").out.split())
     assert "stopped (billed)" in line("show otter").out
     assert line("stop --yes").code == 0
     assert line.azure.instance(group_of(line)).state == "deallocated"

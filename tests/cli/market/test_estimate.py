@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -46,8 +47,8 @@ def test_it_needs_no_account_and_writes_nothing(run, tmp_path):
     assert not (tmp_path / "home").exists()
     lines = done.out.splitlines()
     assert lines[0].split() == ["GPU", "TYPE", "WHERE", "DAY", "MONTH", "YEAR"]
-    assert lines[1].split() == ["1x", "L4", "g2-standard-4", "gcp", "us-central1", "17.41", "529.64!", "6,356"]
-    assert lines[4].split() == ["g2-standard-4", "gcp", "0.7068", "515.99", "10.00!", "3.65!", "529.64"]
+    assert lines[1].split() == ["1x", "L4", "g2-standard-4", "gcp", "us-central1", "17.41", "529.64", "6,356"]
+    assert lines[4].split() == ["g2-standard-4", "gcp", "0.7068", "515.99", "10.00", "3.65", "529.64"]
 
 
 def test_the_document_is_one_and_its_own(run):
@@ -124,23 +125,47 @@ def test_what_the_figures_rest_on_is_said():
 
 
 def test_what_has_no_price_is_a_question_mark_and_named():
-    text = shown(gpu="h200", provider="gcp")
-    assert text.splitlines()[1].split()[-2] == "61,913+!"
+    text = shown(gpu="t4", provider="azure", disk_gb=9000)  # no size class above P50 has a price
+    assert text.splitlines()[1].split()[-2] == "387.63+"
     assert text.splitlines()[4].split()[-3] == "?"
-    assert "+ not priced, and in no sum: disk hyperdisk-balanced at gcp." in prose(text)
+    assert "+ not priced, and in no sum: disk P70 16384 GiB at azure." in prose(text)
     assert "a3-ultragpu-8g takes no pd-ssd" in prose(shown(gpu="h200", provider="gcp", disk="pd-ssd"))
 
 
 def test_a_price_of_elsewhere_is_marked_at_most():
-    text = shown(type="g6.xlarge", region="us-east-2")
-    assert text.splitlines()[4].split()[-3] == "9.60<"
+    text = shown(type="NC4as_T4_v3", region="japaneast", disk="standard-ssd", disk_gb=10)
+    assert text.splitlines()[4].split()[-3] == "2.40<"
     assert "< at most" in text
+
+
+@pytest.mark.parametrize("region", ["eu-central-1", "ap-southeast-1", "us-east-1", "southeastasia", "asia-east1"])
+def test_a_line_has_one_mark_at_most_and_a_mark_is_explained_once(region):
+    for wish in ({}, {"all": True}):
+        text = shown(region=region, **wish)
+        rows = "\n\n".join(text.split("\n\n")[:2]).splitlines()
+        marks = [mark for row in rows for mark in re.findall(r"\d([+<?~!*]+)(?=\s|$)", row)]
+        assert all(len(mark) == 1 for mark in marks)
+        for mark in "+<~!":
+            assert sum(line.startswith(f"{mark} ") for line in text.splitlines()) == (mark in marks)
+        assert sum(line.startswith("? ") for line in text.splitlines()) <= 1
+        assert text.count("Derived, not listed:") <= 1
+
+
+@pytest.mark.parametrize("region", ["eu-central-1", "ap-southeast-1", "us-east-1"])
+def test_an_estimate_on_demand_has_no_marks_where_every_price_is_listed_and_new(region):
+    assert not re.search(r"\d[+<?~!*]", shown(region=region))
+
+
+def test_a_derived_disk_price_is_told_once_below():
+    text = shown(type="g4-standard-48", region="europe-west4")
+    assert text.splitlines()[4].split()[-3:] == ["8.80", "3.65", "3,626"]
+    assert "Derived, not listed: hyperdisk-balanced at gcp (may cost up to 5% less)." in prose(text)
 
 
 def test_operations_are_a_range_unless_their_efficiency_is_said():
     text = shown(flops="3.1e20", type="g2-standard-4", region="us-central1")
     assert text.splitlines()[0].split() == ["GPU", "TYPE", "WHERE", "HOURS", "COST", "BETWEEN"]
-    assert text.splitlines()[1].split()[5:] == ["2,372", "1,721!", "1,033-2,582"]
+    assert text.splitlines()[1].split()[5:] == ["2,372", "1,721", "1,033-2,582"]
     assert "0.3 of it is reached (0.2 to 0.5" in prose(text)
     assert "The first is between $1,032.67 and $2,581.66." in prose(text)
     assert "BETWEEN" not in shown(flops="3.1e20", type="g2-standard-4", efficiency=0.4)
@@ -153,7 +178,7 @@ def test_operations_are_a_range_unless_their_efficiency_is_said():
 def test_amounts_are_shown_in_the_currency_with_its_rate():
     text = shown(type="g2-standard-4", region="us-central1", **WON)
     assert "MONTH KRW" in text.splitlines()[0]
-    assert text.splitlines()[1].split()[-2:] == ["733,654!", "8,803,844"]
+    assert text.splitlines()[1].split()[-2:] == ["733,654", "8,803,844"]
     assert "1 USD = 1385.2 KRW, rate of 2026-11-20, for every amount." in text
 
 

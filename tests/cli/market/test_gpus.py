@@ -103,7 +103,7 @@ def test_v100_means_two_gpus_and_the_answer_says_which(gpus):
 
 
 def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
-    text = gpus("--gpu", "t4").out
+    text = gpus("--gpu", "t4", "-v").out
     rows = [line for line in text.splitlines() if " T4 " in line]
     assert rows
     assert all(re.search(r"\d\.\d\d\dbw$", row) for row in rows)
@@ -116,19 +116,52 @@ def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
 
 
 def test_derived_and_old_prices_are_marked(gpus, offers):
-    text = " ".join(gpus("--provider", "aws", "--gpu", "a10g", "--spot").out.split())
-    assert re.search(r"\d~!", text)
+    text = " ".join(gpus("--provider", "aws", "--gpu", "a10g", "--spot", "-v").out.split())
+    assert re.search(r"\d~ ", text)
+    assert not re.search(r"\d[~!]{2}", text)  # one mark a line: the one that says most against the price
     assert "~ derived: EC2 spot is the list price less the published savings" in text
+    assert "! old" not in text
+    text = " ".join(gpus("--provider", "azure", "--spot", "--gpu", "t4", "-v").out.split())
+    assert re.search(r"\d!", text)
     assert "! old: the price is from more than 180 days ago." in text
     assert {one["price"]["basis"] for one in offers("--provider", "aws", "--spot")} == {"derived"}
 
 
+def test_the_first_line_is_the_first_offer_with_its_price_and_how_far_it_is_known(gpus, offers):
+    first = offers("--gpu", "t4")[0]
+    text = " ".join(gpus("--gpu", "t4").out.split())
+    usd, day = first["price"]["usd_per_hour"], first["price"]["as_of"][:10]
+    where = f"aws {first['instance_type']} in {first['region']}"
+    assert text.startswith(f"Cheapest: 1x T4, {where}, ${float(usd):.4f} an hour (listed {day}). One of ")
+    spot = " ".join(gpus("--gpu", "t4", "--spot", "--provider", "aws").out.split())
+    assert spot.partition(" One of")[0].endswith("(derived 2025-06-28).")
+    fast = offers("--gpu", "a100", "--sort", "speed-per-dollar")[0]
+    said = " ".join(gpus("--gpu", "a100", "--sort", "speed-per-dollar").out.split())
+    assert said.startswith(f"Most work for a dollar: {fast['count']}x {fast['gpu']}, {fast['provider']} ")
+
+
+def test_marks_are_explained_in_short_and_with_v_one_by_one(gpus):
+    brief, full = (" ".join(gpus("--spot", "--gpu", "a10g", *more).out.split()) for more in ((), ("-v",)))
+    assert "~ derived (EC2 spot was off by -22% to +80% where observed); ! older than 180 days" in brief
+    assert "its speed was not measured" in brief
+    assert "Google's machines are their parts" not in brief
+    assert "training speed not measured: memory bandwidth" in full
+    assert "-v says more" not in full
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = offers_text(value(gpu="v100", legacy=True), requested="v100", region=None)
+    assert max(map(len, text.splitlines())) <= columns
+
+
 def test_a_share_that_is_recalled_is_marked(gpus):
-    text = gpus("--gpu", "a10", "--provider", "azure").out
+    text = gpus("--gpu", "a10", "--provider", "azure", "-v").out
     assert re.search(r"^1/6 A10\? +4  NV6ads_A10_v5 ", text, re.MULTILINE)
     assert re.search(r"^1x A10 +24  NV36ads_A10_v5 ", text, re.MULTILINE)
     assert "?  recalled: from memory" in text
-    assert "recalled" not in gpus("--gpu", "t4").out
+    assert "recalled" not in gpus("--gpu", "t4", "-v").out
 
 
 def test_azures_old_spot_prices_come_with_a_warning(gpus):
@@ -215,15 +248,15 @@ BAD = [
     Bad("--gpu=", "--gpu", "names no GPU", "--gpu a100:8"),
     Bad("--gpu a100:0", "--gpu", "names no GPU", "--gpu a100:8"),
     Bad("--gpu a100:many", "--gpu", "names no GPU", "--gpu a100:8"),
-    Bad("--min-memory=-16", "--min-memory", "'-16' is no amount of GPU memory", "--min-memory 24"),
-    Bad("--min-memory 0", "--min-memory", "'0' is no amount of GPU memory", "--min-memory 24"),
-    Bad("--min-memory lots", "--min-memory", "'lots' is no amount of GPU memory", "--min-memory 24"),
-    Bad("--min-memory 16TB", "--min-memory", "'16TB' is no amount of GPU memory", "--min-memory 24"),
-    Bad("--min-memory nan", "--min-memory", "'nan' is no amount of GPU memory", "--min-memory 24"),
-    Bad("--max-price free", "--max-price", "'free' is no price per hour", "--max-price 1.50"),
-    Bad("--max-price 0", "--max-price", "'0' is no price per hour", "--max-price 1.50"),
-    Bad("--max-price=-1", "--max-price", "'-1' is no price per hour", "--max-price 1.50"),
-    Bad("--max-price nan", "--max-price", "'nan' is no price per hour", "--max-price 1.50"),
+    Bad("--min-memory=-16", "--min-memory", "'-16' is not an amount of GPU memory", "--min-memory 24"),
+    Bad("--min-memory 0", "--min-memory", "'0' is not an amount of GPU memory", "--min-memory 24"),
+    Bad("--min-memory lots", "--min-memory", "'lots' is not an amount of GPU memory", "--min-memory 24"),
+    Bad("--min-memory 16TB", "--min-memory", "'16TB' is not an amount of GPU memory", "--min-memory 24"),
+    Bad("--min-memory nan", "--min-memory", "'nan' is not an amount of GPU memory", "--min-memory 24"),
+    Bad("--max-price free", "--max-price", "'free' is not a price per hour", "--max-price 1.50"),
+    Bad("--max-price 0", "--max-price", "'0' is not a price per hour", "--max-price 1.50"),
+    Bad("--max-price=-1", "--max-price", "'-1' is not a price per hour", "--max-price 1.50"),
+    Bad("--max-price nan", "--max-price", "'nan' is not a price per hour", "--max-price 1.50"),
     Bad("--provider awss", "--provider", "no provider 'awss'; did you mean 'aws'?", "Use aws."),
     Bad("--provider oracle", "--provider", "no provider 'oracle'", "aws, azure, gcp"),
     Bad("--provider local", "--provider", "a machine that is there already", "cloudgpu up --provider local"),

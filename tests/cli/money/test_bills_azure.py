@@ -97,7 +97,7 @@ def test_a_launch_that_failed_leaves_nothing_in_the_bill(line):
     assert Decimal(line("cost -o json").json["total"]["usd"]) < Decimal("0.05")
 
 
-# What ends a machine when everything else is dead.
+# What ends a machine if everything else fails.
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def guarded(line):
 
 def test_without_an_identity_the_agent_is_told_as_no_layer(line):
     launched(line)
-    assert "the agent: none, as a shutdown from inside does not end what it costs" in line("ls -v").out
+    assert "the agent: none, as a shutdown from inside does not end billing" in line("ls -v").out
     assert shown(line)["guards"]["agent"] is None
 
 

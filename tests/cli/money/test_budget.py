@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 
 import pytest
 
+from cloudgpu.cli.colours import coloured
+from cloudgpu.cli.money.budget_text import list_text
+from cloudgpu.cli.terminal import paint
 from tests.cli.program import Program
 
 
@@ -71,9 +77,9 @@ def test_a_launch_past_it_exits_with_3_and_says_the_way_out(line):
     assert narrow(done.err.partition("error:")[0]), "the plan, which says how it fits"
     assert "of $0.05" in done.err
     assert "refused" in done.err
-    assert "The budget tight does not carry" in done.err
+    assert "Budget tight does not allow" in done.err
     assert "--renew-until 4h" in done.err
-    assert "does not let itself be overridden" in done.err
+    assert "cannot be overridden" in done.err
     error = line("up --dry-run --lease 1h -o json")
     assert (error.code, error.json["error"]["kind"], error.json["error"]["value"]) == (3, "budget_refused", "tight")
     assert line("up --dry-run --lease 1h --renew-until 2h").code == 0
@@ -129,8 +135,55 @@ def test_a_passed_budget_that_refuses_is_exit_3_of_a_check(line):
     try:
         done = line("budget check")
         assert done.code == 3, done.out + done.err
-        assert "tiny is passed by" in done.out
+        assert "tiny is exceeded by" in done.out
         assert narrow(done.out)
         assert "Wrong now:" in done.out
     finally:
         assert line("down one --yes").code == 0
+
+
+BUDGET = {
+    "name": "lab", "limit_usd": "300", "amount": None, "currency": "USD", "per_usd": None, "rate_as_of": None,
+    "period": "month", "tz": "UTC", "scope": "all", "thresholds": [], "forecast": None, "actions": ["notify"],
+    "allow_override": True, "file": None, "since": None, "until": None, "spent_usd": "12.4", "spent_percent": 4,
+    "committed_usd": "90", "remaining_usd": "287.6", "forecast_usd": "0", "burn_usd_per_hour": "1.006",
+    "exhausted_in_s": None, "overshoot_usd": "0", "exhausted": False, "unpriced": [], "assumed": [],
+}  # fmt: skip
+STANDS = [
+    ({}, "fits", "lab has $287.60 of $300.00 left."),
+    ({"spent_usd": "250", "spent_percent": 83, "committed_usd": "1"}, "nearly used up", "lab is nearly used up."),
+    ({"committed_usd": "290"}, "passed by what runs", "lab will be passed by what runs."),
+    ({"spent_usd": "301", "spent_percent": 100, "exhausted": True}, "used up", "lab is used up."),
+]
+
+
+@pytest.fixture
+def in_unicode(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+@pytest.mark.usefixtures("in_unicode")
+@pytest.mark.parametrize(("more", "state", "first"), STANDS)
+def test_a_list_answers_first_and_draws_each_budget_in_the_colour_of_its_state(more, state, first):
+    lines = list_text([BUDGET | more]).splitlines()
+    assert lines[0] == first
+    bar = lines[4]
+    assert re.fullmatch(rf"  [█▒░]+  {state}", bar), bar
+    assert ("█" in bar, "░" in bar) == (True, state not in {"used up", "passed by what runs"})
+    painted = coloured("\n".join(lines)).splitlines()[4]
+    assert painted == paint(
+        bar, {"fits": "green", "used up": "bold red", "nearly used up": "yellow"}.get(state, "bold yellow")
+    )
+
+
+@pytest.mark.usefixtures("in_unicode")
+@pytest.mark.parametrize("columns", ["60", "80", "160"])
+def test_many_budgets_are_one_sentence_and_no_line_is_wider_than_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    many = [BUDGET | {"name": "a-budget-of-18-chr"}, BUDGET | {"name": "course"}]
+    text = list_text(many)
+    assert text.startswith("All 2 budgets hold what is spent and what runs.\n")
+    assert max(map(len, text.splitlines())) <= int(columns)
+    assert text.count("  all; notify") == 2
+    passed = list_text([many[0], many[1] | STANDS[3][0]])
+    assert passed.startswith("course is used up.\n")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
+from benchmarks.cli_start import fill
 from cloudgpu.cli.app import run
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.billing.cost_groups import By
@@ -107,7 +109,7 @@ def test_no_line_is_wider_than_80_columns(cost, by, more):
 
 def test_a_long_name_is_cut_and_numbers_are_aligned(cost):
     _, said = cost()
-    head, first, second = said.out.splitlines()[:3]
+    head, first, second = said.out[said.out.index("MACHINE") :].splitlines()[:3]
     assert "…" in first
     assert "$5,679,012.29" in first
     hours, cents = head.index("HOURS") + len("HOURS"), first.index(".29") + len(".29")
@@ -143,10 +145,98 @@ def test_marks_ranges_and_reasons_are_shown(cost):
     lost = found["lost"]
     assert Decimal(lost["low_usd"]) <= Decimal(lost["usd"]) < Decimal(lost["high_usd"])
     assert lost["reasons"]
-    text = " ".join(cost()[1].out.split())
+    text = " ".join(cost("-v")[1].out.split())
     assert "* BETWEEN AT LEAST AT MOST lost" in text
     assert "Because: lost (instance): it ended between" in text
     assert "Prices: ~ derived, ? recalled, ! dated more than 180 days before." in text
+
+
+def test_without_v_a_range_is_a_mark_and_its_reasons_are_left_out(cost):
+    text = " ".join(cost()[1].out.split())
+    assert "* not known exactly; -v says between what, and why. Prices: ~ derived" in text
+    assert "BETWEEN" not in text
+    assert "Because" not in text
+
+
+def test_the_first_line_says_what_it_has_cost_and_what_an_hour_costs_now(cost):
+    text = " ".join(cost()[1].out.split())
+    assert re.match(r"\$5,679,2\S+\+ \(at most \$5,679,3\S+\) so far; \$1\.0111 an hour now\. MACHINE ", text), text
+    over = cost("--since", iso(NOW - timedelta(days=9)), "--until", iso(NOW - timedelta(days=8)))[1].out
+    words = " ".join(over.partition("\n\n")[0].split())
+    assert re.fullmatch(r"\$\S+ \(at most \S+\) from \S+Z until \S+Z\.", words), words  # what is over costs nothing now
+    assert " so far for ada; $1.0111 an hour now." in " ".join(cost("--owner", "ada")[1].out.split())
+    month = " ".join(cost("--by", "project", "-v")[1].out.split())
+    named = re.match(r"(\$\S+) so far this month, \$\S+ \(at most \$\S+\) in all; ", month)
+    assert bool(named) == (BEGIN.month != NOW.month), month
+
+
+def test_what_goes_on_costing_is_a_line_and_with_v_a_table_with_its_grounds(cost):
+    brief, full = cost()[1].out, cost("-v")[1].out
+    assert "At this rate: $5,679," in brief
+    assert "PROJECTED" not in brief
+    assert "PROJECTED" in full
+    assert "Assumes that running machines stay up until renew-until" in full
+
+
+def test_days_are_read_where_they_are_shown_and_add_up(cost):
+    found = document(cost)
+    days = found["days"]
+    assert len(days) == 31
+    assert days[-1]["day"] == NOW.date().isoformat()
+    assert sum(Decimal(one["usd"]) for one in days) == Decimal(found["total"]["usd"])
+    in_month = [Decimal(one["usd"]) for one in days if one["day"][:7] == NOW.strftime("%Y-%m")]
+    assert sum(in_month) == Decimal(found["this_month_usd"])
+    day = iso(NOW - timedelta(days=9))[:10]
+    short = document(cost, "--since", day, "--until", (NOW - timedelta(days=6)).date().isoformat())
+    assert short["days"][0]["day"] == day
+    assert (len(short["days"]), short["this_month_usd"]) == (3, None)
+    theirs = document(cost, "--owner", "ada")["days"]
+    assert theirs == days
+
+
+def test_a_line_of_days_is_shown_with_v_and_none_in_a_pipe(cost):
+    full = cost("-v")[1].out
+    (line,) = [line for line in full.splitlines() if line.startswith("31 days  ")]
+    assert len(line.split("  ")[1]) == 31
+    assert "at most $5,6" in full
+    assert "31 days" not in cost()[1].out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_a_chart_takes_the_place_of_the_table_at_every_width(cost, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, said = cost("--chart")
+    assert code == 0
+    assert "Spending by day, " in said.out
+    assert "MACHINE" not in said.out
+    assert "2 without a price, in no sum" in " ".join(said.out.split())  # money that is in no sum is never left out
+    assert [line for line in said.out.splitlines() if len(line) > columns and LONG not in line] == []
+    assert "\x1b" not in said.out
+
+
+@pytest.mark.parametrize("beside", [("--verify",), ("-o", "csv"), ("-o", "json")])
+def test_a_chart_is_refused_where_it_would_be_left_out(cost, beside):
+    code, said = cost("--chart", *beside)
+    assert code == 2
+    assert "--chart draws in the terminal" in said.out + said.err
+
+
+def test_of_many_groups_the_dearest_are_shown_and_the_others_are_one(tmp_path, monkeypatch, capsys):
+    fill(tmp_path, machines=20, lines=80)
+    monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
+    assert run(["cost"]) == 0
+    brief = capsys.readouterr().out
+    assert run(["cost", "-v"]) == 0
+    full = capsys.readouterr().out
+    assert [len(re.findall(r"(?m)^machine-\d+ ", text.partition("BETWEEN")[0])) for text in (brief, full)] == [
+        10,
+        20,
+    ]
+    (others,) = [line.split() for line in brief.splitlines() if "others" in line]
+    assert others[:3] == ["10", "others", "(-v)"]
+    total = next(line.split() for line in brief.splitlines() if line.startswith("total"))
+    hours = sum(float(line.split()[1]) for line in brief.splitlines() if re.match(r"machine-\d+ ", line))
+    assert float(total[1]) == pytest.approx(hours + float(others[3]), abs=0.06)
 
 
 def test_interrupted_runs_have_a_line_of_their_own(cost):
@@ -257,4 +347,4 @@ def test_an_empty_ledger_has_spent_nothing(tmp_path, monkeypatch, capsys):
     assert run(["cost"]) == 0
     assert capsys.readouterr().out == "Nothing has been spent yet, as far as this ledger knows; no cloud was asked.\n"
     assert run(["cost", "--since", "7d"]) == 0
-    assert capsys.readouterr().out.startswith("Nothing was spent from ")
+    assert capsys.readouterr().out.startswith("Nothing was spent since ")

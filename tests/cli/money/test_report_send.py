@@ -77,5 +77,5 @@ def test_without_a_receiver_the_way_out_is_said(line):
     line.config("")
     said = line("report --send")
     assert said.code == 2
-    assert "no receiver is set" in said.err
+    assert "config.toml names no receiver" in said.err
     assert "config.toml" in said.err

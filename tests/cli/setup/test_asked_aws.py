@@ -94,7 +94,7 @@ def test_an_account_without_a_table_is_looked_at_before_it_is_forgotten_and_aske
     said = bare("init --forget aws --yes")
     assert said.code == 0, said.err
     assert "DescribeInstances" in [call.action for call in bare.server.calls[before:]]
-    assert "no look asks it any more" in said.out
+    assert "is removed and no longer queried" in said.out
     before = len(bare.server.calls)
     assert bare("reap --dry-run -o json").json["queried"] == [{"account": "local", "provider": "local"}]
     assert bare.server.calls[before:] == []

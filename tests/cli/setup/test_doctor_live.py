@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 
 import pytest
 
 from cloudgpu.cli.app import run
 from tests.address_service import AddressService
+from tests.cli.people import Terminal
 from tests.clouds.aws.fixtures import aws, aws_process  # noqa: F401
 
 LIVE = ("doctor", "--live", "--provider", "aws")
@@ -36,6 +40,15 @@ def test_a_small_machine_lives_its_whole_life_and_nothing_is_left(model, capsys)
     assert 0 <= float(one["cost_usd"]) < float(answer["live"]["at_most_usd"]) < 0.05
     assert [machine.state for machine in model.instances()] == ["terminated"]
     assert "on demand, $0.0208 an hour" in document
+    assert "leaves nothing: the machine is ended" in " ".join(document.split())
+
+
+def test_on_a_terminal_each_check_has_its_line(model):
+    seen = Terminal.of([sys.executable, "-m", "cloudgpu", *LIVE, "--yes"], dict(os.environ) | {"TERM": "xterm"})
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", seen.text).splitlines()]
+    assert seen.code == 0, seen.text
+    assert any(line.startswith("note deadman ") for line in lines), lines
+    assert "All of it works here, and nothing is left." in seen.text
 
 
 def test_it_shows_the_ceiling_and_launches_nothing_unasked(model, capsys):

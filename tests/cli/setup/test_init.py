@@ -135,7 +135,7 @@ def test_on_a_terminal_it_asks_says_what_is_wrong_and_asks_again(cloudgpu):
     status, shown = on_terminal(cloudgpu, ["init"], answers)
     assert status == 0, shown
     assert "did you mean 'local'?" in shown
-    assert "--lease is 'soon', which is no duration" in shown
+    assert "--lease is 'soon', which is not a duration" in shown
     assert config(cloudgpu) == {
         "owner": "ada",
         "project": "thesis",
@@ -186,7 +186,7 @@ def test_the_key_that_logs_in_to_a_host_is_set_changed_and_taken_out(cloudgpu, s
     assert cloudgpu(*host, "-o", "json").json["written"] is False  # without --key it stays
     assert cloudgpu(*host, "--key", "").code == 0
     assert "key" not in config(cloudgpu)["accounts"]["ssh"]["hosts"][0]
-    for wrong, says in ((tmp_path / "none", "no such file"), (key.with_suffix(".pub"), "no private key")):
+    for wrong, says in ((tmp_path / "none", "no such file"), (key.with_suffix(".pub"), "not a private key")):
         error = cloudgpu(*host, "--key", str(wrong), "-o", "json").json["error"]
         assert (error["field"], says in error["message"]) == ("--key", True)
 
@@ -256,7 +256,7 @@ def test_what_is_no_ssh_server_is_unreachable(cloudgpu):
 BAD = [
     ([], "--yes", "no terminal"),
     (["--owner", "ada"], "--yes", "no terminal"),
-    (["--yes"], "--owner", "nobody to ask"),
+    (["--yes"], "--owner", "no terminal to ask"),
     ([*FIRST[1:], "--key", "/id"], "--key", "no --host names one"),
     ([*FIRST[1:], "--host", "box=h", "--key", "~nobody-there/id"], "--key", "unknown user"),
     (["--yes", "--owner", "a\x1b[31mb"], "--owner", "one line of 1 to 200"),
@@ -264,19 +264,19 @@ BAD = [
     (["--yes", "--owner", "a\nb"], "--owner", "one line of 1 to 200"),
     ([*FIRST[1:], "--project", "x" * 201], "--project", "one line of 1 to 200"),
     ([*FIRST[1:], "--provider", "loacl"], "--provider", "no provider 'loacl'"),
-    ([*FIRST[1:], "--provider", "A/B"], "--provider", "which is no name"),
-    ([*FIRST[1:], "--lease", "soon"], "--lease", "no duration"),
+    ([*FIRST[1:], "--provider", "A/B"], "--provider", "which is not a name"),
+    ([*FIRST[1:], "--lease", "soon"], "--lease", "not a duration"),
     ([*FIRST[1:], "--lease", "9d"], "config.toml: lease", "longer than renew_until"),
-    ([*FIRST[1:], "--watts", "many"], "--watts", "no number from 0"),
-    ([*FIRST[1:], "--watts", "-1"], "--watts", "no number from 0"),
-    ([*FIRST[1:], "--usd-per-kwh", "nan"], "--usd-per-kwh", "no number from 0"),
-    ([*FIRST[1:], "--usd-per-kwh", "0,31"], "--usd-per-kwh", "no number from 0"),
+    ([*FIRST[1:], "--watts", "many"], "--watts", "not a number from 0"),
+    ([*FIRST[1:], "--watts", "-1"], "--watts", "not a number from 0"),
+    ([*FIRST[1:], "--usd-per-kwh", "nan"], "--usd-per-kwh", "not a number from 0"),
+    ([*FIRST[1:], "--usd-per-kwh", "0,31"], "--usd-per-kwh", "not a number from 0"),
     ([*FIRST[1:], "--host", "bigbox"], "--host", "not name=user@host:port"),
     ([*FIRST[1:], "--host", "Big Box=ada@h"], "--host", "has the name 'Big Box'"),
     ([*FIRST[1:], "--host", "box=ada@"], "--host", "cannot be one"),
     ([*FIRST[1:], "--host", "box=-oProxyCommand@h"], "--host", "cannot be one"),
-    ([*FIRST[1:], "--host", "box=h:99999"], "--host", "no port from 1"),
-    ([*FIRST[1:], "--host", "box=h:ssh"], "--host", "no port from 1"),
+    ([*FIRST[1:], "--host", "box=h:99999"], "--host", "not a port from 1"),
+    ([*FIRST[1:], "--host", "box=h:ssh"], "--host", "not a port from 1"),
 ]
 
 

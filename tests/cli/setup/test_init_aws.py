@@ -137,7 +137,7 @@ def test_a_role_of_somebody_elses_is_neither_used_nor_removed(aws, iam, config, 
     iam.create_role(RoleName=NAME, AssumeRolePolicyDocument="{}")
     before = changes(aws)
     assert run(["init", "aws", "--yes"]) == 2
-    assert "has not made" in capsys.readouterr().err
+    assert "did not create" in capsys.readouterr().err
     assert run(["init", "aws", "--remove", "--yes"]) == 0
     assert "left alone: the IAM role" in capsys.readouterr().err
     assert changes(aws) == before
@@ -251,7 +251,7 @@ def test_who_may_not_look_for_a_budget_can_still_remove_the_role(aws, iam, confi
     run(["init", "aws", "--yes"])
     aws.faults.deny("DescribeBudget", service="budgets")
     assert run(["init", "aws", "--remove", "--yes"]) == 0
-    assert "whether there is a budget of ours is not known" in capsys.readouterr().err
+    assert "whether cloudgpu's budget exists is not known" in capsys.readouterr().err
     assert iam.list_roles()["Roles"] == []
 
 

@@ -1,7 +1,8 @@
 """Every call that cloudgpu makes on AWS is allowed by the document of its use, and no document allows more.
 
 Calls are captured from real runs of the command line against our model of AWS, and judged with the tags that things
-bear at that moment. What AWS itself makes of a document is not proved here: README says what is left to a live account.
+bear at that moment. What AWS itself makes of a document is not proved here: docs/verified.md says what is left to a
+live account.
 """
 
 from __future__ import annotations

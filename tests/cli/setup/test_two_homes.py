@@ -64,7 +64,7 @@ def test_a_stranger_says_nothing_of_a_local_machine_and_is_told_whose_computer_i
     assert [one["reachable"] for one in ada.machines()] == [True]
     assert [kind for kind in told_of(ada, "amber-fox") if kind != "decision_made"] == before  # to keep it, for now
     words = ("down", "amber-fox", "--lost", "the computer burned", "--yes", "-o", "json")
-    for one, why in ((ada, "can be asked from here"), (bob, "only they may say")):
+    for one, why in ((ada, "can be reached from here"), (bob, "only they may record")):
         refused = one(*words)
         assert (refused.code, refused.json["error"]["field"]) == (2, "--lost")
         assert why in refused.json["error"]["message"]

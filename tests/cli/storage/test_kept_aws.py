@@ -123,7 +123,7 @@ def test_a_volume_is_named_by_down_and_removed_by_its_own_verb(line, aws):
     assert line(f"{UP} --volume data:20").code == 0
     assert "used by the machine otter" in line("volume rm data --yes").err
     down = line("down otter --yes")
-    assert "Kept on purpose: volume data, $1.60 a month." in down.out
+    assert "Not removed: volume data, $1.60 a month." in down.out
     assert left(aws) == ["disk"]
     assert "20 GB" in line("volume ls").out
     assert line("volume ls -o json").json["volumes"][0]["attached_to"] is None

@@ -181,8 +181,8 @@ def test_watts_that_are_left_out_are_the_boards():
         ("depreciation", "linear", "Use one of: none, straight-line, declining"),
         ("depreciation", "strait-line", "did you mean 'straight-line'?"),
         ("yearly_loss_percent", "101", "number from 0 to 100"),
-        ("currency", "WON", "no currency of ISO 4217"),
-        ("currency", "krw", "no currency of ISO 4217"),
+        ("currency", "WON", "not a currency of ISO 4217"),
+        ("currency", "krw", "not a currency of ISO 4217"),
         ("per_usd", "1250", "is of a currency, and none is named"),
         ("gpu_watt", "350", "did you mean 'gpu_watts'?"),
     ],
@@ -227,7 +227,7 @@ def test_an_unknown_desktop_is_answered_with_those_there_are(name):
 def test_a_file_that_is_not_there_is_named(path):
     fault = refused(lambda: load_desktop(path))
     assert (fault.field, fault.value) == ("desktop", str(Path(path)))
-    assert "no desktop's file" in fault.message
+    assert "There is no file" in fault.message
 
 
 TODAY = date(2026, 11, 22)
@@ -263,11 +263,11 @@ def test_somewhere_it_is_tomorrow():
 @pytest.mark.parametrize("path", ["~nobody-of-this-name/mine.yaml", "./a\0b.yaml", Path("a\0b")])
 def test_what_is_no_path_is_refused(path):
     fault = refused(lambda: load_desktop(path))
-    assert (fault.field, "is no path of a file" in fault.message) == ("desktop", True)
+    assert (fault.field, "is not a path of a file" in fault.message) == ("desktop", True)
     assert fault.message.isprintable()
 
 
 def test_of_what_is_no_text_file_nobody_is_told_to_remove_it(tmp_path):
     fault = refused(lambda: load_desktop(f"{tmp_path}/"))
     assert (fault.field, "is a directory" in fault.message, "remove" in fault.next) == ("desktop", True, False)
-    assert refused(lambda: load_desktop("mine.yml")).message == "There is no desktop's file mine.yml."
+    assert refused(lambda: load_desktop("mine.yml")).message == "There is no file mine.yml."

@@ -64,7 +64,7 @@ def test_a_projects_limits_and_a_homes_both_hold(tmp_path):
     ("text", "line", "key", "says"),
     [
         ("leese: 8h\n", 1, "leese", "did you mean 'lease'?"),
-        ("lease: long\n", 1, "lease", "no duration"),
+        ("lease: long\n", 1, "lease", "not a duration"),
         ("renew_until: 3h\nlease: 4h\n", 2, "lease", "longer than renew_until (3h)"),
         ("idle_after: 4h\nrenew_until: 3h\n", 1, "idle_after", "limits nothing"),
         ("policies: default\n", 1, "policies", "has to be a list"),

@@ -256,11 +256,11 @@ def test_the_first_directory_wins_and_a_shipped_one_comes_last(tmp_path):
 BAD = [
     ("lease: 8h\n", 1, "renew_until", "is missing"),
     ("renew_until: 8h\n", 1, "lease", "is missing"),
-    ("lease: soon\nrenew_until: 3d\n", 1, "lease", "no duration"),
+    ("lease: soon\nrenew_until: 3d\n", 1, "lease", "not a duration"),
     ("lease: 8\nrenew_until: 3d\n", 1, "lease", "90m"),
-    ("lease:\nrenew_until: 3d\n", 1, "lease", "no duration"),
-    ("lease: [8h]\nrenew_until: 3d\n", 1, "lease", "no duration"),
-    ("lease: 8h\nrenew_until: 0h\n", 2, "renew_until", "no duration"),
+    ("lease:\nrenew_until: 3d\n", 1, "lease", "not a duration"),
+    ("lease: [8h]\nrenew_until: 3d\n", 1, "lease", "not a duration"),
+    ("lease: 8h\nrenew_until: 0h\n", 2, "renew_until", "not a duration"),
     ("lease: 8h\nrenew_until: 7h\n", 2, "renew_until", "shorter than the lease (8h)"),
     (f"{USUAL}description: [a]\n", 3, "description", "has to be one line of text"),
     (f"{USUAL}leese: 1h\n", 3, "leese", "did you mean 'lease'?"),
@@ -272,8 +272,8 @@ BAD = [
     (f"{USUAL}unknown: maybe\n", 3, "unknown", "renew, end"),
     (f"{USUAL}idle:\n", 3, "idle", "has to be a table"),
     (f"{USUAL}idle:\n  aftr: 1h\n", 4, "idle.aftr", "did you mean 'after'?"),
-    (f"{USUAL}idle:\n  after: 0m\n", 4, "idle.after", "no duration"),
-    (f"{USUAL}idle:\n  uptime: -30m\n", 4, "idle.uptime", "no duration"),
+    (f"{USUAL}idle:\n  after: 0m\n", 4, "idle.after", "not a duration"),
+    (f"{USUAL}idle:\n  uptime: -30m\n", 4, "idle.uptime", "not a duration"),
     (f"{USUAL}idle:\n  gpu: 300\n", 4, "idle.gpu", "above 0 and up to 100"),
     (f"{USUAL}idle:\n  gpu: 0\n", 4, "idle.gpu", "above 0 and up to 100"),
     (f"{USUAL}idle:\n  gpu: -1\n", 4, "idle.gpu", "above 0 and up to 100"),
@@ -288,17 +288,17 @@ BAD = [
     (f"{USUAL}schedule: []\n", 3, "schedule", "is an empty list"),
     (f"{USUAL}schedule: 19:00\n", 3, "schedule", "`  off: ...`"),
     (f"{USUAL}schedule:\n  - days: daily\n", 4, "schedule[0]", "does not say off"),
-    (f"{USUAL}schedule:\n  - off: 25:00\n", 4, "schedule[0].off", "no time of day"),
+    (f"{USUAL}schedule:\n  - off: 25:00\n", 4, "schedule[0].off", "not a time of day"),
     (f"{USUAL}schedule:\n  - off: 24:00\n", 4, "schedule[0].off", "00:00 to 23:59"),
-    (f"{USUAL}schedule:\n  - off: 19:60\n", 4, "schedule[0].off", "no time of day"),
+    (f"{USUAL}schedule:\n  - off: 19:60\n", 4, "schedule[0].off", "not a time of day"),
     (f"{USUAL}schedule:\n  - off: 1140\n", 4, "schedule[0].off", 'did you mean "19:00"?'),
-    (f"{USUAL}schedule:\n  off: 7pm\n", 4, "schedule.off", "no time of day"),
+    (f"{USUAL}schedule:\n  off: 7pm\n", 4, "schedule.off", "not a time of day"),
     (f"{USUAL}schedule:\n  off: 19:00\n  on: 07:00\n", 5, "schedule.on", "starts none"),
     (f"{USUAL}schedule:\n  off: 19:00\n  days: monday\n", 5, "schedule.days", "did you mean 'mon'?"),
     (f"{USUAL}schedule:\n  off: 19:00\n  days: [weekdays, sat]\n", 5, "schedule.days", "a list of mon"),
     (f"{USUAL}schedule:\n  off: 19:00\n  days: []\n", 5, "schedule.days", "names no day"),
     (f"{USUAL}schedule:\n  off: 19:00\n  except: 2026-12-24\n", 5, "schedule.except", "has to be a list"),
-    (f"{USUAL}schedule:\n  off: 19:00\n  except: [24.12.2026]\n", 5, "schedule.except", "no date"),
+    (f"{USUAL}schedule:\n  off: 19:00\n  except: [24.12.2026]\n", 5, "schedule.except", "not a date"),
     (f"{USUAL}budget:\n  do: stop\n", 3, "budget", "does not say amount"),
     (f"{USUAL}budget:\n  amount: 0\n", 4, "budget.amount", "above zero"),
     (f"{USUAL}budget:\n  amount: $5\n", 4, "budget.amount", "12.50"),
@@ -316,8 +316,13 @@ BAD_TO_THE_READER = [
     (f"{USUAL}idle:\n  uptime: 4d\n", 4, "idle.uptime", "it never comes"),
     (f"{USUAL}unlabelled:\n  after: 4d\n", 4, "unlabelled.after", "it never comes"),
     (f"{USUAL}schedule:\n  off: 19:00\n  tz: Europe/Pariss\n", 5, "schedule.tz", "did you mean 'Europe/Paris'?"),
-    (f"{USUAL}schedule:\n  off: 19:00\n  tz: localtime\n", 5, "schedule.tz", "is 'localtime', which is no time zone"),
-    (f"{USUAL}schedule:\n  off: 19:00\n  except: [2026-02-30]\n", 5, "schedule.except", "no date"),
+    (
+        f"{USUAL}schedule:\n  off: 19:00\n  tz: localtime\n",
+        5,
+        "schedule.tz",
+        "is 'localtime', which is not a time zone",
+    ),
+    (f"{USUAL}schedule:\n  off: 19:00\n  except: [2026-02-30]\n", 5, "schedule.except", "not a date"),
     (
         f"{USUAL}schedule:\n  off: 19:00\n  except: [2027-01-03 to 2026-12-24]\n",
         5,
@@ -426,5 +431,5 @@ def test_until_is_a_weekday_with_a_time():
 
 @pytest.mark.parametrize("word", ["monday 07:00", "mon", "07:00", "mon 24:00", "mon  07:00", "1"])
 def test_no_other_until_is_taken(word):
-    with pytest.raises(InvalidRequest, match="no weekday with a time"):
+    with pytest.raises(InvalidRequest, match="not a weekday with a time"):
         policy(f'{USUAL}schedule:\n  off: "19:00"\n  until: {word}\n')

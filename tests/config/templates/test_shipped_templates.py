@@ -105,16 +105,21 @@ def test_a_condition_chooses():
 
 BAD = [
     # text, line of the file, words of the sentence, words of the way out
-    ("packages:\n  - {{ pakage }}", 3, "uses pakage, which is no value", "Use one of: provider, account"),
+    ("packages:\n  - {{ pakage }}", 3, "uses pakage, which is not a value", "Use one of: provider, account"),
     ("packages: [{{ regoin }}]", 2, "did you mean 'region'?", "Use one of"),
     ("{% if gpu == 'none' %}\npackages: [{{ nobody }}]\n{% endif %}", 3, "uses nobody", "Use one of"),
     ("packages: [{{ settings.drivr }}]", 2, "did you mean 'driver'?", "Use one of: driver."),
-    ("packages: [{{ settings['toolkit'] }}]", 2, "uses toolkit, which is no setting", "driver"),
-    ("packages:\n  - {{ gpu", 3, "is no jinja2", "Correct that line"),
+    ("packages: [{{ settings['toolkit'] }}]", 2, "uses toolkit, which is not a setting", "driver"),
+    ("packages:\n  - {{ gpu", 3, "is not valid Jinja2", "Correct that line"),
     ("packages: [{{ gpu | nofilter }}]", 2, "No filter named 'nofilter'", "Correct that line"),
     ("\n\npackages: [{{ 1 / 0 }}]", 4, "division by zero", "Correct that line"),
     ("packages: [{{ gpu.__class__.__mro__ }}]", 2, "unsafe", "Correct that line"),
-    ("packages: [git]\n{% include '/etc/passwd' %}", 3, "uses include: a template stands alone", "Copy what you need"),
+    (
+        "packages: [git]\n{% include '/etc/passwd' %}",
+        3,
+        "uses include: a template cannot build on another",
+        "Copy what you need",
+    ),
     ("{% extends 'jupyter.yaml' %}", 2, "uses extends", "Copy what you need"),
     ("{% from 'x' import y %}\npackages: [a]", 2, "uses import", "Copy what you need"),
     ("packages: [git\nruncmd: [a]", 3, "is not valid YAML", "may set: apt"),

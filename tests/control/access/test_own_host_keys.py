@@ -100,7 +100,9 @@ def test_a_key_is_waited_for_and_nobody_is_contacted_before(own):
 
 def test_without_a_key_in_time_nobody_is_contacted(own):
     row = own.machine()
-    with pytest.raises(Unreachable, match="has not told its host key, so it cannot be verified and was not contacted"):
+    with pytest.raises(
+        Unreachable, match="has not reported its host key yet, so cloudgpu cannot verify it and did not connect"
+    ):
         wait_until_ready(own.session, row)
     assert (own.server.connections, own.pinned(row)) == (0, None)
 
@@ -129,9 +131,9 @@ def test_a_key_of_a_lesser_kind_waits_for_a_better_one_for_one_more_look(own):
 
 def test_whoever_comes_later_reads_it_too(own):
     row = own.machine()
-    with pytest.raises(Unreachable, match="has not told its host key"):
+    with pytest.raises(Unreachable, match="has not reported its host key"):
         own.connected(row)
-    with pytest.raises(Unreachable, match="has not told its host key"):
+    with pytest.raises(Unreachable, match="has not reported its host key"):
         find_way(own.session, row)
     own.says(row)
     assert own.connected(row) == b"hello\n"

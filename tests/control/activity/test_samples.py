@@ -135,9 +135,9 @@ def test_an_agent_that_has_died_is_unknown_and_not_idle(machine):
         ('echo \'{"activity": "IDLE"}\'', "its agent is of an earlier version and keeps no samples"),
         ("echo 'agent: error: unrecognized arguments: --since' >&2; exit 2", "of an earlier version"),
         ("exit 127", "its agent does not answer (status 127)"),
-        ("yes", f"said more than {AT_MOST} bytes"),
+        ("yes", f"printed more than {AT_MOST} bytes"),
         ("yes >&2 & sleep 0.2; kill $!; echo rubbish", "does not answer in JSON"),
-        ('echo \'{"now": 1, "up_since": 0, "samples": [{"t": "x"}]}\'', "cannot be used: sample 0: t is no number"),
+        ('echo \'{"now": 1, "up_since": 0, "samples": [{"t": "x"}]}\'', "cannot be used: sample 0: t is not a number"),
     ],
 )
 def test_an_agent_that_says_nothing_of_use_is_unknown_and_says_why(machine, script, why):

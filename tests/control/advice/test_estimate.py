@@ -94,7 +94,7 @@ def test_a_month_on_azure_by_hand():
     assert parts(one["month"]) == ["127.993333333", "19.71", "3.65"]
     assert one["attached_costs"][0]["kind"] == "P10 128 GiB"
     hdd = rows(type="nc4as_t4_v3", region="eastus", disk=["standard-hdd", "gp2"], disk_gb=20, address="none")
-    assert parts(hdd["Standard_NC4as_T4_v3"]["month"]) == ["383.98", "1.54", "0"]  # S4 32 GiB
+    assert parts(hdd["Standard_NC4as_T4_v3"]["month"]) == ["383.98", "1.536", "0"]  # S4 32 GiB
 
 
 def test_the_published_commitment_is_counted_and_no_other():
@@ -188,9 +188,9 @@ def test_the_parts_add_up_to_the_last_digit():
 
 
 def test_a_disk_without_a_price_is_named_and_stands_last():
-    document = estimated(gpu="h200")
+    document = estimated(gpu="t4", disk_gb=9000)  # a P70: no size class above P50 has a price
     lacking = [one for one in document["estimates"] if one["unpriced"]]
-    assert [one["instance_type"] for one in lacking] == ["a3-ultragpu-8g"]
+    assert [one["instance_type"] for one in lacking] == ["Standard_NC4as_T4_v3"]
     assert document["estimates"][-1] == lacking[0]
     assert parts(lacking[0]["month"])[1] is None
     assert lacking[0]["attached_costs"][0]["usd"] is None
@@ -205,9 +205,20 @@ def test_prices_that_were_refreshed_count():
 
 
 def test_a_price_of_elsewhere_is_at_most():
-    one = rows(type="g6.xlarge", region="us-east-2")["g6.xlarge"]
-    assert "no price is known in us-east-2" in one["attached_costs"][0]["at_most"]
-    assert one["month"]["disk_usd"] == "9.6"  # the dearest gp3 that is known
+    wish = {"type": "NC4as_T4_v3", "region": "japaneast", "disk": ["standard-ssd"], "disk_gb": 10}
+    one = rows(**wish)["Standard_NC4as_T4_v3"]
+    assert "no price is known in japaneast" in one["attached_costs"][0]["at_most"]
+    assert one["month"]["disk_usd"] == "2.4"  # an E3, at most as an E4
+
+
+def test_a_derived_disk_price_is_at_most_and_says_between_what():
+    one = rows(type="g4-standard-48", region="us-central1", all=True)["g4-standard-48"]
+    assert (one["attached_costs"][0]["at_most"], one["attached_costs"][0]["low_usd"]) == (None, None)
+    one = rows(type="g4-standard-48", region="europe-west4", all=True)["g4-standard-48"]
+    disk = one["attached_costs"][0]
+    assert (disk["kind"], disk["usd"], disk["low_usd"]) == ("hyperdisk-balanced", "0.088", "0.0838")
+    assert disk["at_most"] == "its price is derived, not listed: between $0.0838 and $0.0880 a GiB-month"
+    assert one["month"]["disk_usd"] == "8.8"  # the dearer of the two, as a budget counts it
 
 
 def test_amounts_in_another_currency_have_its_dated_rate():
@@ -283,7 +294,7 @@ REFUSED = [
     ({"address": "statik"}, "--address", "did you mean 'static'?"),
     ({"currency": "KRX"}, "--currency", "no currency of ISO 4217"),
     ({"rate": "1385"}, "--rate", "no currency"),
-    ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "no rate of exchange"),
+    ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "not a rate of exchange"),
     ({"currency": "KRW", "rate": "1385", "rate_date": "2027-11-20"}, "--rate-date", "still to come"),
 ]
 

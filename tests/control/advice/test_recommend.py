@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -309,7 +310,9 @@ def test_a_spot_price_says_what_it_is_worth(gpu):
 def test_prices_that_are_old_or_derived_say_so(gpu):
     said = gpu.advice.recommend("kaggle", provider="gcp")
     assert said["machines"][0]["price"]["basis"] == "derived"
-    assert any("derived, old" in remark for remark in said["notes"])
+    assert any(re.search(r"2026-06-23, derived\b(?!, old)", remark) for remark in said["notes"])
+    spot = gpu.advice.recommend("kaggle", provider="aws", spot=True)
+    assert any("derived, old" in remark for remark in spot["notes"])
     assert any("Prices of cards are of 2025 (undated table) and old" in remark for remark in said["notes"])
 
 
@@ -348,17 +351,17 @@ def test_kinds_go_by_their_short_names_too(word, kind):
 
 
 BAD = [
-    (None, {}, "WORK", "What the GPU is for", "kaggle, prototyping"),
+    (None, {}, "WORK", "what is the GPU for", "kaggle, prototyping"),
     ("kagle", {}, "WORK", "did you mean 'kaggle'?", "--memory GIB"),
-    ("", {}, "WORK", "'' is no kind of work", "kaggle"),
+    ("", {}, "WORK", "'' is not a kind of work", "kaggle"),
     ("kaggle", {"parameters": "7b"}, "--parameters", "rule of thumb", "leave --parameters out"),
     ("kaggle", {"precision": "fp16"}, "--precision", "rule of thumb", "leave --precision out"),
     ("kaggle", {"method": "lora"}, "--method", "rule of thumb", "leave --method out"),
     (None, {"memory": 24, "precision": "bf16"}, "--precision", "none was named", "leave --precision out"),
-    ("kaggle", {"budget": "1e3"}, "--budget", "no number from 0", "--budget 1500"),
-    ("kaggle", {"cards": "\u0662"}, "--cards", "no number from 1", "--cards 2"),
-    ("fine-tuning", {}, "--parameters", "How large the model is", "--parameters 7b"),
-    ("inference", {}, "--parameters", "How large the model is", "--memory 24"),
+    ("kaggle", {"budget": "1e3"}, "--budget", "not a number from 0", "--budget 1500"),
+    ("kaggle", {"cards": "\u0662"}, "--cards", "not a number from 1", "--cards 2"),
+    ("fine-tuning", {}, "--parameters", "The size of the model", "--parameters 7b"),
+    ("inference", {}, "--parameters", "The size of the model", "--memory 24"),
     ("inference", {"parameters": "7b", "method": "lora"}, "--method", "Nothing is trained", "Leave --method out"),
     (None, {"parameters": "7b", "method": "inference"}, "--method", "trains nothing", "recommend inference"),
     (None, {"parameters": "7b", "method": "loar"}, "--method", "did you mean 'lora'?", "full, lora, qlora"),
@@ -368,7 +371,7 @@ BAD = [
     ("kaggle", {"region": "moon"}, "--region", "no region 'moon'", "cloudgpu gpus"),
     ("kaggle", {"provider": "gpc"}, "--provider", "did you mean 'gcp'?", "gcp"),
     ("kaggle", {"provider": "local"}, "--provider", "is a machine that is there already", "--provider local"),
-    ("kaggle", {"cards": "1.5"}, "--cards", "no whole number", "--cards 2"),
+    ("kaggle", {"cards": "1.5"}, "--cards", "not a whole number", "--cards 2"),
 ]
 NUMBERS = {
     "parameters": ("-7b", "0", "7", "nan", "inf", "1e9", "20t", "seven", "", True),

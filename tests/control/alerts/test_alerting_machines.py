@@ -107,7 +107,7 @@ def test_prices_that_a_refresh_held_back_are_told_until_they_are_taken(lab):
     lab.session.home.price_lists.mkdir(parents=True)
     write_list(Stored("aws", {}, tuple(map(held, ("p2.xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")))))
     assert deliver(lab.session, []).raised == (key,)
-    assert deliver(lab.session, []).lasting == ("4 prices of aws moved too far at the last refresh",)
+    assert deliver(lab.session, []).lasting == ("4 prices of aws changed too much at the last refresh",)
     line = [line for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"][-1]
     assert "p2.xlarge in us-east-1, p3.2xlarge in us-east-1, p3.8xlarge in us-east-1 and 1 more" in line.body["text"]
     (lab.session.home.price_lists / "aws.json").write_text("{")
@@ -191,7 +191,7 @@ def test_check_says_when_it_was_not_heard(make_lab, web):
     lab = deadman(make_lab, f"http://{web.place}/secret-uuid")
     web.answer = 404
     said = check_text(checked(lab.session, None), "15m")
-    assert "The dead-man's address has not heard of this pass: it answered 404." in said
+    assert "The dead-man's address did not get this run's report: it answered 404." in said
     assert "secret-uuid" not in said
 
 

@@ -191,7 +191,7 @@ def test_a_receiver_that_hangs_does_not_keep_the_command_from_ending(web):
 def test_an_address_that_apprise_does_not_know_is_said_and_kept(lab_to, web):
     lab = lab_to("nosuch://x/y", json_of(web))
     found = deliver(lab.session, [LAB80])
-    assert [one.why for one in found.outcomes] == ["is no address that apprise knows or can use here", None]
+    assert [one.why for one in found.outcomes] == ["is not an address that apprise knows or can use here", None]
     assert found.waiting == 1
 
 
@@ -335,7 +335,7 @@ def test_a_sample_goes_to_every_receiver_and_into_no_ledger(lab_to, web, mail):
 
 
 def test_a_sample_without_a_receiver_says_what_to_write(lab):
-    with pytest.raises(InvalidRequest, match="no receiver is set") as fault:
+    with pytest.raises(InvalidRequest, match=r"config\.toml names no receiver") as fault:
         sample(lab.session)
     assert "config.toml" in fault.value.next
 

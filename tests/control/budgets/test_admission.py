@@ -84,7 +84,7 @@ def test_a_launch_that_a_budget_does_not_carry_is_refused_and_nothing_is_written
         up(lab, name="quiet-owl")
     fault = refused.value
     assert (fault.exit_code, fault.field, fault.value) == (3, "budget", "lab")
-    assert "The budget lab does not carry quiet-owl until" in fault.message
+    assert "Budget lab does not allow quiet-owl until" in fault.message
     assert Decimal(fault.sums["total"]) > Decimal(fault.sums["limit"])
     parts = sum(Decimal(fault.sums[part]) for part in ("spent", "running", "wanted"))
     assert parts == Decimal(fault.sums["total"])
@@ -110,7 +110,7 @@ def test_what_the_refusal_says_would_fit_does(lab, price):
 def test_a_reservation_counts_until_the_machine_ends(lab, price):
     budget(lab, price * 9)
     up(lab)
-    with pytest.raises(BudgetRefused, match="promised to what runs"):
+    with pytest.raises(BudgetRefused, match="for running machines and retained resources"):
         up(lab, new=True, renew_until="8h")
     up(lab, new=True)
 
@@ -126,9 +126,9 @@ def test_a_reason_lets_it_past_and_is_written_down_with_the_amount(lab, price):
 
 def test_a_budget_that_does_not_let_itself_be_overridden_refuses_all_the_same(lab, price):
     budget(lab, price * 2, allow_override=False)
-    with pytest.raises(BudgetRefused, match="does not carry") as refused:
+    with pytest.raises(BudgetRefused, match="does not allow") as refused:
         up(lab, override="please")
-    assert "does not let itself be overridden" in refused.value.next
+    assert "cannot be overridden" in refused.value.next
     assert not lines(lab, "budget_overridden")
 
 

@@ -116,14 +116,14 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
 @pytest.mark.parametrize(
     ("words", "field", "says"),
     [
-        ({"amount": "-3"}, "--amount", "no amount above zero"),
-        ({"amount": "0"}, "--amount", "no amount above zero"),
-        ({"amount": "0.0000000001"}, "--amount", "no amount above zero"),
-        ({"amount": "nan"}, "--amount", "no amount above zero"),
+        ({"amount": "-3"}, "--amount", "not an amount above zero"),
+        ({"amount": "0"}, "--amount", "not an amount above zero"),
+        ({"amount": "0.0000000001"}, "--amount", "not an amount above zero"),
+        ({"amount": "nan"}, "--amount", "not an amount above zero"),
         ({"amount": "0.000000001", "currency": "KRW", "rate": "1385"}, "--amount", "less than a billionth"),
-        ({"amount": "free"}, "--amount", "no amount above zero"),
-        ({"amount": "1e3"}, "--amount", "no amount above zero"),
-        ({"amount": "1,000"}, "--amount", "no amount above zero"),
+        ({"amount": "free"}, "--amount", "not an amount above zero"),
+        ({"amount": "1e3"}, "--amount", "not an amount above zero"),
+        ({"amount": "1,000"}, "--amount", "not an amount above zero"),
         ({"period": "monthly"}, "--period", "did you mean 'month'"),
         ({"period": "rolling:0d"}, "--period", "no period"),
         ({"period": "rolling:999d"}, "--period", "no period"),
@@ -141,7 +141,7 @@ def test_the_rate_of_config_toml_is_recorded_with_its_day(lab):
         ({"currency": "WON", "rate": "3"}, "--currency", "no currency"),
         ({"rate": "3"}, "--rate", "needs the currency"),
         ({"currency": "KRW", "rate": "-3"}, "--rate", "rate"),
-        ({"currency": "KRW", "rate": "3", "rate_date": "2026-02-30"}, "--rate-date", "no day"),
+        ({"currency": "KRW", "rate": "3", "rate_date": "2026-02-30"}, "--rate-date", "not a day"),
         ({"tz": "Seoul"}, "--tz", "did you mean 'Asia/Seoul'"),
         ({"name": "My Lab"}, "NAME", "cannot be a budget's name"),
     ],
@@ -160,7 +160,7 @@ def test_files_and_the_ledger_hold_together(lab):
     write(lab, "tight", "amount: 5\nperiod: total\n")
     put(lab)
     assert {one.name for one in budgets(lab.session)} == {"lab", "tight"}
-    with pytest.raises(BudgetRefused, match="The budget tight does not carry"):
+    with pytest.raises(BudgetRefused, match="Budget tight does not allow"):
         up(lab)
 
 
@@ -194,10 +194,10 @@ def test_by_how_much_it_can_be_passed_is_said_beforehand(lab):
     """The interval times the burn rate at the counted prices: three dollars an hour and a disk."""
     up(lab)
     said = " ".join(set_text(put(lab, amount="40", action="stop")).split())
-    assert "Judged every 15m, it can be passed by up to $0.76 at what runs now" in said
+    assert "Checked every 15m, it can be exceeded by up to $0.76 at what runs now" in said
     said = " ".join(check_text(checked(lab.session, None, every=HOUR), "1h").split())
-    assert "Judged every 1h, it can be passed by up to $3.0" in said
-    assert "can be passed" not in set_text(put(lab, name="mild", amount="40"))
+    assert "Checked every 1h, it can be exceeded by up to $3.0" in said
+    assert "can be exceeded" not in set_text(put(lab, name="mild", amount="40"))
 
 
 def test_thresholds_are_told_once_each_and_again_after_they_fell_back(lab):

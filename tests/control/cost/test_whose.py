@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.cli.machines.ls import _text
+from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.cost.report import reported
 from cloudgpu.control.inputs.periods import parse_cost
@@ -93,7 +93,7 @@ def test_the_owners_parts_add_up_to_what_all_cost(spent, more):
 
 
 def test_an_owner_that_the_ledger_does_not_know_is_refused_with_those_that_it_knows(spent):
-    with pytest.raises(InvalidRequest, match="No machine in this ledger is of 'eve'") as caught:
+    with pytest.raises(InvalidRequest, match="No machine in this ledger belongs to 'eve'") as caught:
         cost_of(spent, owner="eve")
     assert caught.value.next == "Owners here: Ada@lab, bob"
 

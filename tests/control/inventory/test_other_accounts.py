@@ -378,7 +378,7 @@ def test_a_doubt_is_settled_once_every_account_was_looked_at_from_where_it_is(tw
     look_at_all(two.ada)
     body = {"why": "It was restored.", "seq": 0}
     two.bob.ledger.append([Draft("ledger_doubted", "ledger", body, two.clock(), "doubt")])
-    with pytest.raises(LedgerUnavailable, match="while nobody has looked at fake account ada since then") as no:
+    with pytest.raises(LedgerUnavailable, match="until somebody has queried fake account ada") as no:
         verified(two.bob, agree=two.said.append)
     assert (no.value.exit_code, no.value.next) == (8, "Ask ada to run: cloudgpu ls --refresh; then run it again.")
     two.check_untouched()

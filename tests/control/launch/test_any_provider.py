@@ -298,7 +298,7 @@ def _with_data(labs, account):
 
 
 def test_what_may_mean_something_else_in_each_account_needs_one(labs):
-    with pytest.raises(InvalidRequest, match="names something of one account") as refused:
+    with pytest.raises(InvalidRequest, match="names a group of one account") as refused:
         labs.prepare(setup=Setup(network=Network(security_group="sg-1")))
     assert (refused.value.field, "--account" in refused.value.next) == ("--security-group", True)
 
@@ -359,7 +359,7 @@ def test_a_budget_of_the_next_account_is_asked_before_it_launches_there(labs):
     labs.full("cheap")
     with pytest.raises(BudgetRefused, match="fair") as refused:
         launch(labs.session, prepared, wait=False)
-    assert "Account cheap is not under it: --account cheap." in refused.value.next
+    assert "It does not cover account cheap: --account cheap." in refused.value.next
     assert labs.there() == []
 
 
@@ -397,7 +397,7 @@ def test_the_catalogue_shows_all_clouds_for_any():
 
 
 def test_what_is_about_one_account_says_which_there_are(labs):
-    with pytest.raises(InvalidRequest, match="any means all of them") as refused:
+    with pytest.raises(InvalidRequest, match="--provider any means all") as refused:
         account_of(labs.session, account=None, provider=None)
     assert refused.value.next == "Name one: --account cheap | dear | fair"
 

@@ -81,7 +81,7 @@ def test_another_zone_of_the_same_region_goes_before_another_region(refused):
 def test_a_price_that_is_too_low_names_the_cheapest(refused, offers):
     fault = refused(gpu="v100", max_price=Money.usd("1.00"))
     assert fault.field == "--max-price"
-    assert "the cheapest that fits costs $3.0600: p3.2xlarge in us-" in fault.message
+    assert "the cheapest offer costs $3.0600: p3.2xlarge in us-" in fault.message
     assert fault.next == "Allow --max-price 3.06 or more."
     assert offers(gpu="v100", max_price=Money.usd("3.06"))
 

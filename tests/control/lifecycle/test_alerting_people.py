@@ -71,7 +71,7 @@ def test_a_ledger_that_is_away_is_told_to_owners_where_the_lab_has_no_receiver(m
     lab = make_lab(f'[alerts.people]\nada = ["json://{web.place}/ada"]\n')
     notify_once(lab.session, LedgerUnavailable("The server is down."))
     (text,) = posts(web, "ada")
-    assert "No pass can be made: the ledger cannot be used" in text
+    assert "The reaper cannot run: the ledger cannot be used" in text
 
 
 def test_a_person_without_an_address_and_one_that_is_no_list_are_refused():

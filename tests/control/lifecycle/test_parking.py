@@ -102,7 +102,7 @@ def test_a_start_that_another_has_overtaken_says_so(lab):
     back(lab, row)
     lab.later(minutes=20)
     look_at_all(lab.session)  # it has run for a while: its image is removed
-    with pytest.raises(InvalidRequest, match="is not parked any more: it is running"):
+    with pytest.raises(InvalidRequest, match="is no longer parked: it is running"):
         plan_comeback(lab.session, row, None)
 
 
@@ -330,7 +330,7 @@ def test_what_is_left_of_a_machine_without_a_record_is_taken_into_the_ledger(lab
     look_at_all(lab.session)
     found = lab.session.find("lost")
     assert (found.id, kinds_kept(found), found.price) == ("cg-lost", ["image"], None)
-    with pytest.raises(InvalidRequest, match="not known how to launch"):
+    with pytest.raises(InvalidRequest, match="does not know how to launch"):
         plan_comeback(lab.session, found, None)
     end(lab.session, found, why="test")
     end(lab.session, row, why="test")

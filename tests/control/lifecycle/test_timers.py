@@ -346,7 +346,7 @@ def test_passes_guard_a_machine_as_long_as_they_are_made(moves, hours, verdict):
     moves.later(hours=hours)
     found = guards(moves)
     assert (found.verdict, "no timer in the cloud is set" in found.said) == (verdict, True)
-    assert f"a pass succeeded {hours}h ago" in found.said or "1d 6h ago" in found.said
+    assert f"a run succeeded {hours}h ago" in found.said or "1d 6h ago" in found.said
 
 
 def without_the_role(lab):

@@ -221,7 +221,7 @@ def test_all_means_those_that_have_a_door_and_the_others_are_said(street):
     assert street.doors(ours) == {"caller": f"{CAFE}/32"}
     assert street.doors(inside) == {}
     for row, words, field in (
-        (plain, "no rules about who may connect", "name"),
+        (plain, "has no firewall for", "name"),
         (theirs, "somebody else's security group", "--security-group"),
         (inside, "reached from inside its network", "--from"),
     ):
@@ -330,7 +330,7 @@ def test_two_colleagues_at_one_address_are_told_apart(street, ada, tmp_path):
 
 def test_a_key_without_an_address_is_refused_before_anything_is_done(street, ada):
     row = street.machine()
-    with pytest.raises(InvalidRequest, match="where does this key's owner come from") as caught:
+    with pytest.raises(InvalidRequest, match="this key's owner has none yet") as caught:
         share(street.session, row, ada)
     assert (caught.value.field, caught.value.exit_code) == ("--from", 2)
     assert street.server.connections == 0
@@ -343,7 +343,7 @@ def test_a_key_without_an_address_is_refused_before_anything_is_done(street, ada
 def test_where_nobody_keeps_a_door_an_address_means_nothing(street, ada):
     with_agent(street.server)
     row = street.machine(name="plain", account="plain")
-    with pytest.raises(InvalidRequest, match="no rules about who may connect"):
+    with pytest.raises(InvalidRequest, match="has no firewall for"):
         share(street.session, row, ada, from_=ADAS)
 
 

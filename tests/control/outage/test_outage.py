@@ -254,7 +254,7 @@ def test_a_pass_from_cron_tells_owners_once_that_the_server_is_down(laptop, kill
         assert [run(["reap", *words]) for _ in range(2)] == [8, 8]
     assert "cannot be reached" in capsys.readouterr().err
     (told,) = web.got
-    assert "No pass can be made: the ledger is away" in told[2].decode()
+    assert "The reaper cannot run: the ledger is away" in told[2].decode()
 
 
 def test_nothing_is_launched_or_started_while_the_server_is_down(laptop, killed):

@@ -211,7 +211,7 @@ def test_doctor_says_which_policy_counts_or_what_is_wrong_with_it(lab, text, cod
     ("name", "text", "code", "says"),
     [
         ("limits", "lease: 5h\n", 0, "default: lease 5h, renew-until 3d"),
-        ("limits", "lease: long\n", 2, "limits.yaml:1: lease is no duration"),
+        ("limits", "lease: long\n", 2, "limits.yaml:1: lease is not a duration"),
         ("own", "lease: 5h\n", 2, "own.yaml:1: renew_until is missing"),
     ],
 )

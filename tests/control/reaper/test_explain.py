@@ -106,7 +106,7 @@ def test_nothing_kept_is_unknown_and_says_how_to_ask(running):
 
 def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
     samples(running, 100, last=130)
-    assert why(running)["why"] == "no samples of it since its latest start are kept here"
+    assert why(running)["why"] == "this computer has no samples of it since its latest start"
 
 
 def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(running):

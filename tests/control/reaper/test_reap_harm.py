@@ -165,5 +165,5 @@ def test_a_second_living_machine_of_one_id_is_no_success(fleet):
     found = fleet.idle(minutes=5)
     assert found.exit_code == 8
     (gap,) = found.unanswered
-    assert (gap.scope, "only the first is looked after" in gap.why) == (fleet.row().id, True)
+    assert (gap.scope, "cloudgpu manages only the first" in gap.why) == (fleet.row().id, True)
     assert (fleet.row().provider_id, f"{one.id} and fake-twin" in gap.why) == (one.id, True)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cloudgpu.cli.machines.ls import _text
+from cloudgpu.cli.machines.listing import _text
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.inventory.listing import listed
 from cloudgpu.control.lifecycle.lease import set_hold

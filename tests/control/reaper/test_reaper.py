@@ -166,7 +166,7 @@ def test_a_machine_that_somebody_is_at_work_on_is_left_to_the_next_pass(fleet, a
     with locks.hold(fleet.session.home.locks, lock_of(fleet.row()), wait=False):
         found = fleet.pass_()
     assert [(one.name, one.why) for one in found.spared] == [
-        ("fox", "another command is at work on it; the next pass looks again")
+        ("fox", "another command is working on it; the next run checks again")
     ]
     assert ends(fleet.pass_()) == [("fox", Do.STOP, Rule.IDLE, "stopped")]
 
@@ -286,7 +286,7 @@ def test_a_policy_that_cannot_be_read_means_lease_only_and_is_said(fleet):
     found = fleet.idle(hours=2)
     assert (found.exit_code, found.warned) == (8, ())
     (fault,) = found.faults
-    assert fault.endswith("x is no known key: only the lease counts for fox")
+    assert fault.endswith("x is not a known key: only the lease counts for fox")
     fleet.idle(hours=1, minutes=30)
     assert ends(fleet.idle(minutes=31)) == [("fox", Do.STOP, Rule.LEASE, "stopped")]
 
@@ -297,7 +297,7 @@ def test_the_reaper_does_not_run_with_half_a_policy(fleet):
     fleet.policy("mine", "lease: 1h\nrenew_until: 9h\nidel:\n  after: 1m\n")
     fleet.later(hours=3)
     asked = fleet.cloud.calls
-    with pytest.raises(InvalidRequest, match=r"mine\.yaml:3: idel is no known key"):
+    with pytest.raises(InvalidRequest, match=r"mine\.yaml:3: idel is not a known key"):
         fleet.pass_()
     assert len(fleet.machines()) == 1
     assert fleet.cloud.calls["list"] - asked["list"] == 1, "the test's own look at what runs"

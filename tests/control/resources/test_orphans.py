@@ -300,7 +300,7 @@ def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, 
     there = survey(lab.session, CleanupOptions())
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans, snapshot=True)
-    left = "Some of what is left over is removed, some is not. Run the same command again to go on."
+    left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     assert underway.left() == f"Interrupted. {left}"
     document, fault = cleans(lab, snapshot=True)
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])

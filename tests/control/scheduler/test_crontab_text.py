@@ -75,7 +75,7 @@ def test_two_homes_have_a_block_each():
 def test_a_block_without_its_end_is_not_guessed_at():
     torn = b"".join(block(job()).encode().splitlines(keepends=True)[:2]) + b"5 * * * * mine\n"
     for change in (lambda: without_block(torn, HOME), lambda: with_block(torn, HOME, block(job()))):
-        with pytest.raises(InvalidRequest, match="somebody has changed it"):
+        with pytest.raises(InvalidRequest, match="it was changed by hand"):
             change()
 
 

@@ -64,7 +64,7 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     assert judge_budgets(lab.session, lambda: urged.append(1)) == ""
     set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), anew=False)
     said = judge_budgets(lab.session, lambda: urged.append(1))
-    assert said == "the budget tiny is passed: a pass follows at once"
+    assert said == "the budget tiny is exceeded: the reaper runs at once"
     assert urged == [1]
     assert "budget:tiny" in " ".join(line.body["key"] for line in lab.session.ledger.events("alerts"))
 
@@ -84,7 +84,7 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
     assert send_alerts(lab.session) == ""
     judge_budgets(lab.session, lambda: None)
     for _ in range(2):
-        assert send_alerts(lab.session).startswith("alerts were not taken, and are tried again: json-")
+        assert send_alerts(lab.session).startswith("alerts were not delivered, and are tried again: json-")
 
 
 def test_a_pass_that_another_one_is_making_is_left_to_it(lab):

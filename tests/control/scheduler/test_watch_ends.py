@@ -85,7 +85,7 @@ def test_no_further_stop_is_begun_once_the_watch_is_to_end(slow):
     one.thread.join(LONG)
     assert one.begun == 1
     (said,) = one.said
-    assert said.startswith("pass failed and is tried again: The watch was ended before all was done.")
+    assert said.startswith("pass failed and is tried again: The watch was ended before everything was done.")
 
 
 def test_a_look_that_takes_long_does_not_hold_the_watch_up(slow):

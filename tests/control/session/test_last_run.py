@@ -30,7 +30,7 @@ def test_nothing_is_said_within_26_hours_of_the_first_launch(lab):
     lab.later(minutes=1)
     said = overdue(lab.session)
     assert said is not None
-    assert said.startswith("No pass has ever succeeded, and a machine runs")
+    assert said.startswith("No run of the reaper has succeeded yet, and a machine runs")
     assert "cloudgpu cron install" in said
 
 
@@ -49,7 +49,7 @@ def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
     lab.later(hours=25, minutes=59)
     assert overdue(lab.session) is None
     lab.later(minutes=1)
-    assert "No pass has succeeded for 1d 2h, and a machine runs" in str(overdue(lab.session))
+    assert "No run of the reaper has succeeded for 1d 2h, and a machine runs" in str(overdue(lab.session))
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -60,7 +60,7 @@ def test_passes_that_fail_do_not_count_and_the_way_out_is_another(lab, older):
         lab.later(hours=1)
         passed(lab, ok=False, older=older)
     said = str(overdue(lab.session))
-    assert "No pass has succeeded for 1d 6h" in said
+    assert "No run of the reaper has succeeded for 1d 6h" in said
     assert "the last one failed 0s ago" in said
     assert "cloudgpu reap --dry-run" in said
 
@@ -96,4 +96,4 @@ def test_a_pass_of_a_clock_that_was_far_ahead_is_good_for_nothing(lab):
     lab.later(days=-398)
     said = overdue(lab.session)
     assert said is not None
-    assert said.startswith("No pass has succeeded since the clock was set back, and a machine runs")
+    assert said.startswith("No run of the reaper has succeeded since the clock was set back, and a machine runs")

@@ -35,9 +35,9 @@ def shown(lab):
 
 def test_without_an_agent_and_a_timer_the_plan_names_neither(make_lab):
     value, said = text(make_lab(UNGUARDED))
-    assert value["guards"] == ["only a pass of cloudgpu reap or watch ends it"]
+    assert value["guards"] == ["only cloudgpu reap or watch ends it"]
     assert (value["guarded"], value["lease_ends"]) == ({"agent": "none", "timer": "none"}, False)
-    assert "idle never: no agent runs on it, so nobody can tell whether it is used" in said
+    assert "idle never: no agent runs on it, so its use is not known" in said
     assert "which does not end it: it runs until" in said
     assert "to the end of the lease" not in said
     assert "to its renew-until" in said
@@ -53,9 +53,9 @@ def test_a_policy_that_ends_what_nobody_knows_ends_it_with_its_lease(make_lab):
     assert "to the end of the lease" in said
 
 
-NO_AGENT = "the agent: none, as nothing of cloudgpu runs on it"
-NO_END = "the agent: none, as a shutdown from inside does not end what it costs"
-REST = "; the timer in the cloud: none; the reaper: nothing decided; only a pass of cloudgpu reap or watch ends it"
+NO_AGENT = "the agent: none, as cloudgpu's agent does not run on it"
+NO_END = "the agent: none, as a shutdown from inside does not end billing"
+REST = "; the timer in the cloud: none; the reaper: nothing decided; only cloudgpu reap or watch ends it"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
     (check,) = guard_checks(lab.session, ["lab"], {})
     if options:
         assert str(check.verdict) == "warn"
-        assert check.said.endswith("Nothing but a pass of cloudgpu reap or watch would end it.")
+        assert check.said.endswith("Only cloudgpu reap or watch would end it.")
         assert check.next == "Run: cloudgpu cron install"
     assert ("no agent runs on it" in check.said) == (agent == "none")
 
@@ -107,7 +107,7 @@ def test_the_same_budget_refuses_it_without_guards(make_lab):
     lab = make_lab(UNGUARDED)
     limit = lab.prepare().plan.to_renew_until.amount.nanos * 11 // 10
     month(lab, str(limit / 10**9))
-    with pytest.raises(BudgetRefused, match="Only a pass of cloudgpu reap or watch ends such a machine") as refused:
+    with pytest.raises(BudgetRefused, match="Only cloudgpu reap or watch ends such a machine") as refused:
         launch(lab.session, lab.prepare(), wait=False)
     assert "cloudgpu cron install" in refused.value.next
     reap(lab.session, ReapOptions())
@@ -122,12 +122,12 @@ def test_the_timer_of_a_local_machine_is_named_as_what_it_is(tmp_path, monkeypat
     assert json.loads(json.dumps(found.to_json())) == {"agent": "ends", "timer": "own", "follows": True}
     from cloudgpu.control.launch.plan import _guards
 
-    assert _guards(found)[1] == "its own timer, a process beside it on the same computer (renew-until)"
+    assert _guards(found)[1] == "its own timer, a process on the same computer (renew-until)"
     lab = Lab(tmp_path, monkeypatch)
     lab.up()
     (row,) = lab.rows()
     value = machine_value(row._replace(guards=MachineGuards.of(found.to_json())), lab.clock())
-    assert "its own timer, a process beside it in 3d" in guards(value, lab.clock())
+    assert "its own timer, a separate process in 3d" in guards(value, lab.clock())
 
 
 def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
@@ -139,7 +139,7 @@ def test_a_machine_without_an_agent_is_asked_nothing_and_says_why(make_lab):
     found = reap(lab.session, ReapOptions())
     (decision,) = found.decisions
     assert (decision.do, found.exit_code) == ("renew", 0)
-    assert decision.why.endswith("no agent runs on it, so nobody can tell whether it is used")
+    assert decision.why.endswith("no agent runs on it, so its use is not known")
     (rule,) = [one for one in explained(lab.session, "fox")["rules"] if one["rule"] == "idle"]
     assert rule["text"].startswith("never: no agent runs on it")
     assert row.guards.agent == "none"

@@ -25,7 +25,7 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
     url = f"sqlite://{tmp_path}/new.db"
     with ledger.outbox.path.open("rb") as other, closing(plan(session, url)) as wanted:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ProviderUnavailable, match="another command is at what was done"):
+        with pytest.raises(ProviderUnavailable, match="another command is recording what was done"):
             carry_out(session, wanted, environ)
         assert not config.exists()
     with closing(plan(session, url)) as wanted:

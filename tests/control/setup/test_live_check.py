@@ -59,9 +59,11 @@ def takes(lab, seconds):
 def test_a_whole_life_goes_well_and_leaves_nothing(reachable):
     for call in ("stop", "start"):
         reachable.cloud.fail_next(call, takes(reachable, 20))
-    trial = tried(reachable.session, small(reachable))
+    begun = []
+    trial = tried(reachable.session, small(reachable), begun.append)
     order = ["launch", "listed", "permitted", "ssh", "stop", "start", "ssh again", "down", "leftovers"]
     assert names(trial) == [(name, True) for name in order]
+    assert [one.rpartition(": ")[2] for one in begun] == order
     assert [stage.seconds for stage in trial.stages if stage.name in ("stop", "start")] == [20, 20]
     assert trial.ok
     assert reachable.machines() == []

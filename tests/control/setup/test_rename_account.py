@@ -97,7 +97,7 @@ def test_names_that_mean_nothing_are_refused(two):
     two.machine()
     assert two.refused("odl", "new").endswith("did you mean 'old'?")
     assert two.refused("old", "old") == "That is its name already."
-    assert two.refused("old", "A B") == "'A B' is no name."
+    assert two.refused("old", "A B") == "'A B' is not a name."
     assert two.refused("old", "lab") == "config.toml has both [accounts.old] and [accounts.lab]."
     two.drop_table()
     assert "knows an account or a host 'new'" in two.refused("old", "new")
@@ -160,7 +160,7 @@ def test_a_local_account_with_machines_keeps_its_name_and_is_not_forgotten(two):
         farewell(two.session, two.environ, "desk")
     assert refusal.value.next.startswith("Put [accounts.desk] back into config.toml")
     (shown,) = listed(two.session)["machines"]
-    assert "the files of its machines lie under that name" in shown["absent"]
+    assert "the files of its machines are under that name" in shown["absent"]
 
 
 def test_an_end_whose_account_leaves_the_settings_meanwhile_is_given_up_at_once(two):

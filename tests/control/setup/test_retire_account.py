@@ -161,7 +161,7 @@ def test_an_account_without_a_table_is_forgotten_with_machines_that_nobody_here_
     assert [(one["name"], one["state"]) for one in said["lost"]] == [(row.name, "running")]
     assert two.session.ledger.machine(row.id).terminated_at is not None
     line = next(one for one in two.session.ledger.events(row.id) if one.kind == "instance_vanished")
-    assert line.body["proof"] == "ada says so: old was forgotten; nothing there can be asked any more"
+    assert line.body["proof"] == "ada says so: old was removed; nothing there can be queried any more"
     assert (two.old.calls["terminate"], two.pass_().exit_code) == (0, 0)
     two.file.write_text(two.file.read_text() + two.table)
     two.session = two.opened()

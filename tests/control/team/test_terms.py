@@ -81,7 +81,7 @@ def test_an_edit_counts_for_every_pass_once_the_home_where_it_lies_has_read_it(t
         one.pass_()
     assert kinds(ada).count("terms_set") == 1
     lines = shown(bo.session, "work", history=True)["history"]
-    assert "a pass has read its policy's file, or limits, anew" in history_lines(lines)
+    assert "the reaper has read its policy's file, or limits, again" in history_lines(lines)
     (ada.home / "policies" / "limits.yaml").unlink()
     ada.pass_()
     assert (idle(ada), idle(bo)) == (20 * MIN, 20 * MIN)

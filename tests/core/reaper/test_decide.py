@@ -224,7 +224,7 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
     known = [machine.known(idle(70 + number)) for number, machine in enumerate(machines)]
     found = decide(known, (), minute(210), interval=TEN, max_idle_stops=2)
     assert [one.do for one in found] == [Do.KEEP, Do.KEEP, Do.KEEP, Do.STOP, Do.STOP]
-    assert found[0].why.endswith("it waits for a later pass, as one stops at most 2 for idle time")
+    assert found[0].why.endswith("it waits for a later run, as one run stops at most 2 machines for idle time")
     assert found[0].at == minute(220)
 
 

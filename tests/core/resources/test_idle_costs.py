@@ -24,7 +24,7 @@ def left(*uses, **facts):
 def test_a_disk_of_a_running_machine_is_no_leftover_and_of_a_stopped_one_is():
     """100 GB at 8 cents a month."""
     assert left(disk()) == []
-    expected = ("disk", Money.usd("8"), at(60), "name of cg-1 is stopped, and this is billed on")
+    expected = ("disk", Money.usd("8"), at(60), "name of cg-1 is stopped, and this is still billed")
     assert left(disk(), state="stopped", billed=False) == [expected]
 
 
@@ -53,7 +53,7 @@ def test_a_volume_counts_while_no_machine_has_it():
     facts = {"is_named_resource": True, "state": "volume", "billed": False, "terminated_at": None}
     assert left(disk(), **facts, retained=(retained(attached_to="i-1"),)) == []
     assert left(disk(), **facts, retained=(retained(attached_to=None),)) == [
-        ("volume", Money.usd("8"), at(0), "it is kept by its name, and no machine uses it")
+        ("volume", Money.usd("8"), at(0), "it is a named resource, and no machine uses it")
     ]
 
 

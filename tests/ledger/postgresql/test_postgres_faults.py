@@ -82,9 +82,9 @@ def test_where_nobody_can_tell_the_same_again_is_written_once(opened: Open, wire
     ledger = opened(url.replace(f":{postgres.port}/", f":{wire.port}/"), patience=0.3)
     ledger.append([note(1)])
     wire.cut, wire.refuses = "reply", True
-    with pytest.raises(LedgerUnavailable, match="whether the lines stand is not known") as caught:
+    with pytest.raises(LedgerUnavailable, match="whether the entries were recorded is not known") as caught:
         ledger.append([note(2)])
-    assert "not written a second time" in (caught.value.next or "")
+    assert "no entry is written twice" in (caught.value.next or "")
     check_secret(caught.value)
     again = opened(url)
     assert again.append([note(2)]) == ()
@@ -165,7 +165,7 @@ def test_another_programs_tables_are_left_alone(opened: Open, postgres: Server) 
 
 
 def test_a_schema_that_does_not_exist_is_told(opened: Open, postgres: Server) -> None:
-    with pytest.raises(InvalidRequest, match="no schema to stand in") as caught:
+    with pytest.raises(InvalidRequest, match="no schema for the ledger") as caught:
         opened(postgres.url(schema="nowhere")).append([note(1)])
     assert "CREATE SCHEMA" in (caught.value.next or "")
 

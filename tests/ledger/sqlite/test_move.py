@@ -283,9 +283,9 @@ def test_a_new_place_that_lost_lines_is_not_followed(sqlite_store: Store, tmp_pa
     carried(ledger, target := sqlite_store("new"))
     target.close()
     (tmp_path / "new" / "ledger.db").write_bytes((tmp_path / "new" / "copy").read_bytes())
-    with pytest.raises(InvalidRequest, match="does not stand at"):
+    with pytest.raises(InvalidRequest, match="is not at"):
         carried(ledger, sqlite_store("new"))
-    with pytest.raises(InvalidRequest, match="does not stand at"):
+    with pytest.raises(InvalidRequest, match="is not at"):
         carried(ledger, sqlite_store("empty"))
     assert not (tmp_path / "empty" / "ledger.db").exists()
 
@@ -397,7 +397,7 @@ def test_a_copy_or_an_unfinished_move_is_not_followed_without_the_old_place(home
     homes.at("old", "ada").append([note(2)])
     homes.copy("old", "back")
     homes.lose()
-    for name, why in (("copy", "does not stand at"), ("back", "holds a copy"), ("new", r"moved to .*old.db")):
+    for name, why in (("copy", "is not at"), ("back", "holds a copy"), ("new", r"moved to .*old.db")):
         before = homes.file(name).read_bytes()
         with pytest.raises(InvalidRequest, match=why):
             homes.follow(name)
@@ -436,7 +436,7 @@ def test_what_an_earlier_move_has_left_is_not_opened_beside_the_ledger(
     homes.at("old", "bob").moved()
     if not is_there:
         homes.lose()
-    with pytest.raises(InvalidRequest, match="does not stand at"):
+    with pytest.raises(InvalidRequest, match="is not at"):
         homes.follow("left")
     assert not takes(homes.at("left", "bob"))
     assert takes(homes.at("new", "ada"))

@@ -68,7 +68,7 @@ def test_an_answer_that_names_no_account_is_none(aws, tmp_path, monkeypatch):
     provider = quick(account(tmp_path))
     sts = SimpleNamespace(get_caller_identity=lambda: {"Account": ""})
     monkeypatch.setattr(provider._aws, "client", lambda *_, **__: sts)
-    with pytest.raises(ProviderUnavailable, match="no number of an account"):
+    with pytest.raises(ProviderUnavailable, match="not a number of an account"):
         provider.identity()
 
 

@@ -175,7 +175,7 @@ def test_a_missing_permission_is_named():
         (ClientAuthenticationError("Azure CLI: AADSTS90033: A transient error"), ProviderUnavailable, "(AADSTS90033)"),
         (ClientAuthenticationError("AADSTS700024: It is late"), AuthFailed, "clock of this machine is wrong"),
         (ServiceRequestError("Connection refused"), ProviderUnavailable, "did not answer"),
-        (DecodeError("<html>"), ProviderUnavailable, "something that is no answer"),
+        (DecodeError("<html>"), ProviderUnavailable, "something that is not an answer"),
         (refusal("ExpiredAuthenticationToken", status=401, kind=ClientAuthenticationError), AuthFailed, "have expired"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_host_that_does_not_answer_is_said(cloudgpu, host):
         ({"host_key": None}, 2, "accounts.lab.hosts[0].host_key", "host key of bigbox"),
         ({"key": "~/nothing"}, 2, "key", "cannot be used"),
         ({"python": "python-4711"}, 2, "accounts.lab.hosts[0].python", "There is no python-4711 on bigbox"),
-        ({"gpu_cout": 2}, 2, "accounts.lab.hosts[0].gpu_cout", "is no setting"),
+        ({"gpu_cout": 2}, 2, "accounts.lab.hosts[0].gpu_cout", "is not a setting"),
         ({"user": "eve"}, 6, "key", "does not let eve in"),
     ],
 )

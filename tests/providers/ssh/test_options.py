@@ -83,7 +83,7 @@ def test_what_cannot_be_is_named_with_the_way_out(options, field, way_out):
 
 
 def test_an_unknown_key_is_answered_with_the_close_one():
-    with pytest.raises(InvalidRequest, match=r"hosts\[0\]\.usr is no setting; did you mean 'user'\?$"):
+    with pytest.raises(InvalidRequest, match=r"hosts\[0\]\.usr is not a setting; did you mean 'user'\?$"):
         ssh_hosts("lab", {"hosts": [{**BOX, "usr": "ada"}]})
 
 

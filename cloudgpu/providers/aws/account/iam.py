@@ -93,7 +93,7 @@ def check_ours(what: str, name: str, part: Part) -> None:
     """Raise InvalidRequest for a part of this name that is somebody else's."""
     if not is_ours(part):
         raise InvalidRequest(
-            f"There is an {what} called {name} already that cloudgpu init has not made (it lacks the tag {TAG}).",
+            f"There is an {what} called {name} already that cloudgpu init did not create (it lacks the tag {TAG}).",
             field="instance_profile" if name == "cloudgpu-machine" else "timer_role",
             value=name,
             next=f"Remove or rename it, or tag it {TAG}={VALUE} if it is meant for this.",

@@ -42,19 +42,19 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     if volume is not None:
         _one_region(setup.image, region, volume)
         return PlacementConstraint(
-            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}"
+            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
     subnet = setup.network.subnet
     zone = _subnet_zone(aws, subnet, requirements, region) if subnet is not None and requirements.zone is None else None
     if zone is not None:
-        return PlacementConstraint(ids.region_of(zone), zone, why=f"the subnet {subnet} lies in {zone}")
-    return PlacementConstraint(region=region, why=f"the image {setup.image} lies in {region}" if region else "")
+        return PlacementConstraint(ids.region_of(zone), zone, why=f"the subnet {subnet} is in {zone}")
+    return PlacementConstraint(region=region, why=f"the image {setup.image} is in {region}" if region else "")
 
 
 def _one_region(image: str | None, region: str | None, volume: Data) -> None:
     if region not in (None, ids.region_of(volume.zone)):
         raise InvalidRequest(
-            f"The image {image} lies in {region}, and the volume {volume.name} in {volume.zone}.",
+            f"The image {image} is in {region}, and the volume {volume.name} is in {volume.zone}.",
             field="--volume",
             value=volume.name,
             next="Leave one of them out, or make the image in the volume's region.",

@@ -58,7 +58,9 @@ def check_region(aws: Aws, region: str) -> None:
     """
     chosen = aws.options.regions
     if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
-        message = f"Account {aws.account} does not use {region}: so its settings say, and ls would not look there."
+        message = (
+            f"Account {aws.account} does not use {region}: its settings leave it out, so ls would miss the machine."
+        )
         way = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
         raise InvalidRequest(message, field="--region", value=region, next=way)
     if region in (chosen or regions("aws")):

@@ -114,7 +114,7 @@ def page(region: str, code: str) -> str:
     """Return the address of a quota's page; raise InvalidRequest for a region or a code that cannot be one."""
     if not re.fullmatch(r"[a-z0-9-]+/L-[0-9A-F]{8}", f"{region}/{code}"):
         raise InvalidRequest(
-            f"{code!r} is no quota of {region!r}.", field="--request", value=code, next="For example L-417A185B."
+            f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next="For example L-417A185B."
         )
     return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{code}"
 
@@ -127,7 +127,7 @@ def request(aws: Aws, region: str, code: str, limit: float) -> str:
     check_region(aws, region)
     if code not in {one.code for one in listed_quotas(KIND)}:
         known = ", ".join(f"{one.code} ({one.name})" for one in _of_gpus())
-        message = f"{code!r} is no quota of AWS that cloudgpu knows."
+        message = f"{code!r} is not a quota of AWS that cloudgpu knows."
         raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {known}.")
     with aws.said("servicequotas:RequestServiceQuotaIncrease", region, value=code):
         answer = aws.client(SERVICE, region).request_service_quota_increase(

@@ -51,7 +51,7 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     chosen = Subnet(found[0]["SubnetId"], found[0]["VpcId"], found[0]["AvailabilityZone"])
     if chosen.zone != zone:
         raise InvalidRequest(
-            f"The subnet {chosen.id} lies in {chosen.zone}, not in {zone}.",
+            f"The subnet {chosen.id} is in {chosen.zone}, not in {zone}.",
             field="--subnet",
             value=chosen.id,
             next=f"Launch in its zone (--zone {chosen.zone}), or name a subnet of {zone}.",
@@ -227,7 +227,7 @@ def _found(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     one = found[0]
     if not rules.is_ours(one, attempt.tags[TAG_OWNER]):
         raise InvalidRequest(
-            f"The security group {name} in {call.vpc} does not carry cloudgpu's tag: it is somebody else's.",
+            f"The security group {name} in {call.vpc} does not have cloudgpu's tag: it is somebody else's.",
             field="--security-group",
             value=name,
             next="Remove or rename it, or name another with --security-group.",

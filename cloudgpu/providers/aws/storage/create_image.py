@@ -35,7 +35,7 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
     if machine is not None:
         return _of_machine(aws, region, machine[1], name, tags, restart=restart)
     begun = _snapshot_named(aws, region, name) or _begin(aws, region, source, name, tags)
-    if begun["State"] == "error":  # AWS gave up on it: it is no part of anything
+    if begun["State"] == "error":  # AWS gave up on it: it is not part of anything
         remove(aws, snapshot(aws, region, begun))
         return replace(snapshot(aws, region, begun), ready=False)
     if begun["State"] != "completed":

@@ -139,7 +139,7 @@ def _split(resource: ProviderResource) -> tuple[str, str]:
     kinds = {Kind.IMAGE: "ami", Kind.SNAPSHOT: "snap"}
     found = ids.split(resource.id, kinds.get(resource.kind, "vol"))
     if found is None:
-        message = f"{resource.id!r} is no id of a {resource.kind} on AWS."
+        message = f"{resource.id!r} is not an id of a {resource.kind} on AWS."
         raise InvalidRequest(message, field="id", value=resource.id, next="Run: cloudgpu ls --refresh")
     return found
 

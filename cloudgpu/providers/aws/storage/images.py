@@ -150,10 +150,10 @@ def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
     found = _named(aws, item.region, named)
     if found is None:
         raise InvalidRequest(
-            f"There is no image {named!r} in {item.region}; an image lies in one region.",
+            f"There is no image {named!r} in {item.region}; an image exists in one region only.",
             field="--image",
             value=named,
-            next="See your own: cloudgpu image ls; or name the --region in which it lies.",
+            next="See your own: cloudgpu image ls; or name its --region.",
         )
     if found.state != "available":
         raise InvalidRequest(

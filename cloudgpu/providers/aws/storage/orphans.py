@@ -177,6 +177,6 @@ def _split(orphan: ProviderResource) -> tuple[str, str]:
     region, _, own = orphan.id.partition("/")
     prefix = _PREFIXES.get(orphan.kind)
     if prefix is None or not ids.REGION.fullmatch(region) or not own.startswith(prefix):
-        message = f"{orphan.id!r} is no id of a {orphan.kind} on AWS."
+        message = f"{orphan.id!r} is not an id of a {orphan.kind} on AWS."
         raise InvalidRequest(message, field="id", value=orphan.id, next="Run: cloudgpu orphans")
     return region, own

@@ -56,7 +56,7 @@ def _found(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, 
     here = [one for one in there if one["AvailabilityZone"] == zone]
     if there and not here:
         place = there[0]["AvailabilityZone"]
-        message = f"The volume {volume.name} lies in {place}, and the machine is in {zone}."
+        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
         raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
     return min(here, key=lambda one: one["VolumeId"], default=None)
 
@@ -67,7 +67,7 @@ def _made(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, s
     A token stands for the volume that it made even when that was removed since: then the next one is taken.
     """
     if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}, and its size is not said."
+        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
         way = f"Give its size in GB: --volume {volume.name}:100"
         raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
     for generation in range(1, _GENERATIONS):

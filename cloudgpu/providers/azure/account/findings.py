@@ -96,7 +96,7 @@ def _machine_role(azure: Azure) -> list[Finding]:
         return [Finding(what, good=False, says=says, next=way)]
     says = "machines may deallocate and tag themselves, each itself alone"
     if may is None:
-        says += "; whether this credential may give them that right depends on a condition that Azure alone can judge"
+        says += "; whether this credential may give them that right depends on a condition that only Azure can evaluate"
     return [Finding(what, good=True, says=says)]
 
 

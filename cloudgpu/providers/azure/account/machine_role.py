@@ -43,7 +43,7 @@ def make(azure: Azure, document: str) -> None:
     """
     found = _named(azure)
     if found and all(_guid(one) != guid(azure) for one in found):
-        message = f"There is a custom role {name(azure)!r} already that cloudgpu init has not made."
+        message = f"There is a custom role {name(azure)!r} already that cloudgpu init did not create."
         way = "Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost."
         raise InvalidRequest(message, field="machine_role", value=name(azure), next=way)
     said = json.loads(document)

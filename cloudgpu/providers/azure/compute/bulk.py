@@ -79,7 +79,7 @@ def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
     """
     region, group = ids.machine(id)
     if not machine.is_spot(machine.raw(azure, id)):
-        message = f"{id} cannot be interrupted: it is no spot machine."
+        message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
     machines = azure.compute.virtual_machines
     ask(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)

@@ -55,7 +55,7 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
         return PlacementConstraint()
     first = tied[0]
     zone = first.lies if volume is not None else None
-    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} lies in {first.lies}")
+    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.lies}")
 
 
 def data_volume(azure: Azure, item: Available, wanted: Volume | None) -> Data | None:
@@ -86,7 +86,7 @@ class _Tie:
 
 
 def _apart(one: _Tie, other: _Tie) -> InvalidRequest:
-    message = f"The {one.what} {one.name} lies in {one.lies}, and the {other.what} {other.name} in {other.lies}."
+    message = f"The {one.what} {one.name} is in {one.lies}, and the {other.what} {other.name} in {other.lies}."
     return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
 
 
@@ -175,7 +175,7 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
         return
     of = ids.resource(named)
     if of is None or of.kind != "microsoft.network/virtualnetworks" or not of.rest.lower().startswith("/subnets/"):
-        message = f"{named!r} is no id of a subnet on Azure."
+        message = f"{named!r} is not an id of a subnet on Azure."
         way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
         raise InvalidRequest(message, field="--subnet", value=named, next=way)
     networks = azure.network.virtual_networks

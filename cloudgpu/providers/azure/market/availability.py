@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
-NO_ZONE = "no zone of Azure"
+NO_ZONE = "not a zone of Azure"
 ZONE_LIKE = "Write it like eastus-1, or like eastus for anywhere in that region."
 
 
@@ -77,7 +77,9 @@ def check_region(azure: Azure, region: str) -> None:
     """
     known, chosen = listed_regions("azure"), azure.options.regions
     if region in azure.options.exclude_regions or (chosen and region not in chosen and region in known):
-        message = f"Account {azure.account} does not use {region}: so its settings say, and ls would not look there."
+        message = (
+            f"Account {azure.account} does not use {region}: its settings leave it out, so ls would miss the machine."
+        )
         way = f"Change regions or exclude_regions of accounts.{azure.account} in config.toml."
         raise InvalidRequest(message, field="--region", value=region, next=way)
     if region in (*chosen, *known):

@@ -46,7 +46,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
         except CloudgpuError as fault:
             return fault
 
-    with Pool(AT_ONCE) as pool:
+    with Pool(AT_ONCE, "regions") as pool:
         answers = dict(zip(places, pool.map(ask, places), strict=True))
     parts = tuple(one for one in answers.values() if isinstance(one, PricePart))
     faults = {region: one for region, one in answers.items() if isinstance(one, CloudgpuError)}

@@ -53,7 +53,7 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     check_region(azure, region)
     found = {str(one["name"]["value"]): one for one in usages(azure, region)}
     if code not in found:
-        message = f"{code!r} is no limit of Azure in {region}" + did_you_mean(
+        message = f"{code!r} is not a limit of Azure in {region}" + did_you_mean(
             near(code, [name for name in found if _counts(name)]), "."
         )
         way = f"See them: cloudgpu quota --provider azure --region {region}"

@@ -76,7 +76,7 @@ class Retail:
             page: Item = json.loads(body)
             page.get("Items")
         except (ValueError, AttributeError) as error:
-            raise _unavailable("answered with something that is no page of prices") from error
+            raise _unavailable("answered with something that is not a page of prices") from error
         return page
 
 
@@ -86,7 +86,7 @@ def _client(endpoint: str, seconds: float) -> Any:
     A page has so many seconds, over all its sends.
     """
     if urlsplit(endpoint).scheme not in _PORTS or not urlsplit(endpoint).hostname:
-        message = f"{ENDPOINT} is {endpoint!r}, which is no http or https address."
+        message = f"{ENDPOINT} is {endpoint!r}, which is not an http or https address."
         raise InvalidRequest(message, field=ENDPOINT, value=endpoint, next="Correct or unset it.")
     try:
         from azure.core import PipelineClient
@@ -120,7 +120,7 @@ def _refused(status: int, headers: Mapping[str, str]) -> CloudgpuError:
     if status == 429:  # noqa: PLR2004  (too many requests)
         text = headers.get("Retry-After", "")
         after = float(text) if text.isdigit() else None
-        return RateLimited("Azure's price list is asked too often.", retry_after=after)
+        return RateLimited("Azure's price list gets too many requests.", retry_after=after)
     return _unavailable(f"answered with the status {status}")
 
 

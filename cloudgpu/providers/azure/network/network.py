@@ -55,7 +55,7 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
     of = ids.resource(subnet)
     if of is None or of.kind != _NETWORKS or not of.rest.lower().startswith("/subnets/"):
         way = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(f"{subnet!r} is no id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
+        raise InvalidRequest(f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=way)
     networks = azure.network.virtual_networks
 
     def read() -> Raw:
@@ -98,7 +98,7 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
         return
     of = ids.resource(id_)
     if of is None or of.kind != _GROUPS or of.rest:
-        message = f"{id_!r} is no id of a network security group on Azure."
+        message = f"{id_!r} is not an id of a network security group on Azure."
         way = "See yours: az network nsg list --query [].id"
         raise InvalidRequest(message, field="--security-group", value=id_, next=way)
     groups = azure.network.network_security_groups
@@ -119,5 +119,5 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
 def _check_region(found: Raw, region: str, option: str, value: str) -> None:
     lies = str(found.get("location") or region).lower()
     if lies != region:
-        message = f"{value.rpartition('/')[2]} lies in {lies}, not in {region}."
+        message = f"{value.rpartition('/')[2]} is in {lies}, not in {region}."
         raise InvalidRequest(message, field=option, value=value, next=f"Launch there: --region {lies}")

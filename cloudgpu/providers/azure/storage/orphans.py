@@ -149,7 +149,7 @@ def _addresses_of(interface: Raw) -> list[str]:
 def remove(azure: Azure, orphan: ProviderResource) -> None:
     """Ask to delete it; what is gone already is no error. Raises InvalidRequest while something uses it.
 
-    An address is let go of by the interface that holds it first: that one goes too, where it is no machine's.
+    An address is let go of by the interface that holds it first: that one goes too, where it is not a machine's.
     """
     named = refs.named(orphan.id, orphan.kind)
     if orphan.kind is Kind.ROLE:

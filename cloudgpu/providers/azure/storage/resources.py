@@ -79,7 +79,7 @@ def named(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
     """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
     found = split(id, KIND_OF.get(kind, "-")) or (split(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
-        message = f"{id!r} is no id of a {kind} on Azure."
+        message = f"{id!r} is not an id of a {kind} on Azure."
         raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")
     return found
 

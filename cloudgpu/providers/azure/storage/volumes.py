@@ -78,7 +78,7 @@ def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> 
     here = [one for one in found if machine.zone_of(one) == zone]
     if found and not here:
         place = machine.zone_of(found[0])
-        message = f"The volume {volume.name} lies in {place}, and the machine is in {zone}."
+        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
         raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
     return min(here, key=lambda one: str(one["name"]), default=None)
 
@@ -92,7 +92,7 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
     """Make the volume where a machine lies, and return what there is of it. Encrypted, as every managed disk is."""
     zone, region = machine.zone_of(at), str(at["location"])
     if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}, and its size is not said."
+        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
         way = f"Give its size in GB: --volume {volume.name}:100"
         raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
     groups.need_shared(azure, region)

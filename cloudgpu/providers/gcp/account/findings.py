@@ -86,7 +86,7 @@ def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
     limit = dict(read(project)).get(ALL_REGIONS)
-    way = f"Ask for more: {page(gcp, region, ALL_REGIONS)}"
+    way = f"Request more: {page(gcp, region, ALL_REGIONS)}"
     if limit is None:
         return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=way)
     says = f"{ALL_REGIONS} is {limit[0]:g}, of which {limit[1]:g} are used"

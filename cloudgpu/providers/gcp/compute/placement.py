@@ -41,15 +41,13 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
         if region not in (None, ids.region_of(volume.zone)):
             raise _apart(volume, str(setup.network.subnet), str(region))
         return PlacementConstraint(
-            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} lies in {volume.zone}"
+            ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
-    return PlacementConstraint(
-        region=region, why=f"the subnet {setup.network.subnet} lies in {region}" if region else ""
-    )
+    return PlacementConstraint(region=region, why=f"the subnet {setup.network.subnet} is in {region}" if region else "")
 
 
 def _apart(volume: Data, subnet: str, region: str) -> InvalidRequest:
-    message = f"The subnet {subnet} lies in {region}, and the volume {volume.name} in {volume.zone}."
+    message = f"The subnet {subnet} is in {region}, and the volume {volume.name} is in {volume.zone}."
     way = "Leave one of them out, or name a subnet of the volume's region."
     return InvalidRequest(message, field="--volume", value=volume.name, next=way)
 

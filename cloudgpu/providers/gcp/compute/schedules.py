@@ -59,7 +59,7 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
             f"The timer of {id} {says}: Google Cloud fixed that when the machine was started.",
             field="renew_until",
             value=at.isoformat(),
-            next="It can be set anew while the machine is stopped: cloudgpu stop, then cloudgpu start.",
+            next="It can be changed while the machine is stopped: cloudgpu stop, then cloudgpu start.",
         )
     return False
 

@@ -27,7 +27,7 @@ from cloudgpu.providers.shared.rules import is_meant
 from cloudgpu.providers.shared.rules import region as wished_region
 
 HTTPS, HTTP = 443, 80
-NO_ZONE, ZONE_LIKE = "no zone of Google Cloud", "Write it like us-central1-a."
+NO_ZONE, ZONE_LIKE = "not a zone of Google Cloud", "Write it like us-central1-a."
 
 
 def used_regions(gcp: Gcp) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def check_region(gcp: Gcp, region: str) -> None:
 
 
 def _unused(gcp: Gcp, field: str, place: str) -> InvalidRequest:
-    message = f"Account {gcp.account} does not use {place}: so its settings say, and ls would not look there."
+    message = f"Account {gcp.account} does not use {place}: its settings leave it out, so ls would miss the machine."
     way = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
     return InvalidRequest(message, field=field, value=place, next=way)
 

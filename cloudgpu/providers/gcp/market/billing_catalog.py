@@ -57,7 +57,7 @@ def _client() -> Any:
             nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
             return CloudCatalogClient(credentials=nobody, transport="rest", client_options=options)
         except ValueError as error:
-            message = f"{ENDPOINT} is no address: {error}."
+            message = f"{ENDPOINT} is not an address: {error}."
             raise InvalidRequest(message, field=ENDPOINT, value=endpoint, next="Correct or unset it.") from error
     try:
         credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-billing.readonly"])
@@ -105,7 +105,9 @@ def _fault(error: Exception) -> CloudgpuError:
         return AuthFailed(message, field="credentials", value=str(code), next=way)
     if code == 429:  # noqa: PLR2004  (too many requests)
         headers = getattr(error.response, "headers", None) or {}
-        return RateLimited("Google's price list is asked too often.", retry_after=_seconds(headers.get("Retry-After")))
+        return RateLimited(
+            "Google's price list gets too many requests.", retry_after=_seconds(headers.get("Retry-After"))
+        )
     return _unavailable(f"answered with the status {code}", str(code))
 
 

@@ -74,7 +74,7 @@ def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: floa
         f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {name} has {needs}.",
         field="quota",
         value=quota.code,
-        next=f"Ask for more: {page(gcp, region, quota.code)}",
+        next=f"Request more: {page(gcp, region, quota.code)}",
     )
 
 
@@ -139,7 +139,7 @@ def page(gcp: Gcp, region: str, code: str) -> str:
     """
     if not ids.REGION.fullmatch(region) or not _CODE.fullmatch(code):
         way = "For example NVIDIA_T4_GPUS in us-central1."
-        raise InvalidRequest(f"{code!r} is no quota of {region!r}.", field="--request", value=code, next=way)
+        raise InvalidRequest(f"{code!r} is not a quota of {region!r}.", field="--request", value=code, next=way)
     where = {} if code == ALL_REGIONS else {"region": region}
     parameters = {"project": gcp.project, "service": "compute.googleapis.com", "metric": code, **where}
     return f"{PAGE}?{urlencode(parameters, safe=':')}"

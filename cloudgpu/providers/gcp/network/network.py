@@ -37,7 +37,7 @@ def place(gcp: Gcp, region: str, wanted: Network) -> Place:
     Raises InvalidRequest for a network or a subnet that is not there, and where it is not clear which subnet is meant.
     """
     if wanted.security_group is not None and not TAG.fullmatch(wanted.security_group):
-        message = f"{wanted.security_group!r} is no network tag of Google Cloud's."
+        message = f"{wanted.security_group!r} is not a network tag of Google Cloud's."
         way = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=wanted.security_group, next=way)
     return _named(gcp, region, wanted.subnet) if wanted.subnet else _usual(gcp, region)
@@ -58,11 +58,11 @@ def callers(gcp: Gcp, region: str, there: Place, wanted: Network) -> Mapping[str
 def _named(gcp: Gcp, region: str, typed: str) -> Place:
     found = _SUBNET.fullmatch(typed)
     if found is None:
-        message = f"{typed!r} is no subnet of Google Cloud's."
+        message = f"{typed!r} is not a subnet of Google Cloud's."
         way = "Write its name, or projects/HOST/regions/REGION/subnetworks/NAME for a shared network."
         raise InvalidRequest(message, field="--subnet", value=typed, next=way)
     if found["region"] not in (None, region):
-        message = f"The subnet {typed} lies in {found['region']}, not in {region}."
+        message = f"The subnet {typed} is in {found['region']}, not in {region}."
         way = f"Launch there (--region {found['region']}), or name a subnet of {region}."
         raise InvalidRequest(message, field="--subnet", value=typed, next=way)
     whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"

@@ -46,7 +46,7 @@ def checked(resource: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], s
     """Return scope, sort and name of a thing; raise InvalidRequest where its id is none of its kind's."""
     found = split(resource.id, *sorts.get(resource.kind, ()))
     if found is None:
-        message = f"{resource.id!r} is no id of a {resource.kind} on Google Cloud."
+        message = f"{resource.id!r} is not an id of a {resource.kind} on Google Cloud."
         raise InvalidRequest(message, field="id", value=resource.id, next=f"Run: {see}")
     return found
 

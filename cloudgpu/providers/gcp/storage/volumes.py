@@ -67,7 +67,7 @@ def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw 
     here = [one for one in there if ids.last(one["zone"]) == zone]
     if there and not here:
         place = ids.last(there[0]["zone"])
-        message = f"The volume {volume.name} lies in {place}, and the machine is in {zone}."
+        message = f"The volume {volume.name} is in {place}, and the machine is in {zone}."
         raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {place}.")
     return min(here, key=lambda one: str(one["name"]), default=None)
 
@@ -75,7 +75,7 @@ def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw 
 def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
     """Make the volume under a name that follows from its own: a zone has one disk of a name."""
     if volume.size_gb is None:
-        message = f"There is no volume {volume.name} in {zone}, and its size is not said."
+        message = f"There is no volume {volume.name} in {zone}; to create it, give its size."
         way = f"Give its size in GB: --volume {volume.name}:100"
         raise InvalidRequest(message, field="--volume", value=volume.name, next=way)
     name = own_name(tags.get(TAG_LEDGER, ""), volume.name)

@@ -144,7 +144,7 @@ class MachineDocument(TypedDict):
     owner: str
     """Who it is for."""
     project: str
-    """What it is charged to."""
+    """The project it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it was launched."""
     template: str | None

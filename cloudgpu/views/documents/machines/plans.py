@@ -142,8 +142,10 @@ class Extra(TypedDict):
     """A disk, an address, ..."""
     usd_per_month: Usd | None
     """What it costs a month of 730 hours; null: no price is known."""
+    low_usd_per_month: Usd | None
+    """What it costs at least, where its price is derived and may be lower; null elsewhere."""
     at_most: bool
-    """It may cost less: stored by what was written, or the dearest price known of its kind."""
+    """It may cost less: billed by the data written, a derived price, or the most expensive known of its kind."""
     while_running: bool
     """It costs while the machine runs."""
     while_stopped: bool
@@ -188,7 +190,7 @@ class Plan(TypedDict):
     owner: str
     """Who it is for."""
     project: str
-    """What it is charged to."""
+    """The project it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it is launched."""
     policy_from: str | None

@@ -245,6 +245,8 @@ class CatalogPrice(TypedDict):
     """Per what."""
     usd: Usd
     """The price."""
+    low_usd: Usd | None
+    """The least that a derived price of storage may be; null for all others."""
     as_of: Time | None
     """The earliest moment that its date can mean; null: it has none."""
     dated: str | None

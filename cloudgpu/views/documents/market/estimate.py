@@ -82,6 +82,8 @@ class AttachedPrice(TypedDict):
     """`always`; `running`: while the machine runs; `idle`: while it does not."""
     usd: Usd | None
     """The price of one; null: none is known."""
+    low_usd: Usd | None
+    """The least that a derived price may be; null: it is not derived, or its rule gives one figure."""
     at_most: str | None
     """Why it may cost less."""
     source: str

@@ -229,6 +229,15 @@ class CostHead(TypedDict):
     """What `amount` is in; null: US dollars alone."""
 
 
+class DayCost(TypedDict):
+    """What one day cost."""
+
+    day: str
+    """The date, in `tz`."""
+    usd: Usd
+    """What it cost."""
+
+
 class CostDocument(CostToCome, Deductions, CostHead):
     """What machines have cost.
 
@@ -241,6 +250,10 @@ class CostDocument(CostToCome, Deductions, CostHead):
     """Of all groups."""
     total_usd: Usd
     """The total, 0 where nothing has a price."""
+    days: list[DayCost] | None
+    """Each of the last 31 days of the period, also those without a cost; null where days were not read."""
+    this_month_usd: Usd | None
+    """The present month in `tz` so far; null where days were not read, or the period does not hold all of it."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
     unmetered: list[UncountedTraffic]

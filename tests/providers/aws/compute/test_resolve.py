@@ -231,7 +231,7 @@ def subnet_in(zone):
 def test_a_subnet_is_used_as_named_and_refused_for_another_zone(provider):
     named = replace(USUAL, network=replace(USUAL.network, subnet=subnet_in("us-east-1b")))
     assert resolve(provider, item("g5.xlarge"), named).call["subnet"] == named.network.subnet
-    with pytest.raises(InvalidRequest, match="lies in us-east-1b, not in us-east-1c"):
+    with pytest.raises(InvalidRequest, match="is in us-east-1b, not in us-east-1c"):
         resolve(provider, item("g5.xlarge", zone="us-east-1c"), named)
     unknown = replace(USUAL, network=replace(USUAL.network, subnet="subnet-0dead"))
     with pytest.raises(InvalidRequest) as caught:
@@ -326,7 +326,7 @@ def test_nothing_is_asked_where_nothing_ties(aws, provider):
 def test_a_volume_ties_to_its_zone_and_is_resolved_there(aws, provider):
     own = volume()
     tied = provider.placement_constraint(Setup(volume=Volume("data")), Requirements())
-    assert (tied.region, tied.zone, tied.why) == ("us-west-2", "us-west-2b", "the volume data lies in us-west-2b")
+    assert (tied.region, tied.zone, tied.why) == ("us-west-2", "us-west-2b", "the volume data is in us-west-2b")
     found = resolve(provider, item("g5.xlarge", zone="us-west-2b"), replace(USUAL, volume=Volume("data")))
     assert found.call["volume"] == own
     assert AttachedResource("volume data of 100 GB", "gp3", 100, while_stopped=True, named=True) in found.attached
@@ -346,7 +346,7 @@ def test_a_volume_that_is_to_be_made_ties_to_nothing(provider):
 )
 def test_a_volume_in_another_place_than_asked_is_refused(provider, want):
     volume()
-    with pytest.raises(InvalidRequest, match="The volume data lies in us-west-2b, not in") as caught:
+    with pytest.raises(InvalidRequest, match="The volume data is in us-west-2b, not in") as caught:
         provider.placement_constraint(Setup(volume=Volume("data", 100)), want)
     assert caught.value.next == "Launch there: --zone us-west-2b"
 
@@ -390,7 +390,7 @@ def test_an_own_image_ties_to_its_region(provider):
     own = own_image("prepared", "us-west-2")
     for named in ("prepared", own):
         assert provider.placement_constraint(Setup(image=named), Requirements()).region == "us-west-2"
-    with pytest.raises(InvalidRequest, match="lies in us-west-2, not in us-east-1"):
+    with pytest.raises(InvalidRequest, match="is in us-west-2, not in us-east-1"):
         provider.placement_constraint(Setup(image="prepared"), Requirements(region="us-east-1"))
     with pytest.raises(InvalidRequest, match="did you mean 'prepared'"):
         provider.placement_constraint(Setup(image="prepard"), Requirements())
@@ -401,7 +401,7 @@ def test_a_subnet_ties_to_its_zone_whether_or_not_its_region_is_named(provider, 
     own = replace(USUAL, network=replace(USUAL.network, subnet=subnet_in("us-west-2b")))
     tied = provider.placement_constraint(own, want)
     assert (tied.region, tied.zone) == ("us-west-2", "us-west-2b")
-    assert tied.why == f"the subnet {own.network.subnet} lies in us-west-2b"
+    assert tied.why == f"the subnet {own.network.subnet} is in us-west-2b"
 
 
 def test_a_subnet_that_no_region_has_is_refused(provider):
@@ -423,5 +423,5 @@ def test_images_of_one_name_in_two_regions_have_to_be_told_apart(provider):
 def test_an_image_and_a_volume_in_two_regions_cannot_be_had_together(provider):
     own_image("prepared", "us-east-1")
     volume("us-west-2b")
-    with pytest.raises(InvalidRequest, match="lies in us-east-1, and the volume data in us-west-2b"):
+    with pytest.raises(InvalidRequest, match="is in us-east-1, and the volume data is in us-west-2b"):
         provider.placement_constraint(Setup(image="prepared", volume=Volume("data")), Requirements())

@@ -117,7 +117,7 @@ def test_a_type_without_a_gpu_does_not_fit_a_wish_for_one(aws, tmp_path):
         ({"zone": "us-east-1z"}, "--zone", "no zone 'us-east-1z'", "us-east-1a, us-east-1b"),
         ({"zone": "us-east-1-bos-1a"}, "--zone", "local zones", "us-east-1a"),
         ({"zone": "nowhere"}, "--zone", "no availability zone", "us-east-1a"),
-        ({"zone": "us-east-1a", "region": "us-west-2"}, "--zone", "lies in us-east-1, not in us-west-2", "us-east-1"),
+        ({"zone": "us-east-1a", "region": "us-west-2"}, "--zone", "is in us-east-1, not in us-west-2", "us-east-1"),
     ],
 )
 def test_a_wish_that_cannot_be_is_refused_with_the_way_out(aws, tmp_path, want, field, says, way):
@@ -131,7 +131,7 @@ def test_a_wish_that_cannot_be_is_refused_with_the_way_out(aws, tmp_path, want, 
 
 @pytest.mark.parametrize("options", [{"regions": ["us-east-1"]}, {"regions": [], "exclude_regions": ["us-west-2"]}])
 def test_nothing_is_offered_where_a_listing_would_not_look(aws, tmp_path, options):
-    with pytest.raises(InvalidRequest, match="ls would not look there") as refused:
+    with pytest.raises(InvalidRequest, match="ls would miss the machine") as refused:
         account(tmp_path, **options).available(Requirements(region="us-west-2"))
     assert "accounts.lab" in refused.value.next
     assert aws.calls == []

@@ -114,14 +114,14 @@ def test_without_any_answer_it_is_an_error(aws, asked, monkeypatch):
 @pytest.mark.parametrize(
     ("price", "why"),
     [
-        ("0.0000000000", "no price above 0"),
-        ("-1.2", "no price above 0"),
-        ("NaN", "no price above 0"),
-        ("free", "'free', which is no price"),
+        ("0.0000000000", "not a price above 0"),
+        ("-1.2", "not a price above 0"),
+        ("NaN", "not a price above 0"),
+        ("free", "'free', which is not a price"),
         ({"CNY": "7.4"}, "in CNY, not in USD"),
         ({}, "in no currency"),
-        ({"USD": None}, "no price"),
-        ("1e30", "no price above 0"),
+        ({"USD": None}, "not a price"),
+        ("1e30", "not a price above 0"),
     ],
 )
 def test_what_is_no_price_is_refused_by_name(aws, asked, price, why):

@@ -63,7 +63,7 @@ def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
     theirs = "99999999-0000-4000-8000-000000000000"
     sdk.authorization.role_definitions.create_or_update(role.scope(azure), theirs, role._definition(body["properties"]))
     assert not role.look(azure, DOCUMENT).parts[0].ours
-    with pytest.raises(InvalidRequest, match="has not made"):
+    with pytest.raises(InvalidRequest, match="did not create"):
         role.make(azure, DOCUMENT)
 
 

@@ -59,12 +59,12 @@ def test_an_image_that_lies_everywhere_ties_to_nothing(account, image):
 
 
 ELSEWHERE = (
-    ({"volume": Volume("data")}, Requirements(region="westus2"), "lies in eastus"),
-    ({"volume": Volume("data")}, Requirements(zone="eastus-1"), "lies in eastus"),
+    ({"volume": Volume("data")}, Requirements(region="westus2"), "is in eastus"),
+    ({"volume": Volume("data")}, Requirements(zone="eastus-1"), "is in eastus"),
     ({"volume": Volume("data", 65)}, Requirements(), "has 64 GB"),
     ({"volume": Volume("dada")}, Requirements(), "did you mean 'data'"),
     ({"volume": Volume("more", 40_000)}, Requirements(), "32,767 GB at most"),
-    ({"image": "tuned"}, Requirements(region="westus2"), "lies in eastus"),
+    ({"image": "tuned"}, Requirements(region="westus2"), "is in eastus"),
     ({"image": "turned"}, Requirements(), "did you mean 'tuned'"),
     ({"network": Network(subnet="inside")}, Requirements(), "no id of a subnet"),
 )
@@ -80,7 +80,7 @@ def test_what_lies_elsewhere_or_nowhere_is_refused_with_the_way_out(kept):
 def test_what_lies_apart_is_refused(kept, sdk):
     launch(sdk, "cloudgpu-55555555555555555555", "westus2")
     subnet = f"/subscriptions/{kept.subscription}{SUBNET}".replace(GROUP, "cloudgpu-55555555555555555555")
-    with pytest.raises(InvalidRequest, match="image tuned lies in eastus, and the subnet"):
+    with pytest.raises(InvalidRequest, match="image tuned is in eastus, and the subnet"):
         at(kept, image="tuned", network=Network(subnet=subnet))
 
 

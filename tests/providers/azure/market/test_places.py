@@ -40,8 +40,8 @@ def test_every_region_has_a_host_of_its_own_at_azure(account, monkeypatch):
     [
         (Requirements(region="eastuss"), "did you mean 'eastus'"),
         (Requirements(region="nowhere9"), "Azure has no region"),
-        (Requirements(zone="eastus-1", region="westus2"), "lies in eastus, not in westus2"),
-        (Requirements(zone="East US 1"), "no zone of Azure"),
+        (Requirements(zone="eastus-1", region="westus2"), "is in eastus, not in westus2"),
+        (Requirements(zone="East US 1"), "not a zone of Azure"),
         (Requirements(region="northeurope"), "does not use northeurope"),
     ],
 )

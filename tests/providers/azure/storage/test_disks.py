@@ -231,7 +231,7 @@ def test_a_volume_of_a_zone_hangs_on_machines_of_that_zone_alone(account, azure_
     made = attached(azure, azure_arm)
     assert made.zone == "eastus-3"
     launch(sdk, OTHER)
-    with pytest.raises(InvalidRequest, match="lies in eastus-3"):
+    with pytest.raises(InvalidRequest, match="is in eastus-3"):
         attached(azure, azure_arm, id_=f"eastus/{OTHER}")
 
 

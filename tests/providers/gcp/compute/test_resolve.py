@@ -205,7 +205,7 @@ def test_a_quota_of_the_region_and_that_of_all_are_read_before(gcp, cloud, metri
     with pytest.raises(QuotaExceeded) as refused:
         resolved(cloud)
     assert metric in refused.value.next
-    assert refused.value.next.startswith("Ask for more: https://console.cloud.google.com/")
+    assert refused.value.next.startswith("Request more: https://console.cloud.google.com/")
 
 
 def test_a_quota_that_cannot_be_read_is_said_and_keeps_nobody_from_launching(gcp, cloud):

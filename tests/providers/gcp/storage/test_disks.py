@@ -250,7 +250,7 @@ def test_a_volume_that_another_uses_or_that_lies_elsewhere_is_refused(gcp, cloud
     cloud.attach(first, Volume("data", 12), DATA)
     with pytest.raises(InvalidRequest, match="is used by the machine us-central1-a/cg-1"):
         cloud.attach(second, Volume("data"), DATA)
-    with pytest.raises(InvalidRequest, match="lies in us-central1-a"):
+    with pytest.raises(InvalidRequest, match="is in us-central1-a"):
         cloud.attach(away, Volume("data", 12), DATA)
     with pytest.raises(InvalidRequest, match="its size is not said"):
         cloud.attach(second, Volume("dada"), DATA)
@@ -277,7 +277,7 @@ def test_a_volume_ties_to_its_zone_and_a_subnet_to_its_region(gcp, cloud):
     ) == (HERE, ZONE)
     subnet = "projects/host-1/regions/us-west1/subnetworks/lab"
     assert cloud.placement_constraint(Setup(network=Network(subnet=subnet)), Requirements()).region == "us-west1"
-    with pytest.raises(InvalidRequest, match="lies in us-west1"):
+    with pytest.raises(InvalidRequest, match="is in us-west1"):
         cloud.placement_constraint(Setup(volume=Volume("data"), network=Network(subnet=subnet)), Requirements())
     with pytest.raises(InvalidRequest) as refused:
         cloud.placement_constraint(volume, Requirements(zone=OTHER_ZONE))

@@ -1,0 +1,154 @@
+"""What `ls` answers. It needs no parser: without --refresh and --watch, none is loaded for it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cloudgpu.cli.output import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudgpu.views.documents.machines.machines import LsDocument, MachineDocument
+
+
+def answer(
+    *, refresh: bool = False, ended: bool = False, mine: bool = False, verbose: bool = False
+) -> tuple[LsDocument, str]:
+    """Return the machines, as one document and as text, from the ledger; `refresh` asks the clouds first."""
+    from cloudgpu.control.inventory.listing import listed
+    from cloudgpu.control.outage.opening import open_session
+
+    session = open_session(os.environ, tell=tell)
+    if not refresh:  # with it, the account is among those that did not answer, and why
+        from cloudgpu.control.session.account_settings import table_faults
+
+        for sentence in table_faults(session.settings):
+            tell(sentence)
+    document = listed(session, refresh=refresh, ended=ended, mine=mine)
+    text = _text(
+        document,
+        session.clock(),
+        lambda: bool(session.ledger.machines()),
+        verbose=verbose,
+        asked=refresh,
+        mine=mine,
+        me=session.settings.owner,
+    )
+    return document, text
+
+
+def _text(
+    document: LsDocument,
+    now: Any,
+    any_ever: Callable[[], bool],
+    *,
+    verbose: bool = False,
+    asked: bool = False,
+    mine: bool = False,
+    me: str | None = None,
+) -> str:
+    from cloudgpu.cli.render import ago, machines, paragraph
+
+    lines = []
+    if document["machines"]:
+        lines.append(machines(document["machines"], now, me=me))
+        if document["view_as_of"]:
+            older = "" if asked else "; cloudgpu ls --refresh asks now"
+            lines.append("\n" + paragraph(f"As last seen {ago(document['view_as_of'], now)}{older}."))
+        lines += [
+            *_absent(document["machines"]),
+            *_rehearsed(document["machines"], now),
+            *_marked(document["machines"]),
+            *_billed_on(document["machines"]),
+            *_unjudged(document["machines"]),
+            *_gpus_now(document["machines"]),
+        ]
+        if verbose:
+            from cloudgpu.cli.machine_text import guard_lines
+            from cloudgpu.cli.render import at_cloud, facts
+            from cloudgpu.core.model.machine import is_owned
+
+            rented = facts(
+                (one["name"], at_cloud(one)) for one in document["machines"] if not is_owned(one["provider"])
+            )
+            lines += ["\nAt the cloud", rented] if rented else []
+            lines += guard_lines(document["machines"], document["last_run"], now)
+    else:
+        nobodys = f"No machine of {me} is running, as far as this ledger knows."
+        lines.append(nobodys if mine else _none(ever=any_ever(), asked=asked))
+    lines += [
+        paragraph(f"Not ours (ledger {other['ledger']}): {other['name']} on {other['provider']}, {other['state']}")
+        for other in document["foreign"]
+        if other["state"] != "terminated"  # a cloud shows what has ended for an hour; it is nobody's concern
+    ]
+    if asked:
+        from cloudgpu.cli.machines.accounts_text import account_lines
+
+        lines += account_lines(document)
+    return "\n".join(lines)
+
+
+def _none(*, ever: bool, asked: bool) -> str:
+    """Return that there is no machine: of the ledger alone, unless the clouds were asked."""
+    if asked:
+        return "No machine is running."
+    from cloudgpu.cli.render import paragraph
+
+    known = "No machine is running" if ever else "No machine yet"
+    first = "" if ever else "\nStart with: cloudgpu up --dry-run"
+    return paragraph(f"{known}, as far as this ledger knows; cloudgpu ls --refresh asks now.") + first
+
+
+def _rehearsed(machines: list[MachineDocument], now: Any) -> list[str]:
+    """Return on which machines a spot interruption is rehearsed, and when it takes them."""
+    from cloudgpu.cli.render import paragraph, when
+
+    said = "a spot interruption is rehearsed; it is taken"
+    return [paragraph(f"{one['name']}: {said} {when(one['taken_at'], now)}.") for one in machines if one["taken_at"]]
+
+
+def _absent(machines: list[MachineDocument]) -> list[str]:
+    """Return which machines' account or host config.toml names no more, and what to do."""
+    from cloudgpu.cli.render import paragraph
+
+    return [
+        paragraph(f"{one['name']} was last seen {one['state']}. {one['absent']}.") for one in machines if one["absent"]
+    ]
+
+
+def _marked(machines: list[MachineDocument]) -> list[str]:
+    """Return what the marks behind prices mean, of those that there are."""
+    from cloudgpu.cli.render import PRICE_MARKS, price_mark
+
+    marks = {price_mark(one) for one in machines}
+    said = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
+    said["assumed"] = "usual figures, as the settings have none (cloudgpu show NAME)"
+    return [f"{mark} {basis}: {said[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
+
+
+def _billed_on(machines: list[MachineDocument]) -> list[str]:
+    """Return which machines are stopped and go on costing as if they ran, and what ends that."""
+    from cloudgpu.cli.render import paragraph
+
+    names = [one["name"] for one in machines if one["state"] == "stopped" and one["billed"]]
+    why = "it was shut down from inside, and is still billed until cloudgpu stop"
+    return [paragraph(f"{name}: {why} {name}.") for name in names]
+
+
+def _unjudged(machines: list[MachineDocument]) -> list[str]:
+    """Return which machines nobody can tell from outside to be idle, and why."""
+    from cloudgpu.cli.render import paragraph
+
+    said = (
+        (one["name"], one["activity_unknown_reason"]) for one in machines if one["activity_unknown_reason"] is not None
+    )
+    return [paragraph(f"{name}: idle cannot be judged from outside: {why}.") for name, why in said]
+
+
+def _gpus_now(machines: list[MachineDocument]) -> list[str]:
+    """Return who uses the GPUs of machines that share a computer with others, as they were just told."""
+    from cloudgpu.cli.render import paragraph
+
+    return [paragraph(f"{one['name']}: {use}.") for one in machines for use in one["gpu_users"]]

@@ -1,0 +1,45 @@
+"""How an answer and each step are written: with colours, as plain text, or as one JSON document. Needs no parser."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Any
+
+from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, prose_columns, steps
+
+
+class Format(StrEnum):
+    """How a verb prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def tell(sentence: str) -> None:
+    """Say what is going on, on stderr."""
+    for told in steps:
+        told(sentence)
+    said = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
+    sys.stderr.write(f"{shown(said, sys.stderr)}\n")
+    sys.stderr.flush()
+
+
+def shown(text: str, stream: Any) -> str:
+    """Return an answer as this stream shows it: with colours, or as it is."""
+    if not is_coloured(stream):
+        return text
+    from cloudgpu.cli.colours import coloured
+
+    return coloured(text)
+
+
+def emit(output: Format, value: Any, text: str) -> None:
+    """Print the answer: `value` as one JSON document, or `text`."""
+    if output is Format.JSON:
+        import json
+
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    elif text:
+        sys.stdout.write(shown(text.rstrip("\n"), sys.stdout) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,158 @@
+"""The parser: a group whose verbs are modules, each imported only when it is used. `ls` alone can do without it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from cloudgpu import __version__
+from cloudgpu.cli import interrupt
+from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class VerbCommand(TyperCommand):
+    """A verb; its help names the providers that are installed, which costs time only when it is printed.
+
+    A verb's module may have GROUPS, the options under titles, and `arranged`, which puts arguments in order first.
+    """
+
+    groups: Mapping[str, Sequence[str]] = MappingProxyType({})
+    arranged: Callable[[list[str]], list[str]] | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, in the order that the verb gives them."""
+        return super().parse_args(ctx, args if self.arranged is None else self.arranged(args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, with what is installed in their texts."""
+        from cloudgpu.cli.common import name_installed
+        from cloudgpu.cli.help import write_options
+
+        name_installed(self.params)
+        write_options(self, ctx, formatter, self.groups)
+
+
+class VerbGroup(TyperGroup):
+    """A group whose commands are modules, imported when one is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the verbs, in the order of --help."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Import one verb and return it as a command; None when there is no such verb."""
+        if cmd_name not in VERBS:
+            return None
+        module_name, summary = VERBS[cmd_name]
+        module = import_module(f"cloudgpu.cli.{module_name}")
+        info = CommandInfo(
+            cmd_name,
+            cls=VerbCommand,
+            callback=module.command,
+            short_help=summary,
+            help=module.command.__doc__,
+            context_settings=getattr(module, "CONTEXT", None),
+        )
+        found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        found.groups = getattr(module, "GROUPS", {})
+        found.arranged = getattr(module, "arranged", None)
+        if "_CLOUDGPU_COMPLETE" in os.environ:
+            from cloudgpu.cli.completion import complete_values
+
+            complete_values(cmd_name, found.params)
+        return found
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the page of --help."""
+        from cloudgpu.cli.help import page_of
+
+        return page_of(self, ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the verbs in parts, without importing one."""
+        from cloudgpu.cli.help import write_verbs
+
+        write_verbs(formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, and below them the options that stand before a verb."""
+        from cloudgpu.cli.help import write_options
+
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter, {})
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete a verb without importing one."""
+        from cloudgpu.cli.completion import verbs
+
+        return verbs(ctx, incomplete, {verb: summary for verb, (_, summary) in VERBS.items()})
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; Ctrl-C passes the parser, which would say nothing of it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as told:
+            raise interrupt.Interrupted from told
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb that was typed, by its own name or another; raise InvalidRequest for a word that is none."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            args = self._understood(ctx, args)
+        if tuple(args[:2]) in ACTIONS:
+            args = [args[0], ACTIONS[args[0], args[1]], *args[2:]]
+        if " ".join(args[:2]) in VERBS and len(args) > 1:
+            args = [" ".join(args[:2]), *args[2:]]
+        return super().resolve_command(ctx, args)
+
+    def _understood(self, ctx: Any, args: list[str]) -> list[str]:
+        from cloudgpu.cli.aliases import understood
+
+        found = understood(args)
+        if not found:  # `help` alone
+            sys.stdout.write(f"{ctx.get_help()}\n")
+            raise typer.Exit
+        if found[0] == "--version":
+            _version(value=True)
+        return found
+
+
+app = typer.Typer(
+    cls=VerbGroup,
+    rich_markup_mode=None,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=SAYS,
+    epilog="Start with: cloudgpu demo. Settings, ledger and keys are kept in CLOUDGPU_HOME.",
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"cloudgpu {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_version),
+) -> None:
+    """Take the options that stand before the verb."""
+    del version
