@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
-from cloudgpu.cli.money.options import Currency, Rate, RateDate
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
+from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.estimate_request import EstimateOptions
@@ -22,7 +22,17 @@ def _option(*names: str, metavar: str, help: str) -> Any:  # noqa: A002  (typer'
 
 # The parts of --help, the common options first.
 GROUPS = {
-    "Common options": ("--gpu", "--hours-per-day", "--days-per-week", "--spot", "--provider", "--region", "--all"),
+    "Common options": (
+        "--gpu",
+        "--hours-per-day",
+        "--days-per-week",
+        "--spot",
+        "--provider",
+        "--region",
+        "--all",
+        "--verbose",
+        "--sources",
+    ),
     "Work that ends": ("--flops", "--precision", "--efficiency", "--like", "--work"),
     "What is rented": ("--type", "--number", "--disk", "--disk-gb", "--address", "--committed"),
     "Currency": ("--currency", "--rate", "--rate-date"),
@@ -73,6 +83,8 @@ def command(
     currency: Currency = None,
     rate: Rate = None,
     rate_date: RateDate = None,
+    verbose: Verbose = False,
+    sources: Sources = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Say what machines would cost on every provider, cheapest first: machine, disk and address.
@@ -81,17 +93,22 @@ def command(
     its hours and what it costs in all, by --flops, or by --like, a machine that did it before. Each line is the
     cheapest type of a GPU at a provider, in its cheapest region; --all has every type.
 
-    The prices are a dated list that comes with cloudgpu, or what `catalog refresh` last read: no offers. Below the
-    table stands what the figures rest on. Nothing that fits is no error (exit code 0).
+    The prices are a dated list that comes with cloudgpu, or what `catalog refresh` last read: no offers. -v shows what
+    each sum is made of and rests on, --sources where each price is from. Nothing that fits is no error (exit code 0).
     """
     typed = locals()  # before anything else is one
     from cloudgpu.control.advice.estimate_request import EstimateOptions
 
     typed |= {"type": type_, "all": all_}
-    _answer(cast("EstimateOptions", {name: typed[name] for name in EstimateOptions.__annotations__}), output)
+    _answer(
+        cast("EstimateOptions", {name: typed[name] for name in EstimateOptions.__annotations__}),
+        output,
+        verbose=verbose,
+        sources=sources,
+    )
 
 
-def _answer(asked: EstimateOptions, output: Format) -> None:
+def _answer(asked: EstimateOptions, output: Format, *, verbose: bool, sources: bool) -> None:
     from datetime import UTC, datetime
 
     from cloudgpu.cli.market.estimate_text import estimate_text
@@ -104,4 +121,8 @@ def _answer(asked: EstimateOptions, output: Format) -> None:
         session = open_here()
         request = parse_estimate(session.settings, session.clock(), **asked)
         document = estimated(session, request)
-    emit(output, document, estimate_text(document, request.currency))
+    emit(
+        output,
+        document,
+        estimate_text(document, request.currency, verbose=verbose, sources=sources, every=request.each_type),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
 from cloudgpu.cli.market.market import PARTS_RULE, SPOT_RULE
-from cloudgpu.cli.render import dollars, paragraph, rate_text
+from cloudgpu.cli.render import dollars, paragraph, rate_text, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument
@@ -31,9 +31,55 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         paragraph(one)
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
+    yield document["free_hours"] or ""
     said = (*_mark_notes(document), *_derived(found), *_legacy(found), *_left_out(document))
     yield "\n".join(paragraph(one) for one in said)
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
+
+
+def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) -> str:
+    """Return what has to be known beside the short table: doubts, marks, what the name means, free hours, and fees."""
+    said = [
+        *_doubts(rows),
+        _short_marks(rows),
+        *_meant(document),
+        *([document["free_hours"]] if document["free_hours"] else []),
+    ]
+    said += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
+    return "\n".join(paragraph(one) for one in said if one)
+
+
+def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
+    """Yield why spot prices stand after others, each reason once."""
+    reasons = dict.fromkeys(f"{one['provider']}: {one['doubt']}" for one in rows if one["doubt"])
+    if reasons:
+        yield f"Last stand spot prices that may not hold ({'; '.join(reasons)})."
+
+
+def _short_marks(rows: Sequence[Estimate]) -> str:
+    every = "".join(marks(one) for one in rows)
+    known = {"+": "not priced", "<": "at most", "~": "derived", "?": "recalled", "!": "old price", "m": "less memory"}
+    said = [f"{mark} {what}" for mark, what in known.items() if mark in every]
+    said += ["* hardly launched any more"] if any(one["legacy"] for one in rows) else []
+    return f"Marks: {', '.join(said)}." if said else ""
+
+
+def price_sources(rows: Sequence[Estimate]) -> str:
+    """Return where the prices of these rows are from: of each machine, its disk and its address."""
+    lines = []
+    for one in rows:
+        price = one["price"]
+        lines.append(f"{short(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
+        lines += [
+            f"  {it['kind']}: {_from(it['source'], it['as_of'], it['basis'])}"
+            for it in one["attached_costs"]
+            if it["source"]
+        ]
+    return "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
+
+
+def _from(source: str, as_of: str | None, basis: str | None) -> str:
+    return f"{source}; {as_of[:10] if as_of else 'undated'}, {basis}"
 
 
 def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
@@ -136,9 +182,7 @@ def _some(names: list[str]) -> str:
 
 
 def _left_out(document: EstimateDocument) -> Iterator[str]:
-    asked, means = document["request"], document["matching_gpus"]
-    if len(means) > 1:
-        yield f"{asked['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
+    yield from _meant(document)
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {_some(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
@@ -146,6 +190,12 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
         reasons.setdefault(one["why"], []).append(one["gpu"])
     for why, names in reasons.items():
         yield f"Left out: {', '.join(names)}: {why}."
+
+
+def _meant(document: EstimateDocument) -> Iterator[str]:
+    means = document["matching_gpus"]
+    if len(means) > 1:
+        yield f"{document['request']['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
 
 
 def _sustained(found: Sequence[Estimate], shown: Rounded) -> Iterator[str]:

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, rests, short, trust
-from cloudgpu.cli.market.estimate_notes import notes, nothing
-from cloudgpu.cli.render import table
+from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
+from cloudgpu.cli.money.calculated_text import more_text
+from cloudgpu.cli.render import paragraph, table
 from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.money import Money
 
@@ -22,24 +23,59 @@ SpanName = Literal["day", "month", "year", "low", "expected", "high"]
 WIDTH = 80
 _CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
 MAIN = 1  # the column of numbers that stays to the last
+FIRST = 6  # rows of the short table
 PARTS = 12  # rows of which the parts are shown
 FEW = 100  # hours: below it with two digits
 
 
-def estimate_text(document: EstimateDocument, currency: Currency | None) -> str:
-    """Return the table of costs, that of their parts, and below them what they rest on and do not say."""
+def estimate_text(
+    document: EstimateDocument,
+    currency: Currency | None,
+    *,
+    verbose: bool = True,
+    sources: bool = True,
+    every: bool = False,
+) -> str:
+    """Return the answer and the table of costs; `verbose` with what they rest on, `sources` with those.
+
+    `every`: no row is left out.
+    """
     if not document["estimates"]:
         return nothing(document)
     shown = Rounded(currency)
-    blocks = [_costs(document, shown), _parts(document, shown), *notes(document, shown)]
-    return "\n\n".join(block for block in blocks if block)
+    rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
+    more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
+    blocks = [paragraph(_answer(document, shown)), _costs(document, rows, shown), *more]
+    blocks += [price_sources(rows)] if sources else []
+    return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
 
-def _costs(document: EstimateDocument, shown: Rounded) -> str:
-    found = document["estimates"]
+def _answer(document: EstimateDocument, shown: Rounded) -> str:
+    """Return what is cheapest, where, and what it costs."""
+    one, request = document["estimates"][0], document["request"]
+    many = f"{request['number']:,} machines with " if request["number"] > 1 else ""
+    what = f"{many}{_count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
+    lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
+    spot = " spot" if request["market"] == "spot" else ""
+    doubt = f", if that price still holds: {one['doubt']}" if one["doubt"] else ""
+    if one["expected"] is not None:
+        hours = _hours(one["expected"]["hours"])
+        return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt}."
+    year, day = _amount(one, "year", shown), _amount(one, "day", shown)
+    return f"{lead}{spot}: {what}, {_amount(one, 'month', shown)} a month, {day} a day, {year} a year{doubt}."
+
+
+def _amount(one: Estimate, name: SpanName, shown: Rounded) -> str:
+    least = "at least " if one["unpriced"] else ""
+    return f"{least}{shown.with_code(fact(one[name])['usd'])}"
+
+
+def _costs(document: EstimateDocument, found: Sequence[Estimate], shown: Rounded) -> str:
     many = document["request"]["number"]
     numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
+    left = len(document["estimates"]) - len(found)
     text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
+    text += f"\n... and {left} more with -v." if left else ""
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 

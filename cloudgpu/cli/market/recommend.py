@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
-from cloudgpu.cli.money.options import Currency, Rate, RateDate
+from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 
 def command(
@@ -37,9 +37,14 @@ def command(
         str | None, typer.Option(metavar="H", help="How long a rented machine would be used; decides rent or buy.")
     ] = None,
     max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour of renting.")] = None,
-    budget: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay for a desktop at once.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="AMOUNT", help="The most to pay for a desktop at once.")] = None,
     tariff: Annotated[
-        str | None, typer.Option(metavar="USD", help="What a kWh costs; else as the desktop of the settings has it.")
+        str | None,
+        typer.Option(metavar="AMOUNT", help="What a kWh costs: 0.30, or '0.35 EUR'; else the desktop's tariff."),
+    ] = None,
+    card_price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CARD=AMOUNT", help="What a card costs you, like 3090=650; repeat it for another."),
     ] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
@@ -48,12 +53,14 @@ def command(
     rate: Rate = None,
     rate_date: RateDate = None,
     verbose: Verbose = False,
+    sources: Sources = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Recommend a GPU for a kind of work: to rent, or to buy for a desktop; with -v every step and its source.
+    """Recommend a GPU for a kind of work: to rent, or to buy for a desktop.
 
     From the work to the memory it takes, from the memory to the GPUs that hold it, from those to what does most per
-    dollar; then from how many hours a week on a desktop is cheaper. Prices are the catalogue's, dated; nobody is asked.
+    dollar; then from how many hours a week on a desktop is cheaper. -v shows every step, --sources what each rests on.
+    Prices are the catalogue's, dated; no cloud is asked.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.cli.market.recommend_text import text
@@ -61,4 +68,4 @@ def command(
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
     value = recommended(open_here(), work, **{name: asked[name] for name in RecommendOptions.__annotations__})
-    emit(output, value, text(value, verbose=verbose))
+    emit(output, value, text(value, verbose=verbose, sources=sources))

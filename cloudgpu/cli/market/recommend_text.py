@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import dollars, doubt, paragraph, table, wrapped
 
 if TYPE_CHECKING:
@@ -19,37 +20,57 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 WHERE = 22  # characters of a place
+FEW = 3  # machines, and desktops, of the short answer
 DEAR = 10  # dollars an hour; from here on two decimals
 SHORT = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "FP32 TFLOPs": "fp", "measured": ""}
 
 
-def text(value: RecommendDocument, *, verbose: bool) -> str:
-    """Return the document in 80 columns; `verbose` with every step and its sources."""
+def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
+    """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
     parts = [paragraph(value["sentence"])]
+    if not verbose:
+        said = [*value["doubts"], *_in_currency(value)]
+        parts += ["\n".join(paragraph(one) for one in said)] if said else []
     if value["machines"]:
-        parts.append(_machines(value))
+        parts.append(_machines(value) if verbose else _few_machines(value))
     if value["desktops"]:
-        parts.append(_desktops(value))
+        parts.append(_desktops(value, verbose=verbose))
+    if verbose or sources:
+        parts += [_step(number, one, says=verbose, sources=sources) for number, one in enumerate(value["steps"], 1)]
     if verbose:
-        parts += [_step(number, one) for number, one in enumerate(value["steps"], 1)]
-    parts += [paragraph(remark) for remark in value["notes"]]
-    return "\n\n".join(parts)
+        parts += [paragraph(remark) for remark in value["notes"]]
+    free = value["free_hours"]
+    last = [paragraph(free["sentence"])] if free is not None and not verbose else []
+    last += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
+    return "\n\n".join(parts) + ("\n\n" if len(parts) == 1 and last else "\n" if last else "") + "\n".join(last)
+
+
+def _in_currency(value: RecommendDocument) -> list[str]:
+    return [] if value["currency"] is None else value["notes"][:1]
+
+
+def _few_machines(value: RecommendDocument) -> str:
+    rows = [_machine(one)[:-1] for one in value["machines"][:FEW]]
+    marks = _price_marks(value["machines"][:FEW])
+    head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
+    return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
 
 
 def _machines(value: RecommendDocument) -> str:
-    rows = [
-        [
-            f"{_count(one)} {one['gpu']}",
-            f"{one['gpu_memory_gib']:g}",
-            str(one["instance_type"]).removeprefix("Standard_"),
-            _cut(f"{one['provider']} {one['region']}"),
-            _price(one),
-            _work(one),
-        ]
-        for one in value["machines"]
-    ]
+    rows = [_machine(one) for one in value["machines"]]
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"], right=(1, 4, 5))
     return f"{head}\n{_marks(value['machines'])}"
+
+
+def _machine(one: RentableMachine) -> list[str]:
+    return [
+        f"{_count(one)} {one['gpu']}",
+        f"{one['gpu_memory_gib']:g}",
+        str(one["instance_type"]).removeprefix("Standard_"),
+        _cut(f"{one['provider']} {one['region']}"),
+        _price(one),
+        _work(one),
+    ]
 
 
 def _count(one: RentableMachine) -> str:
@@ -81,13 +102,17 @@ def _marks(machines: list[RentableMachine]) -> str:
     said += [f"{mark}: by {basis}, not measured" for basis, mark in SHORT.items() if mark and basis in bases]
     if any(one["speed"] is None for one in machines):
         said.append("? in its place: not known")
+    prices = _price_marks(machines)
+    return paragraph("; ".join([*said, prices] if prices else said) + ".")
+
+
+def _price_marks(machines: list[RentableMachine]) -> str:
     marks = {_mark(one) for one in machines}
     words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
-    said += [f"{mark}: {what}" for mark, what in words.items() if mark in marks]
-    return paragraph("; ".join(said) + ".")
+    return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
 
 
-def _desktops(value: RecommendDocument) -> str:
+def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
     rows = [
         [
             f"{one['cards']}x {one['gpu']}",
@@ -98,13 +123,13 @@ def _desktops(value: RecommendDocument) -> str:
             _weekly(one["break_even"]),
             _after(one["break_even"], value),
         ]
-        for one in value["desktops"]
+        for one in (value["desktops"] if verbose else value["desktops"][:FEW])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
     columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])
     shown = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
-    says = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is the cheaper one."
-    return f"{shown}\n{paragraph(says)}" if value["machines"] else shown
+    says = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
+    return f"{shown}\n{paragraph(says)}" if value["machines"] and verbose else shown
 
 
 def _weekly(even: DesktopBreakEven | None) -> str:
@@ -122,9 +147,9 @@ def _after(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
     return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
 
 
-def _step(number: int, step: Step) -> str:
-    said = [f"{number}. {step['title']}", _inner(step["text"])]
-    return "\n".join([*said, *_sources(step["sources"])])
+def _step(number: int, step: Step, *, says: bool, sources: bool) -> str:
+    said = [f"{number}. {step['title']}", *([_inner(step["text"])] if says else [])]
+    return "\n".join([*said, *(_sources(step["sources"]) if sources else [])])
 
 
 def _sources(sources: list[Source]) -> Iterator[str]:

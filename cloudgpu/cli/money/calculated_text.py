@@ -20,28 +20,134 @@ if TYPE_CHECKING:
         Outcome,
         Outcomes,
         QuotedPrice,
+        RentedMachine,
     )
 
 MONTH = 365 / 12
 YEAR = 365
+ROWS = 4  # of the short table
+CENTS = 100  # dollars; below it amounts are shown with cents
 DEAREST = 100_000  # dollars an hour; no machine is, and no price above it is a help
 
 
-def calculated_text(document: CalculatedDocument, currency: Currency | None) -> str:
-    """Return the sentence, what it rests on, and what either has cost after some times."""
+def calculated_text(
+    document: CalculatedDocument, currency: Currency | None, *, verbose: bool = True, sources: bool = True
+) -> str:
+    """Return the answer and a table; with `verbose` what it rests on, with `sources` where the figures are from."""
     shown = _Amounts(currency)
-    blocks = [paragraph(document["sentence"]), facts(list(_head(document, shown)))]
+    answer = [document["sentence"], document["crossing"], *document["remarks"]]
+    blocks = [
+        "\n".join(paragraph(text) for text in answer if text),
+        *(_evidence(document, shown) if verbose else _brief(document, shown)),
+    ]
+    if sources:
+        blocks += [paragraph(text) for text in (_sold_source(document), _source(document["desktop"])) if text]
+    return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
+
+
+def more_text(*, verbose: bool, sources: bool) -> str:
+    """Return which options show what was left out, on a line of its own; empty where nothing was."""
+    ways = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
+    return f"\n{' '.join(ways)}" if ways else ""
+
+
+def _brief(document: CalculatedDocument, shown: _Amounts) -> Iterator[str]:
+    """Yield the years as a table, or the uses where there are two, and where the price is from."""
+    if len(document["answers"]) > 1:
+        yield _uses(document, shown)
+    else:
+        yield _years_table(document["answers"][0]["expected"]["curve"], document["years"], shown)
+    cloud = document["cloud"]
+    yield "\n".join(
+        paragraph(text)
+        for text in (
+            _rented(cloud, shown),
+            rate_text(document["currency"]),
+        )
+        if text
+    )
+
+
+def _rented(cloud: RentedMachine, shown: _Amounts) -> str:
+    """Return where the price is from; empty where it was typed."""
+    offer = cloud["offer"]
+    if offer is None:
+        return ""
+    doubt = [offer["basis"] if offer["basis"] in ("derived", "recalled") else "", "old" if offer["old"] else ""]
+    kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
+    doubts = "".join(f", {one}" for one in doubt if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
+    return (
+        f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
+        f"{shown.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{doubts})."
+    )
+
+
+def _years_table(curve: list[CurvePoint], years: float, shown: _Amounts) -> str:
+    """Return what either has cost after each year, the desktop sold then; a few of many years."""
+    whole = [one for one in curve if one["days"] >= YEAR and not one["days"] % YEAR]
+    last = [one for one in curve if one["days"] == curve[-1]["days"]]
+    half = [one for one in curve if abs(one["days"] - YEAR / 2) < 1]
+    rows = list({one["days"]: one for one in (*half, *whole, *last)}.values())
+    rows = sorted((one for one in rows if one["days"] <= years * YEAR + 1), key=lambda one: one["days"])
+    rows = rows[1:] if len(rows) > ROWS and rows[0]["days"] < YEAR else rows
+    few = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
+    cells = [
+        [
+            _after(one["days"]),
+            shown.whole(one["cloud_usd"]),
+            shown.whole(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
+            shown.whole(one["sold_for_usd"]),
+            shown.whole(one["net_usd"]),
+            "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
+        ]
+        for one in few
+    ]
+    code = shown.code
+    return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
+
+
+def _uses(document: CalculatedDocument, shown: _Amounts) -> str:
+    rows = [
+        [
+            f"{one['utilization_percent']:g}%",
+            shown.whole(one["cloud_usd"]),
+            shown.whole(one["paid_usd"]),
+            shown.whole(one["sold_for_usd"]),
+            shown.whole(one["desktop_usd"]),
+            one["cheaper"],
+        ]
+        for one in document["over_years"]
+    ]
+    code = shown.code
+    return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
+
+
+def _evidence(document: CalculatedDocument, shown: _Amounts) -> Iterator[str]:
+    yield facts(list(_head(document, shown)))
+    yield paragraph(f"Counted as it is paid: {_lower(document['break_even_sentence'])}")
     several, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        blocks.append(facts(list(_answer(answer, life, shown, several=several))))
-        blocks.append(_curve(answer["expected"]["curve"], shown))
-    blocks += [paragraph(text) for text in (_why(document), _beside(document)) if text]
-    blocks.append("\n".join(_item(text) for text in document["assumptions"]))
-    blocks += [paragraph(text) for text in (rate_text(document["currency"]), _source(document["desktop"])) if text]
-    return "\n\n".join(block for block in blocks if block)
+        yield facts(list(_answer(answer, life, shown, several=several)))
+        yield _curve(answer["expected"]["curve"], shown)
+    yield from (paragraph(text) for text in (_why(document), _beside(document)) if text)
+    yield "\n".join(_item(text) for text in document["assumptions"])
+    yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
+
+
+def _lower(text: str) -> str:
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def _sold_source(document: CalculatedDocument) -> str:
+    source = document["resale_source"]
+    return f"What a used desktop brings: {source}." if source else ""
 
 
 class _Amounts(Amounts):
+    def whole(self, text: str) -> str:
+        """Return an amount of the short table: without cents, where that says enough."""
+        return self(text, 0 if Decimal(text) < CENTS and Decimal(text) else -2)
+
     def price(self, text: str) -> str:
         """Return a price: whole cents as such, others with four digits."""
         return self.with_code(text, 0 if len(text.partition(".")[2]) <= 2 else 2)  # noqa: PLR2004  (cents)
@@ -174,11 +280,14 @@ def _curve(curve: list[CurvePoint], shown: _Amounts) -> str:
             _after(one["days"]),
             shown(one["cloud_usd"]),
             shown(one["desktop_usd"]),
-            "desktop" if Decimal(one["desktop_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
+            shown(one["sold_for_usd"]),
+            shown(one["net_usd"]),
+            "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
         ]
         for one in curve
     ]
-    return table(rows, ["AFTER", f"CLOUD{shown.code}", f"DESKTOP{shown.code}", "CHEAPER"], right=(1, 2))
+    heads = ["AFTER", f"CLOUD{shown.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
+    return table(rows, heads, right=(1, 2, 3, 4))
 
 
 def _after(days: float) -> str:

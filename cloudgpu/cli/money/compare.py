@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.common import Format, Output, emit, open_here
+from cloudgpu.cli.common import Format, Output, Verbose, emit, open_here
 from cloudgpu.cli.money import options
 from cloudgpu.errors import InvalidRequest
 
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 # The parts of --help, the common options first.
 GROUPS = {
-    "Common options": ("--gpu", "--hours-per-day", "--years", "--desktop", "--since", "--until"),
+    "Common options": (
+        "--gpu", "--hours-per-day", "--years", "--desktop", "--since", "--until", "--verbose", "--sources",
+    ),
     "What is rented": ("--utilization", "--price", "--spot", "--work"),
     "The desktop": (
         "--desktops", "--purchase", "--life", "--resale", "--maintenance", "--depreciation", "--yearly-loss",
     ),
     "Its electricity": ("--tariff", "--watts", "--rest-watts", "--idle-watts", "--pue"),
+    "Money over time": ("--interest", "--price-drift", "--vat"),
     "Currency and days": ("--currency", "--rate", "--rate-date", "--tz"),
 }  # fmt: skip
 
@@ -47,12 +50,17 @@ def command(
     life: options.Life = None,
     depreciation: options.Depreciation = None,
     yearly_loss: options.YearlyLoss = None,
+    interest: options.Interest = None,
+    price_drift: options.PriceDrift = None,
+    vat: options.Vat = None,
     since: options.Since = None,
     until: options.Until = None,
     tz: options.Tz = None,
     currency: options.Currency = None,
     rate: options.Rate = None,
     rate_date: options.RateDate = None,
+    verbose: Verbose = False,
+    sources: options.Sources = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Compare the cloud with an owned desktop that does the same work.
@@ -77,7 +85,7 @@ def command(
     from cloudgpu.control.advice.rent_or_buy import calculated
 
     document = calculated(session, request, request.rented)
-    emit(output, document, calculated_text(document, request.currency))
+    emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources))
 
 
 def _from_ledger(session: Session, request: CompareRequest, output: Format) -> None:

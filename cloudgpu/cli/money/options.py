@@ -73,9 +73,24 @@ Resale = Annotated[
 Life = Annotated[str | None, typer.Option("--life", metavar="YEARS", help="After so many years it is bought anew.")]
 Depreciation = Annotated[
     str | None,
-    typer.Option("--depreciation", metavar="WAY", help="none (as it is paid), straight-line or declining."),
+    typer.Option(
+        "--depreciation",
+        metavar="WAY",
+        help="market (as used ones sell), none (as it is paid), straight-line or declining.",
+    ),
 ]
 YearlyLoss = Annotated[
     str | None,
     typer.Option("--yearly-loss", metavar="SHARE", help="With declining: what it loses of its worth a year, like 20%."),
 ]
+Interest = Annotated[
+    str | None, typer.Option("--interest", metavar="SHARE", help="The cost of capital a year, like 5%. [default: 0%]")
+]
+PriceDrift = Annotated[
+    str | None,
+    typer.Option("--price-drift", metavar="SHARE", help="How cloud prices change a year, like -10%. [default: 0%]"),
+]
+Vat = Annotated[
+    str | None, typer.Option("--vat", metavar="SHARE", help="VAT on all that is bought, like 19%. [default: 0%]")
+]
+Sources = Annotated[bool, typer.Option("--sources", help="Show where each figure is from, and of which day.")]

@@ -170,6 +170,7 @@ def desktop_from(
         pue=Fraction(_number(table, "pue", 1, 1, MOST_PUE)),
         maintenance=money_in(table, "maintenance", currency) if "maintenance" in table.values else Money(0),
         quoted=quoted,
+        resale_known="resale" in table.values,
     )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, tzinfo
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.advice.desktop_choice import rate_known, requested_desktop
+from cloudgpu.control.advice.desktop_choice import FACTS, command_text, is_chosen, rates_for, requested_desktop
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.core.advice.desktop import years
-from cloudgpu.core.advice.numbers import MOST_PRICE, Number, money_of, number_of, use_of
+from cloudgpu.core.advice.numbers import MOST_PRICE, Number, change_of, money_of, number_of, share_of, use_of
+from cloudgpu.core.advice.present_value import NO_TERMS, Terms
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.typed import check_keywords, member, parse_gpu
 from cloudgpu.errors import InvalidRequest
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_YEARS = 100
 _RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
-_CALCULATOR = ("gpu", "spot", "years")  # of no use without
+_CALCULATOR = ("gpu", "spot", "years", "interest", "price_drift", "vat")  # of no use without
 _LEDGER = ("since", "until", "tz")
 _TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
@@ -56,6 +57,9 @@ class CompareOptions(PeriodOptions, total=False):
     resale: Number | None
     life: Number | None  # years
     yearly_loss: Number | Fraction | None  # "20%", 0.2
+    interest: Number | Fraction | None  # cost of capital a year: "5%", 0.05
+    price_drift: Number | Fraction | None  # of cloud prices a year: "-10%", -0.1
+    vat: Number | Fraction | None  # on all that is bought: "19%", 0.19
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,16 @@ class Rented:
     spot: bool
     use: Use
     horizon: timedelta
+    terms: Terms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
     """What `compare` was asked for. `changed` are the options that gave the desktop other figures than its file.
 
-    `work` is None where it was not said, `currency` for dollars, `rented` where the ledger is to be compared.
+    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken. `sells` is
+    False where it was typed that no sale by age counts. `work` is None where it was not said, `currency` for dollars,
+    `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were given.
     """
 
     desktop: Desktop
@@ -86,6 +93,9 @@ class CompareRequest:
     since: datetime | None = None
     until: datetime | None = None
     rented: Rented | None = None
+    is_chosen: bool = False
+    sells: bool = True
+    typed: Mapping[str, object] = field(default_factory=dict)
 
 
 def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareRequest:
@@ -107,7 +117,12 @@ def parse_compare(session: Session, **given: Unpack[CompareOptions]) -> CompareR
         tz=period.tz,
         since=period.since,
         until=period.until,
-        rented=_rented(given, desktop, work, partial(rate_known, session, currency)) if _is_calculator(given) else None,
+        rented=_rented(given, desktop, work, rates_for(session, currency, "compare", given))
+        if _is_calculator(given)
+        else None,
+        is_chosen=is_chosen(session, given),
+        sells=given.get("depreciation") is None,
+        typed={name: given[name] for name in FACTS if given.get(name) is not None},  # type: ignore[literal-required]
     )
 
 
@@ -138,8 +153,10 @@ def _check_mode(given: CompareOptions) -> None:
         value = given.get(name)
         if value is None or value is False:
             continue
-        option = f"--{name}"
-        way = "Leave it out, or --price and --utilization." if calculator else "Add --utilization 15%, or leave it out."
+        option = f"--{name.replace('_', '-')}"
+        command = command_text("compare", {**given, "hours_per_day": 3})
+        again = f"Add --utilization 15%, or leave it out. Run: {command}"
+        way = "Leave it out, or --price and --utilization." if calculator else again
         about = "a ledger, and this is computed from a price and a use" if calculator else "a machine at a stated use"
         raise InvalidRequest(f"{option} is about {about}.", field=option, value=str(value), next=way)
 
@@ -161,7 +178,17 @@ def _rented(given: CompareOptions, desktop: Desktop, work: Work | None, rates: R
         price=None if price is None else money_of(price, "--price", most=MOST_PRICE, above_zero=True, rates=rates),
         spot=bool(given.get("spot")),
         use=use_of(given.get("utilization"), given.get("hours_per_day")),
+        terms=_terms(given),
         horizon=desktop.life if horizon is None else years(number_of(horizon, "--years", least="0.1", most=MOST_YEARS)),
+    )
+
+
+def _terms(given: CompareOptions) -> Terms:
+    interest, drift, vat = given.get("interest"), given.get("price_drift"), given.get("vat")
+    return Terms(
+        interest=Fraction(0) if interest is None else share_of(interest, "--interest"),
+        drift=Fraction(0) if drift is None else change_of(drift, "--price-drift"),
+        vat=Fraction(0) if vat is None else share_of(vat, "--vat"),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
+USUAL = "rtx3090"  # the desktop of the settings where nobody set one
 FACTS = (
     "depreciation",
     "purchase",
@@ -87,11 +88,51 @@ def requested_desktop(
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
     desktop = desktop_named(session, given.get("desktop"), currency)
     typed = {name: given[name] for name in FACTS if given.get(name) is not None}
-    rates = partial(rate_known, session, currency)
+    rates = rates_for(session, currency, "compare", given)
     for name, value in typed.items():
         desktop = replace(desktop, **_fact(name, value, rates))
     _check(desktop, typed)
     return desktop, tuple(_option(name) for name in typed)
+
+
+def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
+    """Say whether the user chose the desktop: named it, has another in the settings, or gave it a price or watts."""
+    typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "rest_watts"))
+    return typed or session.settings.desktop != USUAL
+
+
+def command_text(verb: str, given: Mapping[str, Any]) -> str:
+    """Return the whole command line of these options, to be typed again."""
+    words = [f"cloudgpu {verb}"]
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        every = value if isinstance(value, list | tuple) else [value]
+        words += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in every]
+    return " ".join(words)
+
+
+def rates_for(session: Session, currency: Currency | None, verb: str, given: Mapping[str, Any]) -> Rates:
+    """Return how a verb finds the rate of an amount's currency; a refusal has the line and the command to type."""
+
+    def known(code: str) -> Currency:
+        upper = check_code(code, "--currency")
+        if upper == "USD" or upper in session.settings.currencies or (currency and currency.code == upper):
+            return rate_known(session, currency, code)
+        today = session.clock().date()
+        command = command_text(verb, {**given, "currency": upper, "rate": "RATE", "rate_date": today})
+        raise InvalidRequest(
+            f"There is no rate for {upper}: none is ever fetched or guessed.",
+            field="--currency",
+            value=upper,
+            next=(
+                f"Add this line under [currencies] in {session.home.root / 'config.toml'}, with your rate in "
+                f'place of RATE ({upper} for one US dollar): {upper} = {{ per_usd = "RATE", as_of = {today}, '
+                f'source = "SOURCE" }}. Or run once: {command}'
+            ),
+        )
+
+    return known
 
 
 def rate_known(session: Session, currency: Currency | None, code: str) -> Currency:
@@ -107,6 +148,8 @@ def rate_known(session: Session, currency: Currency | None, code: str) -> Curren
 def _fact(name: str, value: object, rates: Rates) -> dict[str, Any]:
     """Return the desktop's fields that a typed figure stands for."""
     option = _option(name)
+    if name == "resale":
+        return {"resale": money_of(value, option, rates=rates), "resale_known": True}
     if name == "purchase":
         return dict(zip(("purchase", "quoted"), amount_of(value, option, rates=rates), strict=True))
     field, read = _READERS[name]
@@ -154,7 +197,6 @@ _READERS: dict[str, tuple[str, Callable[[object, str, Rates], object]]] = {
     "idle_watts": ("idle_power", _watts),
     "tariff": ("tariff", lambda value, option, rates: Tariff(money_of(value, option, most=100, rates=rates))),
     "maintenance": ("maintenance", lambda value, option, rates: money_of(value, option, rates=rates)),
-    "resale": ("resale", lambda value, option, rates: money_of(value, option, rates=rates)),
     "pue": ("pue", lambda value, option, _rates: Fraction(number_of(value, option, least=1, most=MOST_PUE))),
     "life": ("life", lambda value, option, _rates: years(number_of(value, option, least="0.1", most=MOST_YEARS))),
     "yearly_loss": ("yearly_loss", lambda value, option, _rates: share_of(value, option)),

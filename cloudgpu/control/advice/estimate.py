@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
+from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.config.files.paths import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.advice.estimate_inputs import (
@@ -42,12 +43,13 @@ from cloudgpu.core.advice.estimate import (
     steady,
     whole_first,
 )
-from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by
+from cloudgpu.core.catalog.catalog import OLD_AFTER, meant_by, spot_doubt
 from cloudgpu.core.catalog.gpus import faster
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import Shown, Speeds, estimates_value, without_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from cloudgpu.config.settings import Settings
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
     from cloudgpu.views.documents.market.estimate import EstimateDocument, EstimateRequest
 
+KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
@@ -94,7 +97,7 @@ def estimate(settings: Settings, now: datetime, request: EstimateQuery, past: Pa
     request, wished = typed(request), wished_disks(request.disks)
     offers, speeds = offers_of(request), Speeds()
     found = best(
-        list(_estimates(request, past, offers, wished, speeds)), each_type=request.each_type or bool(request.type)
+        list(_estimates(request, past, offers, wished, speeds, now)), each_type=request.each_type or bool(request.type)
     )
     if request.filters.gpu_count is not None:
         found = whole_first(found)
@@ -112,9 +115,32 @@ def estimate(settings: Settings, now: datetime, request: EstimateQuery, past: Pa
         "precisions": [] if whole or request.flops is None else precisions(offers),
         "withheld": withheld(request, offers),
         "old_after_days": OLD_AFTER.days,
+        "free_hours": _free(request, whole),
         "assumptions": list(assumptions(request, wished, whole, past, settings)),
         "fees": settings.fees.said,
     }
+
+
+def _free(request: EstimateQuery, found: Sequence[Estimate]) -> str | None:
+    """Return that Kaggle's free hours are enough, where the same GPU is among the answers; None where they are not."""
+    figures = shipped_rules().figures
+    hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
+    same = [one for one in found if _is_kaggles(one)]
+    if not same or request.number > 1:
+        return None
+    taken = same[0].job.hours if same[0].job is not None else request.hours.a_day * request.hours.days
+    if taken > hours:
+        return None
+    often = f"{float(taken):.3g} hours" + ("" if request.is_finite else " a week")
+    return (
+        f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {often} (notebooks of at "
+        f"most {float(session):g} hours)."
+    )
+
+
+def _is_kaggles(one: Estimate) -> bool:
+    gpu = one.buy.offer.type.gpu
+    return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and one.fits
 
 
 def _factor(settings: Settings) -> Fraction | None:
@@ -123,7 +149,12 @@ def _factor(settings: Settings) -> Fraction | None:
 
 
 def _estimates(
-    request: EstimateQuery, past: Past | None, offers: Iterable[CatalogOffer], wished: dict[str, str], speeds: Speeds
+    request: EstimateQuery,
+    past: Past | None,
+    offers: Iterable[CatalogOffer],
+    wished: dict[str, str],
+    speeds: Speeds,
+    now: datetime,
 ) -> Iterator[Estimate]:
     """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
     rates, rank = Rates(), "expected" if request.is_finite else "month"
@@ -134,7 +165,7 @@ def _estimates(
         buy = _buy(request, offer, wished, rates)
         span = finite(request.hours, job.hours) if job else steady(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits)
+        yield Estimate(buy, {rank: split(buy, span)}, rank, job, fits, spot_doubt(offer, now))
 
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates) -> Buy:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.config.desktops.workloads import shipped_rules
-from cloudgpu.control.advice.desktop_choice import desktop_named
+from cloudgpu.control.advice.desktop_choice import USUAL, desktop_named, rates_for
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
@@ -18,7 +19,7 @@ from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision
 from cloudgpu.core.advice.recommend import Machine, Need, left_out, machines, why_not
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Figures, Rules
-from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
+from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
 from cloudgpu.views.advice.recommend import recommendation
 
 if TYPE_CHECKING:
@@ -27,26 +28,36 @@ if TYPE_CHECKING:
     from cloudgpu.control.advice.recommend_request import RecommendOptions
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.market.recommend import RecommendDocument
 
+BUILT = "rtx3090-used"  # the shipped desktop whose rest, idle power, tariff and life every build has
+KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; the P100 is older than today's frameworks
 SHOWN = 6  # machines, and desktops; more do not help to choose
 
 
 def recommended(session: Session, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendDocument:
     """Return which GPU for this work, to rent or to buy, and why, as a document; raise InvalidRequest."""
     rules = shipped_rules()
-    request, now = parse_recommend(rules, work, **given), session.clock()
+    now = session.clock()
     currency = parse_currency(session.settings, now, given)
-    return recommendation(answer(rules, request, desktop_named(session, currency=currency)), now, currency)
+    rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), given)
+    request = parse_recommend(rules, work, rates, **given)
+    base = BUILT if session.settings.desktop == USUAL else None
+    return recommendation(answer(rules, request, desktop_named(session, base, currency), now), now, currency)
 
 
-def answer(rules: Rules, request: RecommendRequest, base: Desktop) -> Answer:
-    """Return all that is recommended for a wish, beside a desktop whose other parts are those of `base`."""
+def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime | None = None) -> Answer:
+    """Return all that is recommended for a wish, beside a desktop whose other parts are those of `base`.
+
+    `now` is of when the user's prices of cards are.
+    """
+    specs = _priced(catalog.gpus(), request.cards_priced, now or datetime.now(UTC))
     figures, need = rules.figures, _need(rules, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
     offers = matching(request.filters)
-    found = machines(offers, need, spec_of, figures)
-    made = builds(catalog.gpus(), need, base, figures)
+    found = machines(offers, need, spec_of, figures, now)
+    made = builds(specs, need, base, figures)
     within = [one for one in made if request.bounds.budget is None or one.desktop.purchase <= request.bounds.budget]
     shown = tuple(within[:SHOWN])
     return Answer(
@@ -60,13 +71,32 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop) -> Answer:
         builds=shown,
         evens=tuple(even(one, found[0], need, request.bounds.hours) if found else None for one in shown),
         dear=tuple(one for one in made if one not in within),
-        unpriced=tuple(_unpriced(catalog.gpus(), need, figures)),
+        unpriced=tuple(_unpriced(specs, need, figures)),
         left_out=left_out(offers, need, spec_of, figures),
         others=tuple(_others(request, figures)),
         supply=_supply(within, base, figures),
         hidden=0 if found else len(_anywhere(request, need, figures)),
         base=base,
+        free=_free(need, request, figures),
     )
+
+
+def _priced(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime) -> list[GpuSpec]:
+    """Return the GPUs with the user's prices of cards in place of the catalogue's."""
+    return [
+        replace(spec, card=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, yours=prices[spec.name]))
+        if spec.name in prices
+        else spec
+        for spec in specs
+    ]
+
+
+def _free(need: Need, request: RecommendRequest, figures: Figures) -> int | None:
+    """Return on how many of Kaggle's free T4s the work fits within its free hours; None where it does not."""
+    spec, hours = catalog.named_gpu(KAGGLE_GPU), request.bounds.hours
+    if spec is None or why_not(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
+        return None
+    return need.gpus(spec.memory_gib, KAGGLE_GPUS)
 
 
 def _alike(one: Machine, first: Machine) -> bool:

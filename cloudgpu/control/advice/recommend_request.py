@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
+from cloudgpu import catalog
 from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.numbers import money_of, number_of
 from cloudgpu.core.advice.recommendation import Bounds, Model
 from cloudgpu.core.advice.workloads import Ground, Kind, Rules, Source
+from cloudgpu.core.catalog.catalog import meant_by
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
@@ -23,6 +25,9 @@ from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from cloudgpu.core.advice.numbers import Rates
+    from cloudgpu.core.values.money import Money
 
 Number = str | int | float | Decimal
 Word = TypeVar("Word", Precision, Method)
@@ -52,12 +57,16 @@ class RecommendOptions(CurrencyOptions, total=False):
     provider: str | None
     region: str | None
     spot: bool
-    tariff: Number | None  # US dollars a kWh
+    tariff: Number | None  # of a kWh, in US dollars or at a known rate: "0.35 EUR"
+    card_price: str | Sequence[str] | None  # "3090=650": what a card costs you; several: one for each card
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendRequest:
-    """What was asked for, read. `gib` is the memory that was typed; `tariff` None is that of the settings' desktop."""
+    """What was asked for, read. `gib` is the memory that was typed; `tariff` None is that of the settings' desktop.
+
+    `cards_priced` are the user's prices of cards, by the catalogue's names.
+    """
 
     kind: Kind
     model: Model | None
@@ -66,10 +75,16 @@ class RecommendRequest:
     bounds: Bounds
     filters: Filters
     tariff: Tariff | None
+    cards_priced: Mapping[str, Money] = field(default_factory=dict)
 
 
-def parse_recommend(rules: Rules, work: str | None, **given: Unpack[RecommendOptions]) -> RecommendRequest:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+def parse_recommend(
+    rules: Rules, work: str | None, rates: Rates | None = None, /, **given: Unpack[RecommendOptions]
+) -> RecommendRequest:
+    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be.
+
+    `rates` finds the rate of an amount that is not in US dollars.
+    """
     check_keywords("recommend", given, RecommendOptions.__annotations__)
     kind = _kind(rules, work, given)
     gib = given.get("memory")
@@ -86,15 +101,33 @@ def parse_recommend(rules: Rules, work: str | None, **given: Unpack[RecommendOpt
         cards=_whole(given.get("cards"), "--cards", MOST_CARDS),
         bounds=Bounds(
             max_price=filters.max_price,
-            budget=None if budget is None else money_of(budget, "--budget"),
+            budget=None if budget is None else money_of(budget, "--budget", rates=rates),
             hours=_hours(given.get("hours_per_week")),
             provider=filters.provider,
             region=filters.region,
             spot=spot,
         ),
         filters=filters,
-        tariff=None if tariff is None else Tariff(money_of(tariff, "--tariff", most=100)),
+        tariff=None if tariff is None else Tariff(money_of(tariff, "--tariff", most=100, rates=rates)),
+        cards_priced=_cards_priced(given.get("card_price"), rates),
     )
+
+
+def _cards_priced(given: str | Sequence[str] | None, rates: Rates | None) -> dict[str, Money]:
+    """Return the user's prices of cards by the catalogue's names: `3090=650`, `rtx4090=1500 EUR`."""
+    found: dict[str, Money] = {}
+    for text in [given] if isinstance(given, str) else given or ():
+        name, separator, amount = str(text).partition("=")
+        if not (separator and name.strip() and amount.strip()):
+            raise InvalidRequest(
+                f"{str(text)!r} is no card with its price.",
+                field="--card-price",
+                value=str(text),
+                next="Write it like --card-price 3090=650",
+            )
+        spec = meant_by(name.strip(), catalog.gpus())[0]
+        found[spec.name] = money_of(amount.strip(), "--card-price", rates=rates)
+    return found
 
 
 def _gib(value: Number) -> Number:

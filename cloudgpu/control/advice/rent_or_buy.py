@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
 from cloudgpu.catalog.place import use as use_prices
 from cloudgpu.catalog.read import gpu_named
+from cloudgpu.control.advice.desktop_choice import desktop_named, requested_desktop
+from cloudgpu.core.advice.desktop import several, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, meant_by
 from cloudgpu.core.catalog.gpus import EQUAL, Work, faster
@@ -19,9 +22,14 @@ from cloudgpu.views.advice.rent_or_buy import calculated_value
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareRequest, Rented
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.advice.desktop import Desktop
+    from cloudgpu.core.catalog.catalog import GpuSpec
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
 MOST_DESKTOPS = 10_000
+LARGE = ("a6000",)  # shipped desktops with a card of more memory, the smallest first
+REPORTED = 0.9  # of a board's memory: what programs can count on beside the driver and error correction
+SLOWEST = 2  # hours of a machine that stands in for one hour of the GPU that was named
 
 
 def calculated(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
@@ -36,20 +44,60 @@ def calculated(session: Session, request: CompareRequest, rented: Rented) -> Cal
 def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:
     """Return what was asked for as values of core."""
     use_prices(session.home.price_lists)
-    rent = _rent(rented)
-    own = gpu_named(request.desktop.gpu)
-    fast = None if own is None or rent.spec is None else faster(own, rent.spec, request.work or Work.TRAINING)
+    work, terms = request.work or Work.TRAINING, rented.terms
+    rent = _rent(rented, work)
+    desktop, chosen_for = request.desktop, None
+    if not request.is_chosen and rent.spec is not None:
+        found = _that_holds(session, request, rent, work)
+        if found is not None:
+            desktop, chosen_for = found, rent.spec.memory_gib
+    own = gpu_named(desktop.gpu)
+    fast = None if own is None or rent.spec is None else faster(own, rent.spec, work)
     if request.work is not None and fast is None:
-        raise _unknown_speed(request.desktop.gpu, rent, request.work)
-    _check_number(request, rent, min(one.low for one in (fast, EQUAL) if one is not None))
-    if request.work is None or fast is None:
-        return Calculation(request.desktop, rent, own, EQUAL, None if fast == EQUAL else fast)
-    return Calculation(request.desktop, rent, own, fast, work=request.work)
+        raise _unknown_speed(desktop.gpu, rent, request.work)
+    _check_number(desktop, rent, min(one.low for one in (fast, EQUAL) if one is not None))
+    by_speed = request.work is not None or chosen_for is not None or rent.instead_of is not None
+    counted = by_speed and fast is not None
+    main = fast if counted and fast is not None else EQUAL
+    return Calculation(
+        desktop=with_terms(desktop, terms.interest, terms.vat),
+        rent=replace(rent, per_hour=rent.per_hour.scaled(1 + terms.vat)),
+        own=own,
+        main=main,
+        beside=None if counted or fast == EQUAL else fast,
+        work=work if counted else None,
+        terms=terms,
+        chosen_for=chosen_for,
+        sells=request.sells,
+    )
 
 
-def _check_number(request: CompareRequest, rent: Rent, ratio: Fraction) -> None:
+def _that_holds(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
+    """Return a desktop that holds what the rented GPUs hold, where the usual one has too little memory.
+
+    First a shipped one with a card of that memory; else as many of the usual ones as do the work of the rented machine
+    and have its memory, less what drivers keep of it. None where the usual one has the memory, or its speed is not
+    known.
+    """
+    usual, its = request.desktop, rent.spec
+    own = gpu_named(usual.gpu)
+    if own is None or its is None or own.memory_gib >= its.memory_gib:
+        return None
+    for name in LARGE:
+        large = gpu_named(desktop_named(session, name).gpu)
+        if large is not None and large.memory_gib >= its.memory_gib and faster(large, its, work) is not None:
+            return requested_desktop(session, request.currency, {**request.typed, "desktop": name})[0]
+    fast = faster(own, its, work)
+    if fast is None:
+        return None
+    each, wanted = own.memory_gib * usual.gpus, its.memory_gib * rent.gpus * REPORTED
+    number = max(math.ceil(rent.gpus / (usual.gpus * fast.ratio)), math.ceil(wanted / each))
+    return several(usual, number)
+
+
+def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
     """Refuse what takes more desktops than anybody would compare with."""
-    number = max(rent.use.shares) * rent.gpus / (request.desktop.gpus * ratio)
+    number = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
     if number > MOST_DESKTOPS:
         raise InvalidRequest(
             f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MOST_DESKTOPS:,}.",
@@ -59,19 +107,53 @@ def _check_number(request: CompareRequest, rent: Rent, ratio: Fraction) -> None:
         )
 
 
-def _rent(rented: Rented) -> Rent:
+def _rent(rented: Rented, work: Work) -> Rent:
     meant = [] if rented.model is None else meant_by(rented.model, catalog.gpus())
     means = tuple(each.name for each in meant)
     if rented.price is not None:
         measured = [each for each in meant if each.trains_vs_h100 is not None]
         spec = next(iter(measured or meant), None)
         return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, means)
-    offer = _offer(rented, means)
+    found = _offer(rented)
+    if found is not None:
+        spec = catalog.named_gpu(found.type.gpu.name)
+        return Rent(found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), found)
+    other = None if not meant or _is_sold(rented) else substitute(rented, meant[0], work)
+    if other is None:
+        raise _no_price(rented, means)
+    offer, ratio = other
+    use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.named_gpu(offer.type.gpu.name)
-    return Rent(offer.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), offer)
+    return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, meant[0])
 
 
-def _offer(rented: Rented, means: tuple[str, ...]) -> CatalogOffer:
+def _is_sold(rented: Rented) -> bool:
+    """Say whether any cloud sells this GPU, in whatever number and on whatever market."""
+    markets = (Market.ON_DEMAND, Market.SPOT)
+    return any(catalog.offers(market=market, gpu=rented.model, legacy=True) for market in markets)
+
+
+def substitute(rented: Rented, wanted: GpuSpec, work: Work) -> tuple[CatalogOffer, Fraction] | None:
+    """Return the offer that does a GPU's work cheapest, with its memory at least, and how many of its hours that takes.
+
+    Its GPU does the work at half the speed at least: more hours than there are in a day help nobody. None where no
+    cloud has such a machine.
+    """
+    found = []
+    for offer in catalog.offers(market=Market.SPOT if rented.spot else Market.ON_DEMAND):
+        gpu, spec = offer.type.gpu, catalog.named_gpu(offer.type.gpu.name)
+        if spec is None or gpu.share != 1 or gpu.count != rented.count or (gpu.memory_gib or 0) < wanted.memory_gib:
+            continue
+        ratio = faster(wanted, spec, work)
+        if ratio is not None and ratio.ratio <= SLOWEST:
+            found.append((offer.listed.price.per_hour.scaled(ratio.ratio), offer.type.name, offer, ratio.ratio))
+    if not found:
+        return None
+    *_, offer, ratio_of_best = min(found, key=lambda one: one[:2])
+    return offer, ratio_of_best
+
+
+def _offer(rented: Rented) -> CatalogOffer | None:
     """Return the cheapest offer of so many whole GPUs; what can hardly be launched any more where there is no other."""
     market = Market.SPOT if rented.spot else Market.ON_DEMAND
     for legacy in (False, True):
@@ -82,8 +164,12 @@ def _offer(rented: Rented, means: tuple[str, ...]) -> CatalogOffer:
         ]
         if found:
             return by_price(found)[0]
+    return None
+
+
+def _no_price(rented: Rented, means: tuple[str, ...]) -> InvalidRequest:
     kind = "spot" if rented.spot else "on-demand"
-    raise InvalidRequest(
+    return InvalidRequest(
         f"The catalogue has no {kind} price of a machine with {rented.count} {' or '.join(means)}.",
         field="--price",
         value=None,

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop import YEAR, Desktop, needed, owned
+from cloudgpu.core.advice.present_value import deflated, steady
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import hours
 
 DAY = timedelta(days=1)
 SOON = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
+STEP = timedelta(days=30)  # in which costs are looked at where prices move: their difference may turn more than once
 FURTHEST = 30 * YEAR  # what is further off is said to be never
 
 
@@ -28,10 +30,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What each day adds: to the cloud's cost, and to the hours that a desktop works (above 24: several of them)."""
+    """What each day adds: to the cloud's cost, and to the hours that a desktop works (above 24: several of them).
+
+    `growth` is by what share the cloud's price grows a year, in today's money.
+    """
 
     cloud: Money
     worked: timedelta
+    growth: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +115,25 @@ def _number(begin: Start, pace: Pace) -> int:
 def _risen(first: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta | None:
     """Return the first time from `first` on at which the cloud has cost as much; None beyond `FURTHEST`."""
     while first < FURTHEST:
-        last = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
+        end = min(FURTHEST, (first // desktop.life + 1) * desktop.life)
+        last = min(end, first + STEP) if _moves(desktop, pace) else end
         if _ahead(first, desktop, pace, begin, number) >= 0:
             return first
         if _ahead(last, desktop, pace, begin, number) >= 0:
             return _bisected(first, last, desktop, pace, begin, number)
-        first = last + MICRO  # the old one is replaced
+        first = last if last < end else last + MICRO  # the old one is replaced
     return None
+
+
+def _moves(desktop: Desktop, pace: Pace) -> bool:
+    return bool(desktop.interest or pace.growth)
 
 
 def _lowest(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, begin: Start, number: int) -> timedelta:
     """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
+    if _moves(desktop, pace):
+        times = [min(last, first + STEP * each) for each in range((last - first) // STEP + 2)]
+        return min(times, key=lambda at: _ahead(at, desktop, pace, begin, number))
     while last - first > SOON:
         middle = first + (last - first) // 2
         falls = _ahead(middle + SOON // 2, desktop, pace, begin, number) < _ahead(middle, desktop, pace, begin, number)
@@ -140,7 +154,7 @@ def _bisected(first: timedelta, last: timedelta, desktop: Desktop, pace: Pace, s
 def _ahead(elapsed: timedelta, desktop: Desktop, pace: Pace, start: Start, number: int) -> int:
     """Return by how many nano-dollars the cloud has cost more."""
     further = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
-    cloud = start.cloud + pace.cloud.scaled(further)
+    cloud = start.cloud + pace.cloud.scaled(further * steady(pace.growth, elapsed - start.elapsed))
     worked = min(start.worked + MICRO * int(further * (pace.worked // MICRO)), elapsed * number)
     return (cloud - owned(desktop, elapsed, worked, number).total).nanos
 
@@ -151,7 +165,7 @@ def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
     They charge a whole year's electricity, and its maintenance, on the year's first day; `crossing` charges both day
     by day. What the desktop is worth is left out, as there. None where that is not within its first life.
     """
-    if not pace.cloud:
+    if not pace.cloud or _moves(desktop, pace):
         return None
     year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
     bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
@@ -163,16 +177,18 @@ def crossing_by_flat_year(desktop: Desktop, pace: Pace) -> timedelta | None:
     return None
 
 
-def even_use(desktop: Desktop, per_hour: Money, speed: Fraction) -> Fraction | None:
+def even_use(desktop: Desktop, per_hour: Money, speed: Fraction, growth: Fraction = Fraction(0)) -> Fraction | None:
     """Return the share of the time for which a cloud machine is used at which it costs as much over a desktop's life.
 
     `per_hour` is the cloud's price, `speed` how many of its hours an hour of the desktop does. Used more, the desktop
     is cheaper; None where that would take more than one desktop, or never comes. Solves, for the share u over a life
     of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
+    Where prices move, H is in hours of today's pace on either side.
     """
-    span = hours(desktop.life)
+    span = hours(desktop.life) * steady(growth, desktop.life)
+    running = hours(desktop.life) * steady(deflated(desktop.interest), desktop.life)
     more = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
-    gain = (per_hour.nanos - more) * span
+    gain = per_hour.nanos * span - more * running
     fixed = owned(desktop, desktop.life, timedelta(0), 1)
     spent = fixed.total
     if gain <= 0:
@@ -181,7 +197,7 @@ def even_use(desktop: Desktop, per_hour: Money, speed: Fraction) -> Fraction | N
     return share if share <= speed else None
 
 
-def even_price(desktop: Desktop, use: Fraction, speed: Fraction) -> Money | None:
+def even_price(desktop: Desktop, use: Fraction, speed: Fraction, growth: Fraction = Fraction(0)) -> Money | None:
     """Return the price per hour at which a cloud machine used for this share of the time costs as much over a life.
 
     None for no use at all. Below that price the cloud is cheaper.
@@ -191,4 +207,4 @@ def even_price(desktop: Desktop, use: Fraction, speed: Fraction) -> Money | None
     number = needed(DAY, MICRO * round(use / speed * (DAY // MICRO)))
     worked = min(MICRO * round(use / speed * (desktop.life // MICRO)), desktop.life * number)
     found = owned(desktop, desktop.life, worked, number)
-    return found.total.scaled(1 / (use * hours(desktop.life)))
+    return found.total.scaled(1 / (use * hours(desktop.life) * steady(growth, desktop.life)))

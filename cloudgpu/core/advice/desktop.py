@@ -12,6 +12,7 @@ from decimal import Context, Decimal
 from enum import StrEnum
 from fractions import Fraction
 
+from cloudgpu.core.advice.present_value import A_YEAR, deflated, discount, steady
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
@@ -53,7 +54,7 @@ def percent_off(committed: Committed, offer: CatalogOffer) -> Fraction | None:
     return _KNOWN.get((shape.provider, shape.name, offer.listed.region), {}).get(committed.term)
 
 
-YEAR = timedelta(days=365)
+YEAR = A_YEAR
 _MICRO = timedelta(microseconds=1)
 _POWERS = Context(prec=40)
 
@@ -64,6 +65,17 @@ class Depreciation(StrEnum):
     NONE = "none"  # as it is paid: all of it on the first day, its resale at the end of its life
     STRAIGHT = "straight-line"  # it loses the same each day, down to its resale
     DECLINING = "declining"  # it loses the same part of what it is worth each year, not below its resale
+    MARKET = "market"  # it sells as a used one: USED_SHARE of its price at once, and USED_LOSS less each year
+
+
+# By the ten cards of gpus.csv that have a launch price and street prices (undated table of 2025), the middle of each:
+# a used one costs 73% of a new one, and the price of a new one fell by 9% a year since its launch.
+USED_SHARE = Fraction(73, 100)
+USED_LOSS = Fraction(9, 100)
+USED_SOURCE = (
+    "derived from ten cards with a launch price and street prices in an undated table of 2025: a used one costs 73% of "
+    "a new one, and prices fall by 9% a year"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,8 @@ class Desktop:
     what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
     year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
     where depreciation is declining. `quoted` is the purchase as the source has it, None where that is in dollars.
+    `resale_known` where a resale was given, be it nothing; `interest` is the cost of capital a year. `boxes` is how
+    many computers the cards are in.
     """
 
     name: str
@@ -94,6 +108,9 @@ class Desktop:
     pue: Fraction = Fraction(1)
     maintenance: Money = ZERO
     quoted: Amount | None = None
+    resale_known: bool = False
+    interest: Fraction = Fraction(0)
+    boxes: int = 1
 
     @property
     def busy_power(self) -> Power:
@@ -120,10 +137,24 @@ class Desktop:
         if self.depreciation is Depreciation.STRAIGHT:
             left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
             return self.resale + (self.purchase - self.resale).scaled(left)
-        years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
-        keeps = _POWERS.divide(*map(Decimal, (1 - self.yearly_loss).as_integer_ratio()))
-        kept = Fraction(_POWERS.power(keeps, years)) if keeps or years else Fraction(1)
-        return max(self.resale, self.purchase.scaled(kept))
+        if self.depreciation is Depreciation.MARKET:
+            return self._as_used(age)
+        return max(self.resale, self.purchase.scaled(_left(self.yearly_loss, age)))
+
+    def _as_used(self, age: timedelta) -> Money:
+        """Return what a used one brings: by the market's rule, or on a line down to a known resale at its end."""
+        used = self.purchase.scaled(USED_SHARE)
+        if not (self.resale_known or self.resale):
+            return used.scaled(_left(USED_LOSS, age))
+        left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
+        return self.resale + (max(used, self.resale) - self.resale).scaled(left)
+
+
+def _left(yearly_loss: Fraction, age: timedelta) -> Fraction:
+    """Return what part is left at this age of what loses the same part of itself each year."""
+    years = _POWERS.divide(Decimal(age // _MICRO), Decimal(YEAR // _MICRO))
+    keeps = _POWERS.divide(*map(Decimal, (1 - yearly_loss).as_integer_ratio()))
+    return Fraction(_POWERS.power(keeps, years)) if keeps or years else Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +195,24 @@ def owned(desktop: Desktop, elapsed: timedelta, busy_time: timedelta, number: in
     ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
     age = elapsed - ended * desktop.life
     energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)
-    bought = desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
+    running = steady(deflated(desktop.interest), elapsed)
     return Owned(
         number=number,
         worked=busy_time,
         energy=energy,
-        purchase=bought.scaled(Fraction(number)),
-        electricity=desktop.tariff.cost(energy),
-        maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR)),
-        worth=desktop.worth(age).scaled(Fraction(number)),
+        purchase=_bought(desktop, ended).scaled(Fraction(number)),
+        electricity=desktop.tariff.cost(energy).scaled(running),
+        maintenance=desktop.maintenance.scaled(number * hours(elapsed) / hours(YEAR) * running),
+        worth=desktop.worth(age).scaled(number * discount(desktop.interest, elapsed)),
     )
+
+
+def _bought(desktop: Desktop, ended: int) -> Money:
+    """Return what one desktop and those that replaced it cost, less what ended ones were sold for; in today's money."""
+    if not desktop.interest:
+        return desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
+    today = sum((discount(desktop.interest, desktop.life * each) for each in range(1, ended + 1)), Fraction(0))
+    return desktop.purchase + (desktop.purchase - desktop.sold_for).scaled(today)
 
 
 def needed(elapsed: timedelta, busy_time: timedelta) -> int:
@@ -189,3 +228,39 @@ def years(number: Decimal) -> timedelta:
 def counted_by(desktop: Desktop, depreciation: Depreciation) -> Desktop:
     """Return the desktop with its worth counted another way."""
     return replace(desktop, depreciation=depreciation)
+
+
+def sold_by_age(desktop: Desktop) -> Desktop:
+    """Return the desktop with what a used one of its age brings taken off; one that counts its worth stays as it is."""
+    return counted_by(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
+
+
+def several(desktop: Desktop, number: int) -> Desktop:
+    """Return so many of the same desktops as one thing to own."""
+    times = Fraction(number)
+    return replace(
+        desktop,
+        gpus=desktop.gpus * number,
+        boxes=desktop.boxes * number,
+        purchase=desktop.purchase.scaled(times),
+        resale=desktop.resale.scaled(times),
+        maintenance=desktop.maintenance.scaled(times),
+        rest_power=desktop.rest_power.times(number),
+        idle_power=desktop.idle_power.times(number),
+        quoted=None,
+    )
+
+
+def with_terms(desktop: Desktop, interest: Fraction, vat: Fraction) -> Desktop:
+    """Return the desktop with VAT on its purchase, electricity and maintenance, and with a cost of capital.
+
+    What it is sold for has no VAT of its own: a private seller adds none, and a typed resale is what is received.
+    """
+    gross = 1 + vat
+    return replace(
+        desktop,
+        purchase=desktop.purchase.scaled(gross),
+        maintenance=desktop.maintenance.scaled(gross),
+        tariff=Tariff(desktop.tariff.per_kwh.scaled(gross)),
+        interest=interest,
+    )

@@ -12,8 +12,9 @@ from enum import StrEnum
 from fractions import Fraction
 
 from cloudgpu.core.advice.break_even import DAY, MICRO, Again, Pace, crossing, dearer_again, even_use
-from cloudgpu.core.advice.desktop import Depreciation, Desktop, needed
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, needed, sold_by_age
 from cloudgpu.core.advice.recommend import Machine, Need, why_not
+from cloudgpu.core.advice.rent_or_buy import Over, Question, over
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
 from cloudgpu.core.catalog.gpus import Faster, Work, faster
@@ -29,6 +30,7 @@ class Paid(StrEnum):
     USED = "used"
     NEW = "new"
     LAUNCH = "at its launch"
+    YOURS = "yours"  # the user gave it
 
 
 class Verdict(StrEnum):
@@ -57,8 +59,9 @@ class Even:
     """When a desktop and a machine have cost the same, where the machine is used for so many hours a week.
 
     `speed` is how many of the machine's hours an hour of the desktop does; `low` and `high` are its range. `after` is
-    None for never, `desktops` how many the hours take. `weekly` is from how many hours a week on the desktop is
-    cheaper over its life; None where it never is. The range of `after` is from `soonest` to `latest`.
+    None for never, `desktops` how many the hours take; the desktop is never sold. The range of `after` is from
+    `soonest` to `latest`. `weekly` is from how many hours a week on the desktop is cheaper over its life, sold at its
+    end as `compare` counts it; None where it never is. `life` is what either costs over that life.
     """
 
     faster: Faster
@@ -70,6 +73,7 @@ class Even:
     latest: timedelta | None = None
     desktops: int = 1
     again: Again | None = None
+    life: Over | None = None
 
 
 def builds(specs: Iterable[GpuSpec], need: Need, base: Desktop, figures: Figures) -> list[Build]:
@@ -108,6 +112,7 @@ def _of_card(spec: GpuSpec, need: Need, base: Desktop, figures: Figures) -> Iter
             quoted=None,
             gpu_power=Power.of(str(spec.watts)),
             resale=ZERO,
+            resale_known=False,
             depreciation=Depreciation.NONE,
             source=f"{spec.name} {paid}: {spec.card.dated}; the rest: {figures.base_machine_usd.source.text}",
             as_of=spec.card.as_of.date(),
@@ -116,7 +121,9 @@ def _of_card(spec: GpuSpec, need: Need, base: Desktop, figures: Figures) -> Iter
 
 
 def _prices(card: CardPrices) -> list[tuple[Paid, Money]]:
-    """Return the street prices that are known; that of the launch where none is."""
+    """Return the user's price; else the street prices that are known, and that of the launch where none is."""
+    if card.yours is not None:
+        return [(Paid.YOURS, card.yours)]
     street = [(paid, price) for paid, price in ((Paid.USED, card.used), (Paid.NEW, card.new)) if price is not None]
     return street or ([] if card.launch is None else [(Paid.LAUNCH, card.launch)])
 
@@ -128,7 +135,8 @@ def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> 
         return None
     scale = build.cards / machine.whole_gpus
     speed = ratio.ratio * scale
-    share = even_use(build.desktop, machine.price, speed)
+    sold = sold_by_age(build.desktop)
+    share = even_use(sold, machine.price, speed)
     found = Even(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
         return found
@@ -138,7 +146,8 @@ def even(build: Build, machine: Machine, need: Need, hours: Fraction | None) -> 
     pace = pace_of(machine, speed, hours)
     again = None if after is None else dearer_again(build.desktop, pace, after)
     number = needed(DAY, pace.worked)
-    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again)
+    costs = over(Question(sold, machine.price, hours / WEEK, speed), sold.life)
+    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, again=again, life=costs)
 
 
 def pace_of(machine: Machine, speed: Fraction, hours: Fraction) -> Pace:

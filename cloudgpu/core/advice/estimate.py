@@ -222,7 +222,7 @@ def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fracti
 class Estimate:
     """What one offer would cost: its splits by the name of what they are for, of which `rank` orders.
 
-    `fits` False: a GPU of it has less memory than the work had before.
+    `fits` False: a GPU of it has less memory than the work had before. `doubt` is why its price may not hold any more.
     """
 
     buy: Buy
@@ -230,6 +230,7 @@ class Estimate:
     rank: str
     job: Job | None = None
     fits: bool = True
+    doubt: str = ""
 
     @property
     def ranked(self) -> Split:
@@ -238,7 +239,7 @@ class Estimate:
 
 
 def cheapest_first(found: Sequence[Estimate]) -> list[Estimate]:
-    """Return the cheapest first; after those, what lacks a price, and last what may not fit."""
+    """Return the cheapest first; then what has a doubtful price, what lacks one, and last what may not fit."""
     return sorted(found, key=_order)
 
 
@@ -264,7 +265,7 @@ def _is_share(one: Estimate) -> bool:
     return one.buy.offer.type.gpu.share < 1
 
 
-def _order(one: Estimate) -> tuple[bool, bool, Money, str, str, str]:
+def _order(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.buy.offer
     place = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, not one.ranked.is_whole, one.ranked.total, *place
+    return not one.fits, bool(one.doubt), not one.ranked.is_whole, one.ranked.total, *place

@@ -71,6 +71,10 @@ _EXAMPLES = {
     "--budget": "1500",
     "--cards": "2",
     "--hours-per-week": "20",
+    "--interest": "5%",
+    "--price-drift": "-10%",
+    "--vat": "19%",
+    "--card-price": "3090=650",
 }
 
 
@@ -126,13 +130,34 @@ def share_of(value: object, option: str, *, most: int = 1) -> Fraction:
     text = _text(value)
     if text.endswith("%"):
         return Fraction(number_of(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
-    of_time, example = (" of the time", "15%") if option == "--utilization" else ("", "20%")
+    of_time, example = (" of the time", "15%") if option == "--utilization" else ("", _EXAMPLES.get(option, "20%"))
     raise InvalidRequest(
         f"{text!r} is not a share{of_time}: it is written with its %.",
         field=option,
         value=text,
         next=f"For example {option} {example}",
     )
+
+
+def change_of(value: object, option: str, *, least: int = -90, most: int = 100) -> Fraction:
+    """Return a yearly change: text like `-10%`, or a program's number like -0.1.
+
+    Raises InvalidRequest for anything else.
+    """
+    if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
+        text = f"{_text(value * 100 if not isinstance(value, Fraction) else float(value * 100))}%"
+    else:
+        text = _text(value)
+    falls = text.startswith("-")
+    share = Fraction(-1 if falls else 1) * share_of(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
+    if not Fraction(least, 100) <= share <= Fraction(most, 100):
+        raise InvalidRequest(
+            f"{text!r} is no change from {least}% to {most}% a year.",
+            field=option,
+            value=text,
+            next=f"For example {option} {_EXAMPLES[option]}",
+        )
+    return share
 
 
 def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 
 from cloudgpu.core.advice.model_memory import Memory, Precision
@@ -17,6 +18,7 @@ from cloudgpu.core.catalog.catalog import (
     decoding_speed,
     speed,
     speed_per_dollar,
+    spot_doubt,
 )
 from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.values.money import Money
@@ -89,8 +91,12 @@ def why_not(spec: GpuSpec | None, need: Need, figures: Figures) -> str | None:
     return None
 
 
-def machines(offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures) -> list[Machine]:
+def machines(
+    offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figures: Figures, now: datetime | None = None
+) -> list[Machine]:
     """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.
+
+    With `now`, a spot price that its note doubts comes after those that are certain.
 
     Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
     fewest that hold it. What has no known speed comes last of its like; equal ones by price.
@@ -101,7 +107,13 @@ def machines(offers: Iterable[CatalogOffer], need: Need, spec_of: SpecOf, figure
         fewest[_gpu(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu(one), one.offer.type.gpu.count))
     least = min(fewest.values(), default=0)
     kept = [one for one in found if one.offer.type.gpu.count == fewest[_gpu(one)]]
-    return sorted(kept, key=lambda one: (one.offer.type.gpu.count > least, -(one.per_dollar or 0.0)))
+    return sorted(
+        kept, key=lambda one: (_doubted(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
+    )
+
+
+def _doubted(machine: Machine, now: datetime | None) -> bool:
+    return now is not None and bool(spot_doubt(machine.offer, now))
 
 
 def _gpu(machine: Machine) -> tuple[str, float]:

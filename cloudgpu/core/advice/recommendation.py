@@ -44,7 +44,8 @@ class Answer:
     and the least price an hour. `dear` are the builds beyond the budget, `unpriced` cards that hold the work and have
     no known price, `left_out` GPUs with the reason. `others` are other ways to train the same model. `hidden` is how
     many types hold the work where none does within the bounds. `base` is the desktop of the settings: the
-    builds have its power beside the cards, its tariff and its life.
+    builds have its power beside the cards, its tariff and its life. `free` is on how many of Kaggle's free GPUs the
+    work fits within its hours; None where it does not.
     """
 
     kind: Kind
@@ -63,6 +64,7 @@ class Answer:
     supply: Supply | None
     hidden: int
     base: Desktop
+    free: int | None = None
 
     @property
     def machine(self) -> Machine | None:
@@ -82,7 +84,6 @@ class Answer:
     @property
     def verdict(self) -> Verdict:
         """What is cheaper for the expected hours, over the desktop's life."""
-        if self.build is None or self.even is None or self.even.hours is None:
+        if self.build is None or self.even is None or self.even.life is None:
             return Verdict.EITHER
-        within = self.even.after is not None and self.even.after <= self.build.desktop.life
-        return Verdict.BUY if within else Verdict.RENT
+        return Verdict.BUY if self.even.life.desktop_is_cheaper else Verdict.RENT

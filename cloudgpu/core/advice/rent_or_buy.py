@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
@@ -19,7 +19,8 @@ from cloudgpu.core.advice.break_even import (
     even_price,
     even_use,
 )
-from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, owned
+from cloudgpu.core.advice.desktop import YEAR, Desktop, Owned, owned, sold_by_age
+from cloudgpu.core.advice.present_value import NO_TERMS, Terms, steady
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import Faster, Work
 from cloudgpu.core.values.money import Money
@@ -52,7 +53,7 @@ class Rent:
     """A cloud machine of `gpus` GPUs, used so, looked at up to `horizon`.
 
     `spec` is its GPU (None: not said), `means` all that the spelling means; `offer` is where the price is from (None:
-    it was typed).
+    it was typed). `instead_of` is the GPU that was named, where no cloud sells it and this one stands in.
     """
 
     per_hour: Money
@@ -62,6 +63,7 @@ class Rent:
     spec: GpuSpec | None = None
     means: tuple[str, ...] = ()
     offer: CatalogOffer | None = None
+    instead_of: GpuSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ class Calculation:
     """A rent beside a desktop. `own` is the desktop's GPU where the catalogue knows it.
 
     `main` is how many hours of one rented GPU one of the desktop's does, `beside` the same by what is known of both,
-    where `main` only counts them as equal. `work` is None where it was not said.
+    where `main` only counts them as equal. `work` is None where it was not said. `terms` are already in the prices of
+    both where they are VAT. `chosen_for` is the memory of the rented GPU, where the desktop was chosen to match it.
+    `sells` is whether what a used desktop brings is counted by its age.
     """
 
     desktop: Desktop
@@ -78,28 +82,40 @@ class Calculation:
     main: Faster
     beside: Faster | None = None
     work: Work | None = None
+    terms: Terms = NO_TERMS
+    chosen_for: float | None = None
+    sells: bool = True
 
     def question(self, use: Fraction, ratio: Fraction) -> Question:
         """Return one case: at this use, a GPU of the desktop doing so many hours of a rented one."""
-        return Question(self.desktop, self.rent.per_hour, use, ratio * Fraction(self.desktop.gpus, self.rent.gpus))
+        speed = ratio * Fraction(self.desktop.gpus, self.rent.gpus)
+        return Question(self.desktop, self.rent.per_hour, use, speed, self.terms.growth)
+
+    def sold(self, question: Question) -> Question:
+        """Return the case with what the desktop brings at its age taken off, where that is counted."""
+        return replace(question, desktop=sold_by_age(self.desktop)) if self.sells else question
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A cloud machine at a price `per_hour` that runs for `use` of the time (above 1: several), and a desktop.
 
-    `speed` is how many of the machine's hours an hour of the desktop does.
+    `speed` is how many of the machine's hours an hour of the desktop does, `growth` by what share the price grows in a
+    year, in today's money.
     """
 
     desktop: Desktop
     per_hour: Money
     use: Fraction
     speed: Fraction
+    growth: Fraction = Fraction(0)
 
     @property
     def pace(self) -> Pace:
         """What each day adds to both."""
-        return Pace(self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)))
+        return Pace(
+            self.per_hour.scaled(24 * self.use), MICRO * round(self.use / self.speed * (DAY // MICRO)), self.growth
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +164,8 @@ def answered(question: Question) -> Answer:
         year=owned(desktop, YEAR, pace.worked * (YEAR // DAY)),
         break_even=found,
         flat=crossing_by_flat_year(desktop, pace),
-        even_use=even_use(desktop, question.per_hour, question.speed),
-        even_price=even_price(desktop, question.use, question.speed),
+        even_use=even_use(desktop, question.per_hour, question.speed, question.growth),
+        even_price=even_price(desktop, question.use, question.speed, question.growth),
         again=None if found is None else dearer_again(desktop, pace, found),
     )
 
@@ -161,10 +177,48 @@ def mark(question: Question, elapsed: timedelta, year: Owned) -> Mark:
     begun = Fraction(-(-elapsed // YEAR))
     return Mark(
         elapsed=elapsed,
-        cloud=question.per_hour.scaled(question.use * hours(elapsed)),
+        cloud=question.per_hour.scaled(question.use * hours(elapsed) * steady(question.growth, elapsed)),
         owned=cost,
         flat=cost.purchase + (year.electricity + year.maintenance).scaled(begun),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What either costs over a time at whose end the desktop is sold.
+
+    `since` is from when on the desktop stays cheaper; None where the desktop is not the cheaper one at the end.
+    """
+
+    elapsed: timedelta
+    mark: Mark
+    since: timedelta | None
+
+    @property
+    def desktop_is_cheaper(self) -> bool:
+        """Whether the desktop has cost less, or as much."""
+        return self.mark.owned.total <= self.mark.cloud
+
+    @property
+    def difference(self) -> Money:
+        """By how much the cheaper one is cheaper."""
+        return max(self.mark.owned.total, self.mark.cloud) - min(self.mark.owned.total, self.mark.cloud)
+
+
+def over(question: Question, elapsed: timedelta) -> Over:
+    """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
+    desktop, pace = question.desktop, question.pace
+    year = owned(desktop, YEAR, pace.worked * (YEAR // DAY))
+    found = mark(question, elapsed, year)
+    if found.owned.total > found.cloud:
+        return Over(elapsed, found, None)
+    since = crossing(desktop, pace) if pace.cloud else None
+    while since is not None:
+        again = dearer_again(desktop, pace, since)
+        if again is None or again.until is None or again.until > elapsed:
+            break
+        since = again.until
+    return Over(elapsed, found, since if since is None else min(since, elapsed))
 
 
 def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:

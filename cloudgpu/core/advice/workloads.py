@@ -80,6 +80,8 @@ class Figures:
     circuit_volts: Figure
     circuit_amperes: Figure
     continuous_percent: Figure
+    kaggle_hours: Figure
+    kaggle_session_hours: Figure
 
 
 @dataclass(frozen=True, slots=True)

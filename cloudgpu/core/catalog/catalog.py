@@ -36,6 +36,7 @@ class CardPrices:
     """What one card costs to buy, for those that are sold apart: at its launch, on the street new and used.
 
     `dated` is the date of the street prices as given; `as_of` the earliest day that it can mean. None: not known.
+    `yours` is a price that the user gave: then it alone counts.
     """
 
     launch: Money | None
@@ -44,6 +45,7 @@ class CardPrices:
     dated: str
     as_of: datetime
     note: str = ""
+    yours: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,21 @@ def is_old(as_of: datetime, now: datetime) -> bool:
     return now - as_of > OLD_AFTER
 
 
+def spot_doubt(offer: CatalogOffer, now: datetime) -> str:
+    """Return why a spot price may not hold any more; empty for one of the last months that was read, and on demand.
+
+    What its own note doubts never comes before a price that is certain.
+    """
+    listed = offer.listed
+    if listed.market is not Market.SPOT:
+        return ""
+    if offer.type.provider == "azure":
+        return "Azure's have moved since"
+    if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
+        return f"{listed.price.basis}"
+    return "old" if is_old(listed.price.as_of, now) else ""
+
+
 def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
     """Return the GPUs that a spelling means: `v100` two, `v100-32gb` one; raise InvalidRequest for none.
 
@@ -233,11 +250,27 @@ def meant_by(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
         found = [spec for spec in known if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
     else:
         found += [spec for spec in known if spec not in found and found and same_gpu(spec.name, wanted)]
+    found = found or _begun(_squeezed(wanted), known)
     if not found:
         raise _unknown_gpu(requested, known)
     if "sxm" in requested.lower():  # a board form that no name has: the other forms have theirs
         return [spec for spec in found if not spec.name.endswith(("PCIe", "NVL"))] or found
     return found
+
+
+def _begun(begin: str, known: list[GpuSpec]) -> list[GpuSpec]:
+    """Return the one GPU whose name begins so, with or without its RTX, and its own forms; none where several do.
+
+    `a100-80` is an A100-80GB, `3090` an RTX3090. A number is never cut: `h10` and `rtx40` are none.
+    """
+    for start in (begin, f"rtx{begin}"):
+        names = {spec.name: _squeezed(spec.name) for spec in known}
+        found = [spec for spec in known if re.match(rf"{start}(?!\d)", names[spec.name])]
+        found.sort(key=lambda one: len(one.name))
+        if len(begin) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
+            exact = _squeezed(found[0].name) == start
+            return found[:1] if exact else found
+    return []
 
 
 def _plain(asked: str) -> str:

@@ -17,7 +17,7 @@ from cloudgpu.core.model.machine import fact
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.recommend_sentences import a_month, sentence
-from cloudgpu.views.advice.recommend_steps import Step, remarks, steps
+from cloudgpu.views.advice.recommend_steps import Step, doubts, free_hours, remarks, steps
 from cloudgpu.views.machines import price_value
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import (
         BuildableDesktop,
         DesktopBreakEven,
+        FreeHours,
         MemoryPart,
         PowerSupply,
         RecommendDocument,
@@ -70,8 +71,23 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(one) for one in steps(answer)],
+        "free_hours": None if answer.free is None else _free(answer, answer.free),
+        "doubts": list(doubts(answer)),
         "notes": [*_in(answer, currency), *remarks(answer, now)],
         "currency": None if currency is None else currency.value(),
+    }
+
+
+def _free(answer: Answer, gpus: int) -> FreeHours:
+    figures = answer.rules.figures
+    return {
+        "where": "kaggle",
+        "gpu": "T4",
+        "gpus_needed": gpus,
+        "hours_per_week": _rounded(figures.kaggle_hours.value),
+        "session_hours": _rounded(figures.kaggle_session_hours.value),
+        "source": _source(figures.kaggle_hours.source),
+        "sentence": free_hours(answer),
     }
 
 
@@ -137,6 +153,7 @@ def _build(build: Build, even: Even | None, now: datetime) -> BuildableDesktop:
         "old": card is not None and is_old(card.as_of, now),
         "desktop_usd": usd(build.desktop.purchase),
         "watts": _rounded(build.desktop.busy_power.watts),
+        "idle_watts": _rounded(build.desktop.waiting_power.watts),
         "life_years": _rounded(Fraction(build.desktop.life // _DAY, 365)),
         "usd_per_kwh": usd(build.desktop.tariff.per_kwh),
         "break_even": None if even is None else _even(even),
@@ -152,6 +169,9 @@ def _even(even: Even) -> DesktopBreakEven:
         "soonest_days": _days(even.soonest),
         "latest_days": _days(even.latest),
         "desktops": even.desktops,
+        "rent_usd": None if even.life is None else usd(even.life.mark.cloud),
+        "desktop_usd": None if even.life is None else usd(even.life.mark.owned.total),
+        "sold_for_usd": None if even.life is None else usd(even.life.mark.owned.worth),
     }
 
 

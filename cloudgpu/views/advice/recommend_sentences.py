@@ -47,8 +47,9 @@ def of_rent(machine: Machine) -> Source:
 def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
     """Yield where the figures of a desktop come from: its cards' price, the rest, and how it is run."""
     if build.spec.card is not None:
-        what = "list price" if build.paid is Paid.LAUNCH else f"{build.paid} price"
-        name = f"{what} of an {build.spec.name}: a public table of cards, {build.dated}"
+        what = "list price" if build.paid is Paid.LAUNCH else f"{build.paid} price".replace("yours price", "your price")
+        table = "as you gave it" if build.paid is Paid.YOURS else f"a public table of cards, {build.dated}"
+        name = f"{what} of an {build.spec.name}: {table}"
         yield Source(name, build.spec.card.as_of.date(), Ground.PUBLISHED)
     yield answer.rules.figures.base_machine_usd.source
     base = answer.base
@@ -123,8 +124,12 @@ def _buy(build: Build) -> str:
 
 
 def _cards(build: Build) -> str:
-    paid = "" if build.paid is Paid.LAUNCH else f"{build.paid} "
-    return f"{'a' if build.cards == 1 else build.cards} {paid}{build.spec.name}"
+    paid = "" if build.paid in (Paid.LAUNCH, Paid.YOURS) else f"{build.paid} "
+    return f"{_article(paid or build.spec.name) if build.cards == 1 else build.cards} {paid}{build.spec.name}"
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "AHLMR" else "a"
 
 
 def _lower(text: str) -> str:
@@ -136,10 +141,26 @@ def _several(even: Even) -> str:
 
 
 def _bought(machine: Machine, even: Even) -> str:
-    pace = "" if even.hours is None else f"at {number(even.hours)} hours a week "
-    have = "it has" if even.desktops == 1 else "they have"
-    sentence = f"{pace}{have} cost less than renting {rented(machine)} after {span_text(even.after)}{_range(even)}."
-    return sentence + _again(even)
+    it = "it costs" if even.desktops == 1 else "they cost"
+    if even.life is None or even.hours is None:
+        return f"{it} less than renting {rented(machine)}."
+    pace = f"at {number(even.hours)} hours a week over {_life(even.life.elapsed)}"
+    net, rent = (one.text(0) for one in (even.life.mark.owned.total, even.life.mark.cloud))
+    return f"{pace} {it} {net}, and renting {rented(machine)} costs {rent}. {_unsold(even)}{_again(even)}"
+
+
+def _unsold(even: Even) -> str:
+    """Return when the desktop has paid for itself where it is never sold."""
+    it = "it has" if even.desktops == 1 else "they have"
+    if even.after is None:
+        return f"Unsold, {it} never paid for {'itself' if even.desktops == 1 else 'themselves'}."
+    selves = "itself" if even.desktops == 1 else "themselves"
+    return f"Unsold, {it} paid for {selves} after {span_text(even.after)}{_range(even)}."
+
+
+def _life(span: timedelta) -> str:
+    years = number(Fraction(span // timedelta(days=1), 365))
+    return f"{years} year{'s' * (years != '1')}"
 
 
 def _again(even: Even) -> str:
@@ -151,11 +172,12 @@ def _again(even: Even) -> str:
 
 def _not_bought(build: Build, even: Even) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
-    if even.after is None:
-        return f"{desktop} would never have cost less at that pace."
-    life = number(Fraction(build.desktop.life // timedelta(days=1), 365))
-    when = f"{span_text(even.after)}{_range(even)}"
-    return f"{desktop} would have cost less only after {when}; it is reckoned to last {life} years."
+    if even.life is None:
+        return f"{desktop} costs more at that pace."
+    net, rent = (one.text(0) for one in (even.life.mark.owned.total, even.life.mark.cloud))
+    return (
+        f"Over {_life(even.life.elapsed)} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
+    )
 
 
 def _range(even: Even) -> str:

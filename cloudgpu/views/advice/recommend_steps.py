@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from cloudgpu.core.advice.desktop_build import Build, Even
+from cloudgpu.core.advice.desktop import USED_SOURCE
+from cloudgpu.core.advice.desktop_build import Build, Even, Paid
 from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
@@ -168,7 +169,8 @@ def _even_step(answer: Answer) -> Step:
     says = (
         f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.paid}, {build.dated}) and "
         f"{rest} for the rest, {number(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} a kWh, "
-        f"{years} years (an assumption), nothing counted for selling it. The machine: its list price, without disk and "
+        f"{years} years (an assumption). Sold at the end it brings what a used one does: "
+        f"{USED_SOURCE}. The machine: its list price, without disk and "
         "address."
     )
     sources = (*of_purchase(answer, build), of_rent(machine))
@@ -195,6 +197,8 @@ def _hours(build: Build, even: Even, years: str) -> str:
 
 def remarks(answer: Answer, now: datetime) -> Iterator[str]:
     """Yield what else is to be said: of the kind of work, of prices that are old, missing or not listed."""
+    if answer.free is not None:
+        yield free_hours(answer)
     if answer.kind.remark:
         yield answer.kind.remark
     if answer.machine is not None:
@@ -206,10 +210,30 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
 
 
 def _of_machine(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
-    listed, spot = machine.offer.listed.price, machine.offer.listed.market is Market.SPOT
+    listed = machine.offer.listed.price
     doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
     old = ", old" if is_old(listed.as_of, now) else ""
     yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
+    yield from doubts(answer)
+
+
+def free_hours(answer: Answer) -> str:
+    """Return that Kaggle's free hours are enough for the work."""
+    figures, number_of = answer.rules.figures, answer.free
+    hours, session = (number(one.value) for one in (figures.kaggle_hours, figures.kaggle_session_hours))
+    fits = "one" if number_of == 1 else str(number_of)
+    return (
+        f"Free: this work fits on {fits} of Kaggle's two T4 (16 GiB), about {hours} GPU hours a week in notebooks of "
+        f"at most {session} hours."
+    )
+
+
+def doubts(answer: Answer) -> Iterator[str]:
+    """Yield why the first machine's price or memory may not be what it says."""
+    machine = answer.machine
+    if machine is None:
+        return
+    listed, spot = machine.offer.listed.price, machine.offer.listed.market is Market.SPOT
     if spot and machine.offer.type.provider == "azure":
         yield "Azure's spot prices have moved since: many later ones equal the list price."
     if spot and listed.basis is Basis.DERIVED and machine.offer.type.provider == "aws":
@@ -223,6 +247,9 @@ def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
     if card is not None:
         old = " and old" if is_old(card.as_of, now) else ""
         note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""
+        if build.paid is Paid.YOURS:
+            yield f"The price of the {build.spec.name} is yours."
+            return
         yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
     within = {one.spec.name for one in answer.builds}
     beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.dear if one.spec.name not in within)

@@ -11,12 +11,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.break_even import SOON
+from cloudgpu.core.advice.desktop import USED_SOURCE, YEAR
 from cloudgpu.core.advice.rent_or_buy import Answer, Calculation, Mark, answered, mark, milestones
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
 from cloudgpu.views.advice.compare_basis import desktop_value, number
+from cloudgpu.views.advice.rent_or_buy_answer import Choice, choices, crossing, of_resale, remarks, verdict
+from cloudgpu.views.advice.rent_or_buy_answer import sentence as answer_sentence
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, percent, sentence, why
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
         DearerAgain,
         Outcome,
         Outcomes,
+        OverYears,
         RentedMachine,
         ScaledOutcomes,
         SpeedRatio,
@@ -71,6 +75,8 @@ def calculated_value(
 ) -> CalculatedDocument:
     """Return what follows from a price and a use, with all it rests on."""
     expected = [answered(found.question(use, found.main.ratio)) for use in found.rent.use.shares]
+    made, terms = choices(found, expected), found.terms
+    resale = of_resale(found, made, currency)
     return {
         "mode": "calculator",
         "as_of": iso(now),
@@ -84,14 +90,41 @@ def calculated_value(
         "answers": [_answer(found, use, found.main) for use in found.rent.use.shares],
         "with_known_speeds": None if found.beside is None else _beside(found, found.beside),
         "why_they_differ": why(expected[0], currency),
-        "assumptions": assumptions(found, currency),
-        "sentence": sentence(found, expected, currency) + by_speed(found, expected),
+        "assumptions": [text for text in (resale, *assumptions(found, currency)) if text],
+        "years": number(hours(found.rent.horizon) / hours(YEAR)),
+        "verdict": verdict(made),
+        "over_years": [_over(one) for one in made],
+        "interest_percent": number(terms.interest * 100),
+        "price_drift_percent": number(terms.drift * 100),
+        "vat_percent": number(terms.vat * 100),
+        "resale_source": USED_SOURCE if resale else None,
+        "break_even_sentence": sentence(found, expected, currency) + by_speed(found, expected),
+        "sentence": answer_sentence(found, made, currency),
+        "crossing": crossing(found, made),
+        "remarks": remarks(found),
+    }
+
+
+def _over(one: Choice) -> OverYears:
+    done, cheaper = one.over.mark, one.over.desktop_is_cheaper
+    cost = done.owned
+    return {
+        "utilization_percent": number(one.answer.question.use * 100),
+        "cloud_usd": usd(done.cloud),
+        "paid_usd": usd(cost.total + cost.worth),
+        "sold_for_usd": usd(cost.worth),
+        "desktop_usd": usd(cost.total),
+        "cheaper": "desktop" if cheaper else "cloud",
+        "difference_usd": usd(one.over.difference),
+        "desktop_cheaper_from_days": _days(one.over.since if cheaper else one.later.break_even),
+        "paid_off_unsold_days": _days(one.unsold.break_even),
     }
 
 
 def _cloud(rent: Rent, now: datetime) -> RentedMachine:
     value: RentedMachine = {
         "gpu": None if rent.spec is None else rent.spec.name,
+        "instead_of": None if rent.instead_of is None else rent.instead_of.name,
         "matching_gpus": list(rent.means),
         "gpus": rent.gpus,
         "usd_per_hour": usd(rent.per_hour),
@@ -135,7 +168,7 @@ def _beside(found: Calculation, speed: Faster) -> ScaledOutcomes:
 
 def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
     ratios = {speed.low, speed.ratio, speed.high}
-    cases = {ratio: _case(answered(found.question(use, ratio)), found.rent) for ratio in ratios}
+    cases = {ratio: _case(found, answered(found.question(use, ratio))) for ratio in ratios}
     return {
         "utilization_percent": number(use * 100),
         "hours_per_day": number(use * 24),
@@ -145,9 +178,10 @@ def _answer(found: Calculation, use: Fraction, speed: Faster) -> Outcomes:
     }
 
 
-def _case(answer: Answer, rent: Rent) -> Outcome:
+def _case(found: Calculation, answer: Answer) -> Outcome:
     near = [] if answer.after is None else [answer.after]
-    times = milestones(answer.question.desktop.life, rent.horizon, near)
+    times = milestones(answer.question.desktop.life, found.rent.horizon, near)
+    sold = found.sold(answer.question)
     return {
         "desktops": answer.year.number,
         "desktop_hours_per_day": number(answer.question.use * 24 / answer.question.speed),
@@ -158,7 +192,7 @@ def _case(answer: Answer, rent: Rent) -> Outcome:
         "desktop_costs_more_again": None if answer.again is None else _again(answer.again),
         "break_even_utilization_percent": None if answer.even_use is None else number(answer.even_use * 100),
         "break_even_usd_per_hour": None if answer.even_price is None else usd(answer.even_price),
-        "curve": [_mark(mark(answer.question, one, answer.year)) for one in times],
+        "curve": [_mark(mark(answer.question, one, answer.year), mark(sold, one, answer.year)) for one in times],
     }
 
 
@@ -166,7 +200,7 @@ def _again(one: Again) -> DearerAgain:
     return {"from_days": number(hours(one.since) / 24), "until_days": _days(one.until)}
 
 
-def _mark(one: Mark) -> CurvePoint:
+def _mark(one: Mark, sold: Mark) -> CurvePoint:
     return {
         "days": number(hours(one.elapsed) / 24),
         "cloud_usd": usd(one.cloud),
@@ -176,6 +210,8 @@ def _mark(one: Mark) -> CurvePoint:
         "maintenance_usd": usd(one.owned.maintenance),
         "worth_usd": usd(one.owned.worth),
         "flat_year_usd": usd(one.flat),
+        "sold_for_usd": usd(sold.owned.worth),
+        "net_usd": usd(sold.owned.total),
     }
 
 

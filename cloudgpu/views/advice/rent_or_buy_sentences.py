@@ -62,8 +62,13 @@ def days(span: timedelta, places: int = 0) -> str:
 
 def named(desktop: Desktop, number: int = 1) -> str:
     """Return `a desktop with one RTX 3090`, `2 desktops with two RTX 4090 each`; 0: without a number."""
-    cards = f"{_COUNTS.get(desktop.gpus, str(desktop.gpus))} {desktop.gpu}"
-    return f"a desktop with {cards}" if number == 1 else f"{f'{number:,} ' if number else ''}desktops with {cards} each"
+    each = desktop.gpus // desktop.boxes
+    cards, number = f"{_COUNTS.get(each, str(each))} {desktop.gpu}", number * desktop.boxes
+    return (
+        f"a desktop with {cards}"
+        if number == 1
+        else f"{f'{_COUNTS.get(number, format(number, chr(44)))} ' if number else ''}desktops with {cards} each"
+    )
 
 
 def life(span: timedelta) -> str:
@@ -77,7 +82,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     first, last = answers[0], answers[-1]
     what = named(found.desktop, max(one.year.number for one in answers))
     if not last.question.use:
-        return f"A cloud machine that is not used costs nothing, and {what} costs as it stands there: rent."
+        return f"A cloud machine that is not used costs nothing, and {what} costs as it stands there."
     fits = _where_it_fits(found)
     begin = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found)},{fits}"
     exact = f"At {an_hour(found.rent.per_hour, currency)} an hour, {_used(found, Bound.AT)},{fits}"
@@ -86,7 +91,7 @@ def sentence(found: Calculation, answers: Sequence[Answer], currency: Currency |
     if last.break_even is None:
         would = _would(last, currency, several=len(answers) > 1)
         begin = exact if found.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
-        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}: rent.{would}"
+        return f"{begin} the cloud stays cheaper than {what} for {life(FURTHEST)}.{would}"
     if first.break_even is None:
         return (
             f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
@@ -141,20 +146,20 @@ def _used(found: Calculation, bound: Bound | None = None) -> str:
 
 def _at_once(desktop: Desktop, what: str) -> str:
     if desktop.depreciation is Depreciation.NONE:
-        return f"the cloud costs more than {what} from the first hour on: buy."
-    return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run: buy."
+        return f"the cloud costs more than {what} from the first hour on."
+    return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
 
 
 def _when(found: Calculation, first: Answer, last: Answer) -> str:
     earliest, latest = last.break_even or timedelta(0), first.break_even or timedelta(0)
     if found.rent.use.bound is Bound.UNDER:
-        return f"after {days(latest)} at the earliest: for less time, rent.{_below(first)}"
+        return f"after {days(latest)} at the earliest.{_below(first)}"
     if found.rent.use.bound is Bound.OVER:
-        return f"after {days(latest)} at the latest: if you go on for longer, buy."
+        return f"after {days(latest)} at the latest."
     if first.again is not None and latest > first.again.since - DAY:
-        return f"only as that is sold, after {days(latest)}: for less, and for a while longer, rent."
+        return f"only as that is sold, after {days(latest)}."
     after = days(latest) if latest == earliest else f"{float(hours(earliest) / 24):,.0f} to {days(latest)}"
-    return f"after {after}: if you go on for longer, buy; if not, rent."
+    return f"after {after}."
 
 
 def _below(answer: Answer) -> str:

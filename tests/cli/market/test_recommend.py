@@ -39,7 +39,7 @@ def recommend(many, tmp_path):
 @pytest.mark.parametrize(("work", "asked"), CASES)
 def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     value = gpu.advice.recommend(work, **asked)
-    shown = text(value, verbose=True)
+    shown = text(value, verbose=True, sources=True)
     assert " ".join(shown.split("\n\n")[0].split()) == value["sentence"]
     assert max(map(len, shown.splitlines())) <= 80
     briefly = text(value, verbose=False)
@@ -56,7 +56,7 @@ def sources(value):
 
 
 def test_tables_have_the_machines_and_desktops_of_the_document(recommend, gpu, tmp_path):
-    said, value = recommend("video --hours-per-week 30").out, recommend("video --hours-per-week 30 -o json").json
+    said, value = recommend("video --hours-per-week 30 -v").out, recommend("video --hours-per-week 30 -o json").json
     with cloudgpu.connect(home=tmp_path / "home") as now:  # prices grow old
         assert value == now.advice.recommend("video", hours_per_week="30") | {"as_of": value["as_of"]}
     rows = said.split("\n\n")

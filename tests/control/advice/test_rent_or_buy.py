@@ -52,7 +52,7 @@ def test_the_published_example_is_reproduced_exactly(gpu):
     assert document["speed"] == {"ratio": 1, "low": 1, "high": 1, "basis": "one GPU counted as fast as the other"}
     why = document["why_they_differ"]
     assert all(part in why for part in ("292.96 days", "294.8 days", "300 days $2,311.20 against $2,270.96"))
-    assert "after 293 days (9.6 months): if you go on for longer, buy; if not, rent." in document["sentence"]
+    assert "after 293 days (9.6 months)." in document["break_even_sentence"]
     assert document["answers"][0]["hours_per_day"] == 3.6
 
 
@@ -69,7 +69,7 @@ def test_beside_it_stands_what_is_known_of_both_speeds(gpu):
 def test_the_spot_price_takes_722_days_and_not_the_20_months_of_the_text(gpu):
     document = gpu.advice.compare(**PUBLISHED | {"price": "0.90"})
     assert round(only(document)["break_even_days"], 2) == 722.35
-    assert "722 days (23.7 months)" in document["sentence"]
+    assert "722 days (23.7 months)" in document["break_even_sentence"]
 
 
 def test_five_years_of_a_4090_take_about_100_dollars_a_year_by_the_card_alone(gpu):
@@ -103,11 +103,11 @@ def test_common_uses_are_bounds_and_are_answered_as_bounds(gpu, name, bound, per
     document = gpu.advice.compare(**PUBLISHED | {"utilization": name})
     assert document["usage"] == {"typed": name, "bound": bound}
     assert [answer["utilization_percent"] for answer in document["answers"]] == percents
-    assert says in document["sentence"]
+    assert says in document["break_even_sentence"]
 
 
 def test_between_two_bounds_it_may_be_never_at_one(gpu):
-    sentence = gpu.advice.compare(price="0.90", utilization="personal")["sentence"]
+    sentence = gpu.advice.compare(price="0.90", utilization="personal")["break_even_sentence"]
     assert "after 1,084 days (35.6 months) at the earliest, and never at 5%." in sentence
 
 
@@ -129,13 +129,14 @@ def test_of_a_gpu_that_is_hardly_sold_any_more_the_price_says_so(gpu):
 
 
 def test_eight_gpus_for_most_of_the_day_take_several_desktops(gpu):
-    one = only(gpu.advice.compare(gpu="a100:8", price=20, utilization="60%", work="training"))
+    example = {"work": "training", "desktop": "rtx3090"}
+    one = only(gpu.advice.compare(gpu="a100:8", price=20, utilization="60%", **example))
     assert (one["desktops"], round(one["desktop_hours_per_day"] / 24)) == (10, 9)
     both = only(gpu.advice.compare(gpu="a100:8", price=20, utilization="60%", work="training", desktop="rtx3090x2"))
     assert both["desktops"] == 5
     beyond = gpu.advice.compare(price=2, hours_per_day=60)
     assert only(beyond)["desktops"] == 3
-    assert "2.5 machines at any time" in beyond["sentence"]
+    assert "2.5 machines at any time" in beyond["break_even_sentence"]
 
 
 def test_memory_that_is_smaller_is_named(gpu):
@@ -158,15 +159,15 @@ def test_a_price_that_is_too_low_is_never_even_and_says_which_would_be(gpu):
     assert only(document)["break_even_days"] is None
     assert document["why_they_differ"] is None
     assert (
-        "stays cheaper than a desktop with one RTX 3090 for 30 years: rent. From $0.4726 an hour"
-        in document["sentence"]
+        "stays cheaper than a desktop with one RTX 3090 for 30 years. From $0.4726 an hour"
+        in document["break_even_sentence"]
     )
 
 
 def test_no_use_at_all_is_answered_with_rent(gpu):
     for given in ({"utilization": "0%"}, {"hours_per_day": 0}):
         document = gpu.advice.compare(price="2.14", **given)
-        assert "that is not used costs nothing" in document["sentence"]
+        assert "that is not used costs nothing" in document["break_even_sentence"]
         assert (only(document)["break_even_days"], only(document)["break_even_usd_per_hour"]) == (None, None)
 
 
@@ -179,7 +180,7 @@ def test_a_desktop_that_costs_nothing_is_even_at_no_price_at_all(gpu):
 
 def test_a_desktop_counted_by_what_it_loses(gpu):
     straight = gpu.advice.compare(price="2.14", utilization="15%", depreciation="straight-line", resale=200)
-    assert "from the first hour on" in straight["sentence"]
+    assert "from the first hour on" in straight["break_even_sentence"]
     assert only(straight)["curve"][-1]["worth_usd"] == "200"
     declining = gpu.advice.compare(price="0.60", utilization="15%", depreciation="declining", yearly_loss="30%")
     assert only(declining)["curve"][2]["worth_usd"] == "1540"
@@ -188,7 +189,7 @@ def test_a_desktop_counted_by_what_it_loses(gpu):
 def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
     document = gpu.advice.compare(**PUBLISHED, **WON)
     assert document["currency"] == {"code": "KRW", "per_usd": "1400", "as_of": "2026-11-20", "source": ""}
-    assert "At 2,996 KRW an hour" in document["sentence"]
+    assert "At 2,996 KRW an hour" in document["break_even_sentence"]
     assert only(document) == only(gpu.advice.compare(**PUBLISHED))
     typed = gpu.advice.compare(**PUBLISHED, **WON, purchase="7000000 KRW", tariff="140krw")["desktop"]
     assert (typed["purchase_usd"], typed["usd_per_kwh"], typed["quoted"]["amount"]) == ("5000", "0.1", "7000000")
@@ -343,7 +344,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
         ({**PUBLISHED, "hours_per_day": 3}, "--hours-per-day", "say the same"),
         ({**PUBLISHED, "gpu": "v1000"}, "--gpu", "no GPU 'v1000'"),
         ({**PUBLISHED, "gpu": "v100:0"}, "--gpu", "names no GPU"),
-        ({"gpu": "rtx3090", "utilization": "15%"}, "--price", "no on-demand price"),
+        ({"gpu": "rtx3090:63", "utilization": "15%"}, "--price", "no on-demand price"),
         ({"gpu": "t4:63", "utilization": "15%"}, "--price", "no on-demand price of a machine with 63 T4"),
         ({"price": 1, "utilization": "15%", "work": "training"}, "--gpu", "depends on which one"),
         ({"price": 1, "utilization": "100000%", "gpu": "h100:64"}, "--utilization", "So much use would take"),
@@ -408,7 +409,7 @@ def test_the_text_fits_80_columns_and_says_nothing_that_is_none(gpu, given):
     assert max(map(len, text.splitlines())) <= 80
     assert not {"None", "nan", "inf", "Fraction"} & set(text.replace(",", " ").split())
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert text.startswith(("At ", "A cloud machine"))
+    assert text.startswith(("Buy: over ", "Rent: over ", "Rent: a machine that is not used"))
 
 
 def test_the_desktops_are_listed_with_what_they_cost(gpu):
@@ -424,7 +425,12 @@ def test_all_words_are_those_of_the_verb():
 
     from cloudgpu.cli.money.compare import command
 
-    assert set(signature(command).parameters) == set(CompareOptions.__annotations__) | {"output", "desktops"}
+    assert set(signature(command).parameters) == set(CompareOptions.__annotations__) | {
+        "output",
+        "desktops",
+        "verbose",
+        "sources",
+    }
 
 
 def test_a_time_that_passes_changes_no_figure(own_home):

@@ -173,6 +173,8 @@ class Estimate(TypedDict):
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
     """With `--like`: a GPU has as much memory as that of the past run."""
+    doubt: str | None
+    """Why a spot price may not hold any more; such offers come after the certain ones. Null: none."""
     peak_tflops: float | None
     """With `--flops`: the peak of one GPU."""
     peak_recalled: bool
@@ -229,7 +231,7 @@ class EstimateDocument(TypedDict):
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
     estimates: list[Estimate]
-    """The cheapest first; then what lacks a price, then what may not fit."""
+    """The cheapest first; then what has a doubtful price, what lacks a price, and last what may not fit."""
     left_out: list[UnknownGpu]
     """GPUs without any known figure by which the work could be measured."""
     precisions: list[str]
@@ -242,6 +244,8 @@ class EstimateDocument(TypedDict):
     """Types of the named GPU that can probably not be launched any more."""
     old_after_days: int
     """From how many days on a price is old."""
+    free_hours: str | None
+    """Free hours that are enough for this; null: none."""
     assumptions: list[str]
     """What the figures rest on, and what they do not count."""
     fees: str

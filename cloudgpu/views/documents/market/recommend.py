@@ -92,6 +92,12 @@ class DesktopBreakEven(TypedDict):
     """That with the desktop as slow as it may be."""
     desktops: int
     """How many desktops these hours take."""
+    rent_usd: Usd | None
+    """What renting costs over the desktop's life; null: the hours were not said."""
+    desktop_usd: Usd | None
+    """What the desktop costs over its life, sold at its end."""
+    sold_for_usd: Usd | None
+    """For how much it is sold then."""
 
 
 class BuildableDesktop(TypedDict):
@@ -102,7 +108,7 @@ class BuildableDesktop(TypedDict):
     cards: int
     """How many."""
     paid: str
-    """Which price of the card: `used`, `new` or `at its launch`."""
+    """Which price of the card: `used`, `new`, `at its launch` or `yours`."""
     card_usd: Usd
     """The price of one card."""
     dated: str
@@ -113,6 +119,8 @@ class BuildableDesktop(TypedDict):
     """All cards and the rest of the desktop."""
     watts: float
     """Of all of it at work."""
+    idle_watts: float
+    """Of all of it while it waits."""
     life_years: float
     """How long it is reckoned to last."""
     usd_per_kwh: Usd
@@ -149,6 +157,25 @@ class Step(TypedDict):
     """What it comes to."""
     sources: list[Source]
     """What it rests on; none: the catalogue alone."""
+
+
+class FreeHours(TypedDict):
+    """Hours that cost nothing, on which the work fits."""
+
+    where: str
+    """`kaggle`."""
+    gpu: str
+    """Its GPU."""
+    gpus_needed: int
+    """On how many of them the work runs."""
+    hours_per_week: float
+    """About how many hours a week are free."""
+    session_hours: float
+    """How long a session lasts at most."""
+    source: Source
+    """Where that is from."""
+    sentence: str
+    """That in words."""
 
 
 class RecommendDocument(TypedDict):
@@ -193,10 +220,14 @@ class RecommendDocument(TypedDict):
     left_out: dict[str, str]
     """GPUs with the memory that are not recommended: the reason by name."""
     without_price: list[str]
-    """Cards that hold it, of which no dated price is known."""
+    """Cards that hold it and have no known dated price."""
+    free_hours: FreeHours | None
+    """Free hours on which the work fits; null: none."""
+    doubts: list[str]
+    """Why the first machine's price or memory may not be what it says."""
     steps: list[Step]
     """How the answer was found."""
     notes: list[str]
-    """What else is to be said."""
+    """Further notes."""
     currency: ExchangeRate | None
     """In what a remark has the answer's amounts, too; null: US dollars."""

@@ -94,6 +94,8 @@ class RentedMachine(TypedDict):
 
     gpu: str | None
     """Its GPU; null: not said."""
+    instead_of: str | None
+    """The GPU that was named, where no cloud lists it and this one stands in; null: none."""
     matching_gpus: list[str]
     """What the name that was typed may mean."""
     gpus: int
@@ -154,6 +156,10 @@ class CurvePoint(TypedDict):
     """What they are still worth, as far as that is counted."""
     flat_year_usd: Usd
     """Purchase and all begun years' electricity and maintenance, as published examples count."""
+    sold_for_usd: Usd
+    """What desktops of that age would sell for."""
+    net_usd: Usd
+    """What desktops have cost once they are sold then."""
 
 
 class Outcome(TypedDict):
@@ -205,6 +211,29 @@ class ScaledOutcomes(TypedDict):
     """One for each bound of the use."""
 
 
+class OverYears(TypedDict):
+    """What either costs over the years that were named, the desktop being sold at their end."""
+
+    utilization_percent: float
+    """For how much of the time a machine is used."""
+    cloud_usd: Usd
+    """What the cloud costs."""
+    paid_usd: Usd
+    """What is paid for desktops, electricity and maintenance."""
+    sold_for_usd: Usd
+    """What desktops of that age sell for."""
+    desktop_usd: Usd
+    """What desktops cost: what is paid, less what they sell for."""
+    cheaper: str
+    """`desktop` or `cloud`."""
+    difference_usd: Usd
+    """How much more the other costs."""
+    desktop_cheaper_from_days: float | None
+    """From when on the desktop is the cheaper one, if it is sold when the work ends; null: not within 30 years."""
+    paid_off_unsold_days: float | None
+    """When the cloud has cost as much as a desktop that is never sold; null: not within 30 years."""
+
+
 class CalculatedDocument(TypedDict):
     """Also with `--price` or `--hours-per-day`: from a price and a use, without a ledger."""
 
@@ -234,8 +263,28 @@ class CalculatedDocument(TypedDict):
     """Why published examples have another day. Null: they have none, or the same, or leave out a desktop's value."""
     assumptions: list[str]
     """What the comparison rests on, and what it leaves out."""
+    years: float
+    """For how many years both are compared."""
+    verdict: str
+    """`buy` or `rent`, whichever is cheaper over these years; `either`: it depends on the use."""
+    over_years: list[OverYears]
+    """What either costs over these years; one for each bound of the use."""
+    interest_percent: float
+    """The cost of capital a year; 0: none is counted."""
+    price_drift_percent: float
+    """How cloud prices change a year; 0: they stay."""
+    vat_percent: float
+    """VAT on all that is bought; 0: none is added."""
+    resale_source: str | None
+    """What the resale of a used desktop rests on, where none was given; null: nothing is sold."""
+    break_even_sentence: str
+    """When both have cost the same, the desktop counted as it is paid."""
     sentence: str
-    """The comparison in words."""
+    """The answer in words: what either costs over these years, who is cheaper, and by how much."""
+    crossing: str
+    """From when on the desktop is cheaper; empty where nothing is used."""
+    remarks: list[str]
+    """What is compared in place of what was named, what does not fit, and what money does over time."""
 
 
 class DesktopsDocument(TypedDict):

@@ -1,0 +1,247 @@
+"""Says which of both to take for the years that were named: what either costs, who is cheaper, and from when on.
+
+The desktop is sold at the end of these years for what a used one of its age brings; `break_even_sentence` of the same
+document counts it as it is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cloudgpu.core.advice.break_even import FURTHEST, SOON
+from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
+from cloudgpu.core.advice.rent_or_buy import Bound, Over, answered, over
+from cloudgpu.core.values.money import ZERO, Money
+from cloudgpu.views.advice.compare_sentences import count
+from cloudgpu.views.advice.rent_or_buy_sentences import days, life, named, percent, shown
+
+if TYPE_CHECKING:
+    from cloudgpu.core.advice.rent_or_buy import Answer, Calculation
+    from cloudgpu.core.values.currency import Currency
+
+CENTS = Money.usd(100)  # below it amounts are shown with cents
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One use: what either costs over the years, from when on the desktop is cheaper, and when it is paid off unsold.
+
+    `later` is from when on it is cheaper where that is not within the years; None for never.
+    """
+
+    answer: Answer
+    over: Over
+    later: Answer
+    unsold: Answer
+
+
+def choices(found: Calculation, answers: Sequence[Answer]) -> list[Choice]:
+    """Return what is chosen for each use."""
+    made = []
+    for one in answers:
+        sold = found.sold(one.question)
+        kept = replace(found.desktop, resale=ZERO, depreciation=Depreciation.NONE)
+        unsold = answered(replace(one.question, desktop=kept))
+        made.append(Choice(one, over(sold, found.rent.horizon), answered(sold), unsold))
+    return made
+
+
+def verdict(made: Sequence[Choice]) -> str:
+    """Return `buy` or `rent`, and `either` where that depends on how much it is used."""
+    said = {"buy" if one.over.desktop_is_cheaper else "rent" for one in made}
+    return said.pop() if len(said) == 1 else "either"
+
+
+def sentence(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+    """Return the answer: the total of each over the years, who is cheaper, and by how much."""
+    if not made[-1].answer.question.use:
+        desktop = _desktop(found, made)
+        return (
+            f"Rent: a machine that is not used costs nothing. {_capital(desktop)} {_costs(desktop)} "
+            f"{amount(made[-1].over.mark.owned.total, currency)} over {_years(found)} all the same."
+        )
+    return _one(found, made[0], currency) if len(made) == 1 else _both(found, made, currency)
+
+
+def crossing(found: Calculation, made: Sequence[Choice]) -> str:
+    """Return from when on the desktop is cheaper, sold when the work ends and unsold; empty where nothing is used."""
+    if not made[-1].answer.question.use:
+        return ""
+    if len(made) == 1:
+        return " ".join([*_crossing(found, made[0]), *_beyond(found, made[0])])
+    since = [f"{_since(one)} at {percent(one.answer.question.use)}" for one in made if one.over.desktop_is_cheaper]
+    return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
+
+
+def remarks(found: Calculation) -> list[str]:
+    """Return what is compared in place of what was named, what does not fit, and what money does over time."""
+    return [*_notes(found), *filter(None, [of_terms(found)])]
+
+
+def amount(money: Money, currency: Currency | None) -> str:
+    """Return an amount without its cents, where that says enough."""
+    return shown(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
+
+
+def _one(found: Calculation, one: Choice, currency: Currency | None) -> str:
+    mark, more = one.over.mark, amount(one.over.difference, currency)
+    years, desktop, rent = _years(found), _desktop(found, [one]), _renting(found)
+    cloud, owned = amount(mark.cloud, currency), amount(mark.owned.total, currency)
+    if not one.over.difference:
+        return f"Buy or rent: over {years} {desktop} and {rent} cost the same, {owned}."
+    if one.over.desktop_is_cheaper:
+        return f"Buy: over {years} {desktop} {_costs(desktop)} {owned}. {_capital(rent)} costs {cloud}, {more} more."
+    return f"Rent: over {years} {rent} costs {cloud}. {_capital(desktop)} {_costs(desktop)} {owned}, {more} more."
+
+
+def _costs(desktop: str) -> str:
+    return "costs" if desktop.startswith("a ") else "cost"
+
+
+def _both(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+    ways = ["buy" if one.over.desktop_is_cheaper else "rent" for one in made]
+    uses = [percent(one.answer.question.use) for one in made]
+    lead = _capital(ways[0])
+    if ways[0] != ways[1]:
+        lead = f"{_capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
+    cloud = " to ".join(amount(one.over.mark.cloud, currency) for one in made)
+    owned = " to ".join(amount(one.over.mark.owned.total, currency) for one in made)
+    return (
+        f"{lead}: over {_years(found)}, used {' to '.join(uses)} of the time, {_desktop(found, made)} "
+        f"{_costs(_desktop(found, made))} {owned}. Renting costs {cloud}."
+    )
+
+
+def _crossing(found: Calculation, one: Choice) -> Iterator[str]:
+    """Yield from when on the desktop is cheaper: sold when the work ends, and unsold."""
+    both = found.sells and found.desktop.depreciation is Depreciation.NONE
+    begin = "Sold when you stop, the desktop is" if both else "The desktop is"
+    if one.over.desktop_is_cheaper:
+        yield f"{begin} cheaper {_since(one)}."
+    elif one.later.break_even is None:
+        yield f"{begin} never cheaper within {life(FURTHEST)}."
+    elif one.later.break_even > one.over.elapsed:
+        yield f"{begin} cheaper only from {_day(one.later.break_even)} on."
+    if not both:
+        return
+    kept = one.unsold.break_even
+    if kept is not None and kept <= one.over.elapsed:
+        yield f"Unsold, it has paid for itself after {days(kept)}."
+    else:
+        yield f"Unsold, it has not paid for itself after {_years(found)}."
+
+
+def _since(one: Choice) -> str:
+    since = one.over.since
+    return "from the first hour on" if since is None or since <= SOON else f"from {_day(since)} on"
+
+
+def _day(span: object) -> str:
+    text = days(span)  # type: ignore[arg-type]
+    number, _, months = text.partition(" day")
+    return f"day {number}{months.removeprefix('s')}"
+
+
+def _beyond(found: Calculation, one: Choice) -> Iterator[str]:
+    """Yield what holds on the other side of a bound."""
+    even, bound = one.later.even_use, found.rent.use.bound
+    if found.rent.horizon != found.desktop.life or even is None:
+        return
+    if bound is Bound.UNDER and one.over.desktop_is_cheaper:
+        yield f"Used less than {percent(even)} of the time, rent."
+    if bound is Bound.OVER and not one.over.desktop_is_cheaper:
+        yield f"Used more than {percent(even)} of the time, buy."
+
+
+def _notes(found: Calculation) -> Iterator[str]:
+    """Yield what was compared in place of what was named, and what does not fit."""
+    rent, own, desktop = found.rent, found.own, found.desktop
+    if rent.instead_of is not None and rent.spec is not None:
+        wanted = rent.instead_of
+        yield (
+            f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
+            f"the hours counted by {found.main.rests}."
+        )
+    if own is None or rent.spec is None:
+        return
+    if found.chosen_for is not None and desktop.boxes > 1:
+        memory = own.memory_gib * desktop.gpus
+        yield (
+            f"One {own.name} ({own.memory_gib:g} GiB) has {float(found.main.ratio):.2f} of the speed of "
+            f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB. "
+            "For one card with 48 GiB: --desktop a6000."
+        )
+    elif found.chosen_for is not None:
+        yield (
+            f"{_capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
+            f"{own.memory_gib:g} GiB."
+        )
+    elif own.memory_gib < rent.spec.memory_gib:
+        yield (
+            f"This holds if the work fits in {own.memory_gib:g} GiB: {an(rent.spec.name)} has "
+            f"{rent.spec.memory_gib:g} GiB."
+        )
+
+
+def of_resale(found: Calculation, made: Sequence[Choice], currency: Currency | None) -> str:
+    """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
+    worth = made[-1].over.mark.owned.worth
+    if not worth:
+        return ""
+    desktop = found.desktop
+    text = f"Sold after {_years(found)}, the desktop brings {amount(worth, currency)}"
+    if desktop.depreciation is not Depreciation.NONE or not found.sells:
+        return f"{text}."
+    used = f"{percent(USED_SHARE)} of its price as soon as it is used"
+    if desktop.resale_known or desktop.resale:
+        end = f"{amount(desktop.resale, currency)} after {life(desktop.life)}"
+        return f"{text}: on a straight line from {used} down to {end}."
+    return f"{text}: {used}, and {percent(USED_LOSS)} less each year."
+
+
+def of_terms(found: Calculation) -> str:
+    """Return what money does over time, where that was given; empty where nothing was."""
+    terms = found.terms
+    parts = [
+        f"in today's money at a cost of capital of {_percent(terms.interest)} a year" if terms.interest else "",
+        f"cloud prices change by {_percent(terms.drift)} a year" if terms.drift else "",
+        f"with {_percent(terms.vat)} VAT on the cloud, the desktop, its electricity and maintenance"
+        if terms.vat
+        else "",
+    ]
+    text = "; ".join(filter(None, parts))
+    return f"Counted {text}." if text else ""
+
+
+def _percent(share: object) -> str:
+    return f"{float(share) * 100:g}%"  # type: ignore[arg-type]
+
+
+def an(name: str) -> str:
+    """Return a GPU's name with its article."""
+    return f"{'an' if name[0] in 'AHLMRX' else 'a'} {name}"
+
+
+def _desktop(found: Calculation, made: Sequence[Choice]) -> str:
+    return named(found.desktop, max(one.answer.year.number for one in made))
+
+
+def _renting(found: Calculation) -> str:
+    rent = found.rent
+    what = f"{rent.gpus}x {rent.spec.name}" if rent.spec is not None else "a machine"
+    if rent.use.bound is not Bound.AT:
+        return f"renting {what} for {percent(rent.use.shares[-1])} of the time"
+    if not rent.use.asked.endswith("a day"):
+        return f"renting {what} for {rent.use.asked} of the time"
+    hours = float(rent.use.shares[-1] * 24)
+    return f"renting {what} for {hours:.3g} hours a day" if rent.instead_of else f"renting {what} for {rent.use.asked}"
+
+
+def _years(found: Calculation) -> str:
+    return life(found.rent.horizon)
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
