@@ -32,7 +32,7 @@ GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/referenc
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
 ALLOWED: dict[str, int] = {
     "CONTRIBUTING.md": 1,
-    "CHANGELOG.md": 129,
+    "CHANGELOG.md": 127,
     "docs/aws.md": 1,
     "docs/billing.md": 2,
     "docs/catalog.md": 23,
