@@ -26,32 +26,30 @@ from cloudgpu.errors import CloudgpuError
 
 _MADE = "<!-- Made by `python docs/check.py --write`. Changes here are lost. -->\n"
 _CLI_HEAD = """\
-This page lists every verb with its options. `cloudgpu VERB --help` shows the same text. `-h` is short for `--help`, and
-`cloudgpu --version` prints the version. See also [what a verb prints with `-o json`](json.md), and
-[exit codes and errors](errors.md).
+`cloudgpu VERB --help` shows the same text. `-h` is short for `--help`; `cloudgpu --version` prints the version.
+For what a verb prints with `-o json`, see [json.md](json.md); for exit codes, [errors.md](errors.md).
 """
 _WORDS_HEAD = """\
 ## Other words
 
-`cloudgpu help VERB` is `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have other names.
-`status` with a name is `show`. A word that is no verb, such as `login`, gets an error that says what to do instead.
+`cloudgpu help VERB` is the same as `cloudgpu VERB --help`, and `cloudgpu version` prints the version. Some verbs have
+other names; `status` with a name is `show`. For other common words, such as `login`, an error says what to do.
 """
 _ERRORS_HEAD = """\
-This page lists every exit code and every kind of error, with what to do next.
+An error is one sentence on stderr, and a second line that says what to do. With `-o json` it is one document on
+stdout instead, `{"error": {...}}`: see [json.md](json.md#error).
 
-An error is one sentence on stderr, and a second line with the fix. With `-o json` it is one document on stdout instead,
-`{"error": {...}}`: see [JSON documents](json.md#error).
-
-Each code means one action of the caller. If several errors meet in one command, 9 wins over 8, and 8 over the rest.
+Each code stands for what the caller does next. If a command has several errors, 9 takes precedence over 8, and 8 over
+the others.
 """
 _CLASSES_HEAD = """\
 All are in `cloudgpu.errors` and inherit from `CloudgpuError`, which has `message`, `field`, `value`, `next`, `kind`,
-`exit_code` and `retryable`. This tree shows what the caller does next:
+`exit_code` and `retryable`. The tree, with what the caller does next:
 """
 _RECORD = re.compile(r"Record\b")
 _OTHER_CODES = {
-    0: "Done. Also: you answered no to a question; one line on stderr says so.",
-    130: "Interrupted with Ctrl-C: stderr names what may be left; with `-o json` there is no document.",
+    0: "Done, or you answered a question with no (one line on stderr says so).",
+    130: "Interrupted with Ctrl-C. stderr names what may remain; with `-o json` there is no document.",
     141: "The reader of the output closed it (as `| head` does).",
     255: "From `exec` only: cloudgpu itself failed. Every other status is that of the command.",
 }
@@ -175,6 +173,7 @@ def cli_page() -> str:
     """Return the reference of the command line."""
     parts = [
         f"# The command line\n\n{_MADE}",
+        "This page lists every verb with its arguments and options.\n",
         _CLI_HEAD,
         _table(
             ["verb", "does"],
@@ -241,6 +240,7 @@ def errors_page() -> str:
     return "\n".join(
         [
             f"# Exit codes and errors\n\n{_MADE}",
+            "This page lists every exit code and every kind of error, with what to do next.\n",
             _ERRORS_HEAD,
             "## Exit codes\n",
             _table(["exit code", "kinds", "what to do"], sorted(_code_rows(), key=lambda row: int(row[0]))),

@@ -32,7 +32,7 @@ GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/referenc
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
 ALLOWED: dict[str, int] = {
     "CHANGELOG.md": 109,
-    "docs/catalog.md": 22,
+    "docs/catalog.md": 12,
     "docs/compare.md": 20,
     "docs/estimate.md": 14,
     "docs/recommend.md": 2,
