@@ -44,7 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "reap": ("automation.reap", "Stop idle and expired machines once, and verify each stop."),
     "watch": ("automation.watch", "Reap, check budgets and send alerts until interrupted."),
     "cron": ("automation.cron", "Have this computer reap every ten minutes."),
-    "orphans": ("automation.orphans", "Find orphaned resources that cost money; --clean removes them."),
+    "orphans": ("automation.orphans", "Find orphaned resources that cost money, and remove them."),
     "policy": ("automation.policy", "Show policies, and which one applies to a machine."),
     "policy backtest": ("automation.backtest", "Replay the past under a policy: stops, savings, lost work."),
 }

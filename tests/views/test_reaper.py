@@ -58,7 +58,7 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was queried")
     (_, said) = pass_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
-    assert said == "Asked: lab (aws)."
+    assert said == "Queried: lab (aws)."
 
 
 def test_what_would_be_done_is_said_with_the_use_of_what_runs():

@@ -19,8 +19,8 @@ def account_lines(document: AccountAnswers | LsDocument | DownDocument | Orphans
     from cloudgpu.cli.render import paragraph
 
     names = [_name(one) for one in document["queried"]]
-    lines = [f"Asked: {', '.join(names)}."] if names else []
-    lines += [f"Not asked: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
+    lines = [f"Queried: {', '.join(names)}."] if names else []
+    lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
               for gap in document["not_queried"]]  # fmt: skip
     if all(one["provider"] in HERE for one in document["queried"]):
         lines.append(NO_CLOUD)

@@ -86,7 +86,7 @@ def _request(
 
 def _answer(document: QuotaRequestDocument) -> str:
     look = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
-    return f"Asked: request {document['id']}. See what became of it: {look}"
+    return f"Requested: {document['id']}. See its state: {look}"
 
 
 def _asked(value: RaiseValue) -> str:

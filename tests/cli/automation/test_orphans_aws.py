@@ -90,7 +90,7 @@ def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line)
     cleaned = line("orphans --clean --older-than 1d --yes")
     assert (cleaned.code, left()) == (0, {}), cleaned.err
     assert re.search(r"Gone: disk us-east-1/vol-\w+ \(\$5\.12\)", cleaned.out), cleaned.out
-    assert line("orphans").out == "No orphaned resources.\nAsked: lab (aws), local.\n"
+    assert line("orphans").out == "No orphaned resources.\nQueried: lab (aws), local.\n"
     assert "left-over disk" in line("show otter --history").out
     assert line("cost --verify").code == 0
 
@@ -140,7 +140,7 @@ def test_a_silent_region_is_named_and_the_other_one_cleaned(line, aws):
     assert (done.code, "ec2:DescribeAddresses" in done.err) == (8, True), done.err
     aws.faults.remove(denied)
     assert left() == {"address": 1}
-    assert line("orphans --region us-east-1").out == "No orphaned resources.\nAsked: lab (aws), local.\n"
+    assert line("orphans --region us-east-1").out == "No orphaned resources.\nQueried: lab (aws), local.\n"
     assert (line("orphans --clean --yes").code, left()) == (0, {})
 
 
@@ -173,7 +173,7 @@ def test_a_request_that_would_launch_the_next_machine_is_cancelled(line, aws):
     )  # fmt: skip
     (request,) = backend("us-east-1").spot_instance_requests.values()
     request.relaunch = None  # there is no capacity for the next machine yet
-    assert line("orphans").out == "No orphaned resources.\nAsked: lab (aws), local.\n"
+    assert line("orphans").out == "No orphaned resources.\nQueried: lab (aws), local.\n"
     ec2.terminate_instances(InstanceIds=[made["Instances"][0]["InstanceId"]])
     line.later(hours=1)
     assert "it can launch another" in " ".join(line("orphans").out.split())

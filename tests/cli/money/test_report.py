@@ -76,7 +76,7 @@ def test_what_is_no_report_is_never_written_over(home, many, tmp_path):
     mine.write_text("<!DOCTYPE html><p>mine")
     done = QuickProgram(home, many=many)("report", "--to", str(mine))
     assert (done.code, mine.read_text()) == (2, "<!DOCTYPE html><p>mine")
-    assert "it is not a report of cloudgpu's" in done.err
+    assert "is not a report of cloudgpu" in done.err
     assert "remove that one" in done.err
 
 

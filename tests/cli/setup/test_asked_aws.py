@@ -41,7 +41,7 @@ def test_a_cloud_whose_credentials_are_found_is_asked_without_a_config(bare, ver
     said = bare(verb)
     assert said.code == 0, said.err
     assert "DescribeInstances" in [call.action for call in bare.server.calls]
-    assert "Asked: aws, local." in said.out
+    assert "Queried: aws, local." in said.out
     assert NONE not in said.out
 
 
@@ -60,7 +60,7 @@ def test_credentials_that_open_nothing_are_named_and_make_no_answer_incomplete(b
     said = bare(f"{verb} -o json")
     assert said.code == 0, said.err
     assert [one["scope"] for one in said.json["not_queried"]] == ["aws"]
-    assert "Not asked: aws" in bare(verb).out
+    assert "Not queried: aws" in bare(verb).out
     bare.config('[accounts.aws]\nprovider = "aws"\n')
     assert bare(f"{verb} -o json").code == 8, "who names the account wants to know of it"
 

@@ -155,7 +155,7 @@ def test_every_further_offer_asks_again(lab):
     """The cheapest type has no capacity anywhere; the next, dearer one is held against the budget before it is sent."""
     budget(lab, 5)
     lab.cloud.fail_next("launch", NoCapacity("no room"), times=4)
-    with pytest.raises(BudgetRefused, match=r"\$12\.\d\d for it"):
+    with pytest.raises(BudgetRefused, match=r"\$12\.\d\d for .* = "):
         up(lab, gpu=None)
     assert lab.cloud.calls["launch"] == 4
     assert lab.machines() == []
@@ -312,7 +312,7 @@ def test_an_extension_past_renew_until_waits_for_a_ledger_that_is_in_doubt(lab):
     row = up(lab, lease="1h", renew_until="8h")
     doubt = Draft("ledger_doubted", "ledger", {"why": "It is shorter than it was.", "seq": 99}, lab.clock(), "doubt")
     lab.session.ledger.append([doubt])
-    with pytest.raises(LedgerUnavailable, match="in doubt"):
+    with pytest.raises(LedgerUnavailable, match="may be incomplete"):
         extend(lab.session, plan_extension(lab.session, row, 30 * HOUR))
     assert lab.session.ledger.machine(row.id).renew_until == row.renew_until
     assert extend(lab.session, plan_extension(lab.session, row, HOUR)).expires > row.expires

@@ -171,7 +171,7 @@ def test_a_lease_beyond_another_files_renew_until_is_refused_too(lab, elsewhere)
     write(lab.session.home.policies, "limits", "lease: 2d\n")
     write(elsewhere / ".cloudgpu" / "policies", "limits", "renew_until: 1d\n")
     error = refused(lab, lease=30 * H)
-    assert (error.field, error.next.partition(";")[0]) == ("--lease", "Ask for at most 1d")
+    assert (error.field, error.next.partition(".")[0]) == ("--lease", "Ask for at most 1d")
     row = lab.up(lease=20 * H).row
     with pytest.raises(InvalidRequest, match="beyond the limit of 1d"):
         plan_extension(lab.session, row, 5 * H)

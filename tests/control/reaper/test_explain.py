@@ -143,7 +143,7 @@ def test_a_held_machine_is_not_said_to_end_for_idle_time_before_the_hold(running
 
 
 def test_one_that_is_stopped_is_said_to_be_stopped_and_no_rule_that_is_none_is_named(running):
-    assert "decision   keep: no samples of it" in text(why(running), running.clock())
+    assert "decision   keep: this computer has no samples of it" in text(why(running), running.clock())
     running.cloud.stop(running.rows()[0].provider_id)
     value = why(running, refresh=True)
     assert text(value, running.clock()).startswith(f"{value['name']}: it is stopped\n")

@@ -96,7 +96,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
             mine.ledger.append([Draft("account_synced", "scope:x", {}, mine.clock(), "never")])
         follow()
     again = open_session(bob)
-    with pytest.raises(InvalidRequest, match=r"stands at .*new.db already"):
+    with pytest.raises(InvalidRequest, match=r"is at .*new.db already"):
         plan(again, new, follow=True)
     there = again.ledger
     assert there.place == str(tmp_path / "new.db")

@@ -65,7 +65,7 @@ def test_everything_is_read():
         ({"hosts": [{**BOX, "port": True}]}, "hosts[0].port", "without quotes"),
         ({"hosts": [{**BOX, "key": 7}]}, "hosts[0].key", "id_ed25519"),
         ({"hosts": [{**BOX, "key": "id_rsa"}]}, "hosts[0].key", '"~/id_rsa"'),
-        ({"hosts": [{**BOX, "key": "~nobody-like-this/id"}]}, "hosts[0].key", "whole path"),
+        ({"hosts": [{**BOX, "key": "~nobody-like-this/id"}]}, "hosts[0].key", "full path"),
         ({"hosts": [{**BOX, "host_key": "SHA256:abc"}]}, "hosts[0].host_key", "ssh_host_ed25519_key.pub"),
         ({"hosts": [{**BOX, "gpu_count": 2}]}, "hosts[0].gpu_count", "Add gpu"),
         ({"hosts": [{**BOX, "gpu": "v100", "gpu_count": 1.5}]}, "hosts[0].gpu_count", "without quotes"),
