@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.market.estimate_marks import Rounded, finite, marks, rests, short
+from cloudgpu.cli.market.estimate_marks import Rounded, attached_marks, finite, marks, own_marks, rests, short
 from cloudgpu.cli.render import dollars, paragraph, rate_text, wrapped
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
         paragraph(one)
         for one in (_dates(document), *document["assumptions"], *_sustained(found, shown), *_range(found[0], shown))
     )
-    yield document["free_hours"] or ""
+    yield paragraph(document["free_hours"]) if document["free_hours"] else ""
     yield "\n".join(paragraph(one) for one in (*_mark_notes(document), *_legacy(found), *_left_out(document)))
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
@@ -50,15 +50,30 @@ def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
     """Yield why spot prices stand after others, each reason once."""
     reasons = dict.fromkeys(f"{one['provider']}: {one['doubt']}" for one in rows if one["doubt"])
     if reasons:
-        yield f"Last stand spot prices that may not hold ({'; '.join(reasons)})."
+        yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
 
 def _short_marks(rows: Sequence[Estimate]) -> str:
-    every = "".join(marks(one) for one in rows)
-    known = {"+": "not priced", "<": "at most", "~": "derived", "?": "recalled", "!": "old price", "m": "less memory"}
-    said = [f"{mark} {what}" for mark, what in known.items() if mark in every]
+    every, beside = ("".join(of(one) for one in rows) for of in (own_marks, attached_marks))
+    said = [f"{mark} {what}" for mark, what in _MEANS.items() if mark in every]
     said += ["* hardly launched any more"] if any(one["legacy"] for one in rows) else []
-    return f"Marks: {', '.join(said)}." if said else ""
+    others = [what for mark, what in _MEANS.items() if mark in beside]
+    parts = [f"Marks: {', '.join(said)}." if said else "", f"Disk and address prices: {_or(others)}."]
+    return " ".join(parts if others else parts[:1]).strip()
+
+
+def _or(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+_MEANS = {
+    "+": "not priced",
+    "<": "at most",
+    "~": "derived",
+    "?": "recalled",
+    "!": "old",
+    "m": "less memory",
+}
 
 
 def price_sources(rows: Sequence[Estimate]) -> str:

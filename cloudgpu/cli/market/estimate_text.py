@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, rests, short, trust
+from cloudgpu.cli.market.estimate_marks import Rounded, finite, mark, marks, own_marks, rests, short, trust
 from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import paragraph, table
@@ -33,7 +33,7 @@ def estimate_text(
     currency: Currency | None,
     *,
     verbose: bool = True,
-    sources: bool = True,
+    sources: bool = False,
     every: bool = False,
 ) -> str:
     """Return the answer and the table of costs; `verbose` with what they rest on, `sources` with those.
@@ -45,7 +45,11 @@ def estimate_text(
     shown = Rounded(currency)
     rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
     more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
-    blocks = [paragraph(_answer(document, shown)), _costs(document, rows, shown), *more]
+    blocks = [
+        paragraph(_answer(document, shown)),
+        _costs(document, rows, shown, marks if verbose else own_marks),
+        *more,
+    ]
     blocks += [price_sources(rows)] if sources else []
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 
@@ -70,27 +74,29 @@ def _amount(one: Estimate, name: SpanName, shown: Rounded) -> str:
     return f"{least}{shown.with_code(fact(one[name])['usd'])}"
 
 
-def _costs(document: EstimateDocument, found: Sequence[Estimate], shown: Rounded) -> str:
+def _costs(
+    document: EstimateDocument, found: Sequence[Estimate], shown: Rounded, marked: Callable[[Estimate], str]
+) -> str:
     many = document["request"]["number"]
-    numbers = _of_work(found, shown) if finite(document) else _of_time(found, shown)
+    numbers = _of_work(found, shown, marked) if finite(document) else _of_time(found, shown, marked)
     left = len(document["estimates"]) - len(found)
     text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in found], numbers, _CUTS)
     text += f"\n... and {left} more with -v." if left else ""
     return f"{many:,} machines, together:\n{text}" if many > 1 else text
 
 
-def _of_time(found: Sequence[Estimate], shown: Rounded) -> Columns:
+def _of_time(found: Sequence[Estimate], shown: Rounded, marked: Callable[[Estimate], str]) -> Columns:
     return [
         ("DAY", _plain(found, "day", shown)),
-        (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marks, found))),
+        (f"MONTH{shown.code}", _marked(_plain(found, "month", shown), map(marked, found))),
         ("YEAR", _plain(found, "year", shown)),
     ]
 
 
-def _of_work(found: Sequence[Estimate], shown: Rounded) -> Columns:
+def _of_work(found: Sequence[Estimate], shown: Rounded, marked: Callable[[Estimate], str]) -> Columns:
     columns = [
         ("HOURS", _marked([_hours(fact(one["expected"])["hours"]) for one in found], map(rests, found))),
-        (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marks, found))),
+        (f"COST{shown.code}", _marked(_plain(found, "expected", shown), map(marked, found))),
     ]
     if any(one["low"] != one["high"] for one in found):
         ends = zip(_plain(found, "low", shown), _plain(found, "high", shown), strict=True)

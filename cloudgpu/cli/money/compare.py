@@ -79,7 +79,7 @@ def command(
         return
     request = parse_compare(session, **{name: asked[name] for name in CompareOptions.__annotations__})
     if request.rented is None:
-        _from_ledger(session, request, output)
+        _from_ledger(session, request, output, verbose=verbose, sources=sources)
         return
     from cloudgpu.cli.money.calculated_text import calculated_text
     from cloudgpu.control.advice.rent_or_buy import calculated
@@ -88,12 +88,13 @@ def command(
     emit(output, document, calculated_text(document, request.currency, verbose=verbose, sources=sources))
 
 
-def _from_ledger(session: Session, request: CompareRequest, output: Format) -> None:
+def _from_ledger(session: Session, request: CompareRequest, output: Format, *, verbose: bool, sources: bool) -> None:
     from cloudgpu.cli.money.compare_text import compare_text
     from cloudgpu.control.advice.compare import compared
 
     document = compared(session, request)
-    emit(output, document, compare_text(document, request.currency, request.zone))
+    text = compare_text(document, request.currency, request.zone, verbose=verbose, sources=sources)
+    emit(output, document, text)
 
 
 def _list(session: Session, given: dict[str, object], output: Format) -> None:

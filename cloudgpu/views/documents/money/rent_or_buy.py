@@ -34,6 +34,8 @@ class DesktopProfile(TypedDict):
     """Its GPU."""
     gpus: int
     """How many."""
+    boxes: int
+    """In how many computers they are."""
     purchase_usd: Usd
     """Its price."""
     quoted: QuotedPrice | None
