@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import Amounts, paragraph, table, wrapped
+from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -31,10 +32,16 @@ def compare_text(
     *,
     verbose: bool = True,
     sources: bool = False,
+    chart: bool = False,
 ) -> str:
-    """Return the sentence and what either has cost; `verbose` with all it rests on, `sources` with the desktop's."""
+    """Return the sentence and what either has cost; `verbose` with all it rests on, `sources` with the desktop's.
+
+    With `chart` what either has cost by day is drawn.
+    """
     shown = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
+    if chart and document["curve"]:
+        blocks.append(_drawn(document))
     if document["owned"]:
         blocks.append(_cases(document, document["owned"], shown, zone, verbose=verbose))
         blocks += [_hours(document, shown), _speeds(document)] if verbose else []
@@ -47,6 +54,18 @@ def compare_text(
         blocks.append(paragraph(f"Where {desktop['name']} is from: {desktop['source']}; as of {desktop['as_of']}."))
     found = [block for block in blocks if block]
     return "\n\n".join(found) + (more_text(verbose=verbose, sources=sources) if len(found) > 1 else "")
+
+
+def _drawn(document: CompareDocument) -> str:
+    """Return both costs by day as lines, in US dollars."""
+    from cloudgpu.cli.money.chart import lines
+
+    curve = document["curve"]
+    series = {
+        "cloud": [(float(at), float(one["cloud_usd"] or 0)) for at, one in enumerate(curve, 1)],
+        "desktop": [(float(at), float(one["desktop_usd"])) for at, one in enumerate(curve, 1)],
+    }
+    return f"{lines(series, columns())}\nUS dollars by day, {curve[0]['day']} to {curve[-1]['day']}"
 
 
 def _cases(document: CompareDocument, owned: OwnedCases, shown: Amounts, zone: tzinfo, *, verbose: bool) -> str:

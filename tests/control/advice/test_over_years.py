@@ -268,3 +268,22 @@ def test_a_doubtful_spot_price_never_comes_before_a_certain_one(gpu, asked):
     rent = gpu.advice.recommend("video", spot=True)["machines"]
     assert rent[0]["provider"] != "azure"
     assert Fraction(rent[0]["price"]["usd_per_hour"]) > 0
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_the_years_are_drawn_in_the_terminals_width(gpu, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    document = gpu.advice.compare(**ASKED)
+    drawn = calculated_text(document, None, verbose=False, sources=False, chart=True)
+    assert max(map(len, drawn.splitlines())) <= int(columns)
+    assert all(name in drawn for name in ("cloud", "desktop, sold then", "desktop, unsold", "US dollars by year"))
+    assert drawn.startswith("Buy: over 2 years")
+    assert "AFTER" not in drawn
+    first, last = document["timeline"][0], document["timeline"][-1]
+    assert (first["cloud_usd"], first["sold_usd"], first["unsold_usd"]) == ("0", "594", "2200")
+    assert (last["years"], last["cloud_usd"], last["sold_usd"], last["unsold_usd"]) == (
+        2,
+        "2203.14",
+        "1218.26",
+        "2318.26",
+    )

@@ -1,0 +1,148 @@
+"""Draws numbers in the terminal: a sparkline, gauges, bars, columns of days, lines. Made without colours.
+
+Only the verbs that draw import this. Lines are drawn by plotext, which is imported when one is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import NamedTuple
+
+LEAST, MOST = 20, 160  # columns of a chart
+ROWS = 8  # of a chart, without its axis
+HALF = 0.5  # of a cell: from here on it is drawn
+
+
+class Cells(NamedTuple):
+    """The characters of a chart: eighths of a cell from low to high, a day without anything, a gauge, an axis."""
+
+    eighths: str
+    nothing: str
+    used: str
+    reserved: str
+    free: str
+    axis: str
+    corner: str
+    foot: str
+
+
+BLOCKS = Cells("▁▂▃▄▅▆▇█", "·", "█", "▒", "░", "│", "└", "─")
+PLAIN = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # where the output cannot have blocks
+
+
+def cells() -> Cells:
+    """Return what standard output can show: blocks in Unicode, else ASCII."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    return BLOCKS if encoding.startswith("utf") else PLAIN
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return one character a value, from low to high; a dot for zero and for less."""
+    drawn, top = cells(), max(values, default=0)
+    return "".join(drawn.eighths[_level(one, top, 8) - 1] if one > 0 else drawn.nothing for one in values)
+
+
+def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
+    """Return a bar of exactly `width`: what was used, what is reserved, the rest.
+
+    Anything used shows; it is full only from the limit on.
+    """
+    drawn, width = cells(), max(1, width)
+    filled, taken = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
+    if reserved > 0 and used < limit:
+        filled, taken = min(filled, width - 1), max(taken, min(filled, width - 1) + 1)
+    return drawn.used * filled + drawn.reserved * (taken - filled) + drawn.free * (width - taken)
+
+
+def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
+    """Return a line for each value: its label, a bar as long as it is large, and the amount as it is written."""
+    said = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
+    label, amount = max(map(len, labels), default=0), max(map(len, said), default=0)
+    room, top = max(1, min(width, MOST) - label - amount - 4), max(values, default=0)
+    bar = (cells().used * (_level(one, top, room) if one > 0 else 0) for one in values)
+    return "\n".join(
+        f"{name.ljust(label)}  {drawn.ljust(room)}  {text.rjust(amount)}".rstrip()
+        for name, drawn, text in zip(labels, bar, said, strict=True)
+    )
+
+
+def columns(labels: Sequence[str], values: Sequence[float], width: int, height: int = ROWS) -> str:
+    """Return a column for each value, of dollars, over its label; labels that do not fit are left out."""
+    if not values:
+        return ""
+    drawn, top = cells(), scale(max(values))
+    ticks = {height: dollars(top), (height + 1) // 2: dollars(top * ((height + 1) // 2) / height)}
+    margin = max(map(len, ticks.values()))
+    each = max(1, min(8, (min(width, MOST) - margin - 2) // len(values)))
+    solid = max(1, each - 1)
+    levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
+    lines = []
+    for row in range(height, 0, -1):
+        bar = "".join(_part(one - 8 * (row - 1), drawn, solid).ljust(each) for one in levels)
+        lines.append(f"{ticks.get(row, '').rjust(margin)} {drawn.axis}{bar}".rstrip())
+    lines.append(f"{'$0'.rjust(margin)} {drawn.corner}{drawn.foot * (each * len(values))}")
+    return "\n".join([*lines, " " * (margin + 2) + _under(labels, each)])
+
+
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, height: int = 14) -> str:
+    """Return a chart of named lines, each of (x, dollars); each has a mark of its own, so that it needs no colour."""
+    import plotext
+
+    found = [point for points in series.values() for point in points]
+    if not found:
+        return ""
+    top = scale(max(y for _, y in found))
+    plotext.clear_figure()
+    plotext.limit_size(False, False)  # the width is known here
+    plotext.plot_size(max(LEAST, min(MOST, width)), height)
+    plotext.theme("clear")
+    plotext.ylim(0, top)
+    plotext.yticks([0, top / 2, top], [dollars(0), dollars(top / 2), dollars(top)])
+    marks = cycle("•x+o" if cells() is BLOCKS else "*x+o")
+    for name, points in series.items():
+        plotext.plot([x for x, _ in points], [y for _, y in points], label=name, marker=next(marks))
+    return "\n".join(line.rstrip() for line in plotext.uncolorize(plotext.build()).splitlines())
+
+
+def scale(largest: float) -> float:
+    """Return where an axis ends: the next of 1, 2, 4, 5, 8 or 10 times a power of ten."""
+    if largest <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(largest))
+    return next((step * power for step in (1, 2, 4, 5, 8) if step * power >= largest), 10 * power)
+
+
+def dollars(amount: float) -> str:
+    """Return an amount as an axis has it: no more digits than it needs."""
+    places = 0 if amount == int(amount) else 2 if amount * 100 == int(amount * 100) else 4
+    return f"${amount:,.{places}f}"
+
+
+def _level(value: float, top: float, steps: int) -> int:
+    """Return how many of `steps` a value above zero is: at least one, so that it is seen."""
+    return max(1, min(steps, math.floor(value / top * steps + HALF))) if top > 0 else 0
+
+
+def _cells_of(value: float, limit: float, width: int) -> int:
+    if value <= 0:
+        return 0
+    if limit <= 0 or value >= limit:
+        return width
+    return max(1, min(width - 1, math.floor(value / limit * width + HALF))) if width > 1 else 0
+
+
+def _part(eighths: int, drawn: Cells, wide: int) -> str:
+    return "" if eighths <= 0 else drawn.eighths[min(8, eighths) - 1] * wide
+
+
+def _under(labels: Sequence[str], each: int) -> str:
+    """Return the labels under their columns, each where it does not touch the one before."""
+    line = ""
+    for number, label in enumerate(labels):
+        at = number * each
+        if not line or at > len(line):
+            line = line.ljust(at) + label
+    return line
