@@ -33,7 +33,7 @@ def estimate_text(
     currency: Currency | None,
     *,
     verbose: bool = True,
-    sources: bool = True,
+    sources: bool = False,
     every: bool = False,
 ) -> str:
     """Return the answer and the table of costs; `verbose` with what they rest on, `sources` with those.
@@ -45,7 +45,11 @@ def estimate_text(
     shown = Rounded(currency)
     rows = document["estimates"] if verbose or every else document["estimates"][:FIRST]
     more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, rows)]
-    blocks = [paragraph(_answer(document, shown)), _costs(document, rows, shown), *more]
+    blocks = [
+        paragraph(_answer(document, shown)),
+        _costs(document, rows, shown),
+        *more,
+    ]
     blocks += [price_sources(rows)] if sources else []
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
 

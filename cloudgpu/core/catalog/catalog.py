@@ -232,7 +232,7 @@ def spot_doubt(offer: CatalogOffer, now: datetime) -> str:
     if listed.market is not Market.SPOT:
         return ""
     if offer.type.provider == "azure":
-        return "Azure's have moved since"
+        return "may have moved"
     if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
         return f"{listed.price.basis}"
     return "old" if is_old(listed.price.as_of, now) else ""

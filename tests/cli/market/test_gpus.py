@@ -142,7 +142,7 @@ def test_the_first_line_is_the_first_offer_with_its_price_and_how_far_it_is_know
 
 def test_marks_are_explained_in_short_and_with_v_one_by_one(gpus):
     brief, full = (" ".join(gpus("--spot", "--gpu", "a10g", *more).out.split()) for more in ((), ("-v",)))
-    assert "~ derived (EC2 spot was off by -22% to +80% where observed); ! older than 180 days" in brief
+    assert "~ derived (EC2 spot was off by -22% to +80% where observed); bw: its speed" in brief
     assert "its speed was not measured" in brief
     assert "Google's machines are their parts" not in brief
     assert "training speed not measured: memory bandwidth" in full
