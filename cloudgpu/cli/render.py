@@ -24,7 +24,7 @@ NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
 PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
 
 
-def doubt(provider: str, basis: str | None, *, old: object) -> str:
+def confidence_mark(provider: str, basis: str | None, *, old: object) -> str:
     """Return the one mark of a price that says most against it: recalled, estimated or old; empty for none.
 
     Google's machines of parts are sums of listed prices, and no estimates.
@@ -309,7 +309,7 @@ def _price_of(value: MachineDocument) -> str:
 
 def price_mark(value: MachineDocument) -> str:
     """Return the mark of a price an hour that was estimated, or is from memory; empty for others and for none."""
-    return doubt(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
+    return confidence_mark(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 
 def _what(value: MachineDocument) -> str:

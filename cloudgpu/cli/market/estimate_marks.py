@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import Amounts, dollars, doubt
+from cloudgpu.cli.render import Amounts, confidence_mark, dollars
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
@@ -75,4 +75,4 @@ def mark(resource: AttachedPrice) -> str:
 
 def trust(one: Estimate) -> str:
     """Return the mark of the machine's price."""
-    return doubt(one["provider"], one["price"]["basis"], old=one["old"])
+    return confidence_mark(one["provider"], one["price"]["basis"], old=one["old"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import dollars, doubt, paragraph, price_briefly, table, wrapped
+from cloudgpu.cli.render import confidence_mark, dollars, paragraph, price_briefly, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer, GpusDocument
@@ -99,7 +99,7 @@ def _row(offer: GpuOffer) -> list[str]:
 
 
 def _mark(offer: GpuOffer) -> str:
-    return doubt(offer["provider"], offer["price"]["basis"], old=offer["old"])
+    return confidence_mark(offer["provider"], offer["price"]["basis"], old=offer["old"])
 
 
 def _count(offer: GpuOffer) -> str:

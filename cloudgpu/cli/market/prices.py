@@ -83,7 +83,7 @@ def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
     return [
         price["region"],
         (price["market"] or "-").replace("_", "-"),
-        _figure(price["usd"]),
+        f"{_figure(price['low_usd'])} to {_figure(price['usd'])}" if price["low_usd"] else _figure(price["usd"]),
         _date(price) + ("!" if price["old"] else ""),
         price["basis"],
         "" if price["state"] == "current" else price["state"],

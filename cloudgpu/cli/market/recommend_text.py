@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import dollars, doubt, paragraph, table, wrapped
+from cloudgpu.cli.render import confidence_mark, dollars, paragraph, table, wrapped
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import (
@@ -88,7 +88,7 @@ def _price(one: RentableMachine) -> str:
 
 
 def _mark(one: RentableMachine) -> str:
-    return doubt(one["provider"], one["price"]["basis"], old=one["old"])
+    return confidence_mark(one["provider"], one["price"]["basis"], old=one["old"])
 
 
 def _work(one: RentableMachine) -> str:

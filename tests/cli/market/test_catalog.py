@@ -276,6 +276,13 @@ def test_what_is_recalled_is_marked_where_it_is_shown(line):
     assert "derived" in line("catalog show p2.xlarge").out
 
 
+def test_a_derived_price_of_storage_shows_both_ends(line):
+    shown = line("catalog show hyperdisk-balanced --region europe-west4")
+    assert "0.0838 to 0.0880" in shown.out
+    (price,) = line("catalog show hyperdisk-balanced --region europe-west4 -o json").json["prices"]
+    assert (price["usd"], price["low_usd"], price["basis"]) == ("0.088", "0.0838", "derived")
+
+
 def test_long_names_and_dear_machines_stay_in_eighty_columns():
     price = {"usd": "113.9312", "as_of": "2026-11-21T00:00:00Z", "source": "s", "basis": "derived", "old": True}
     change = {

@@ -149,6 +149,8 @@ def test_marks_ranges_and_reasons_are_shown(cost):
     assert "* BETWEEN AT LEAST AT MOST lost" in text
     assert "Because: lost (instance): it ended between" in text
     assert "Prices: ~ derived, ? recalled, ! dated more than 180 days before." in text
+    cells = [re.search(r"\d([+*?~^!]*)(?=\s|$)", line.split("$")[-1]) for line in cost()[1].out.splitlines()[1:7]]
+    assert all(len(cell[1]) <= 1 for cell in cells if cell)  # one mark a line
 
 
 def test_without_v_a_range_is_a_mark_and_its_reasons_are_left_out(cost):
