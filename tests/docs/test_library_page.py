@@ -83,7 +83,7 @@ def test_a_sweep_that_its_budget_does_not_admit_launches_nothing(place, own_home
     done = run(place, "sweep.py", "0.0001")
     assert done.returncode == 3, done.stdout
     assert [line[:13] for line in done.stdout.splitlines()] == ["t4: skipped. "]
-    assert done.stderr.startswith("error: The budget sweep ")
+    assert done.stderr.startswith("error: Budget sweep ")
     assert done.stderr.count("\n") == 1
     with cloudgpu.connect(home=own_home) as gpu:
         assert gpu.machines.ls(all=True)["machines"] == []
