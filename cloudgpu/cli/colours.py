@@ -24,7 +24,15 @@ BY_COLOUR = {
     ),
 }
 STATES = {state: colour for colour, states in BY_COLOUR.items() for state in states}
-MARKS = {"ok": "green", "note": "yellow", "FAIL": "bold red", "FAILED:": "bold red", "error:": "bold red"}
+MARKS = {
+    "ok": "green",
+    "note": "cyan",
+    "warn": "bold yellow",
+    "->": "cyan",
+    "FAIL": "bold red",
+    "FAILED:": "bold red",
+    "error:": "bold red",
+}
 
 # A bar has the colour of the words behind it, which say how a budget stands.
 BARS = {"used up": "bold red", "passed by what runs": "bold yellow", "nearly used up": "yellow", "fits": "green"}
