@@ -25,18 +25,16 @@ from cloudgpu.cli.render import (
     while_stopped,
     without_price,
 )
-from cloudgpu.core.values.printable import printable
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import AttachedCost, BusyMachine, Guards, MachineDocument
+    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, MachineDocument
 
 _NO_AGENT = {
     "none": "none, as cloudgpu's agent does not run on it",
     "tells": "none, as a shutdown from inside does not end billing",
 }
 _TIMERS = {"own": "its own timer, a separate process"}
-_SHOWN, _WIDTH = 10, 80  # of what runs on a machine that ends: lines, columns
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
 
 
@@ -281,19 +279,3 @@ def _kept(value: MachineDocument) -> str | None:
         f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
     )
     return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
-
-
-def running_lines(found: Sequence[BusyMachine]) -> list[str]:
-    """Return what ends with each machine, and of which machines that is not known."""
-    return [line for one in found for line in _running(one)]
-
-
-def _running(one: BusyMachine) -> list[str]:
-    if one["processes"] is None:
-        return [f"{one['name']}: it is not known what still runs there: {one['error']}"]
-    rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in one["processes"]]
-    shown, more = rows[:_SHOWN], len(rows) - _SHOWN
-    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:_WIDTH] for pid, age, command in shown]
-    rest = [f"    and {more} more"] if more > 0 else []
-    return [f"{one['name']}: this still runs there and ends now:", *lines, *rest]

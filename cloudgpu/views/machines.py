@@ -217,6 +217,11 @@ def _attached(entry: AttachedRecord) -> AttachedCost:
     }
 
 
+def named_attached(row: Machine) -> list[AttachedCost]:
+    """Return what beside a machine is kept by name, and so stays when it ends: volumes."""
+    return [_attached(entry) for entry in row.attached_costs or () if entry.named]
+
+
 def _retained_a_month(row: Machine) -> str | None:
     """Return what is kept costs a month; right after a park that is the machine's disk, which no line names yet."""
     if not row.parked or row.terminated_at is None or row.retained:
