@@ -31,24 +31,19 @@ HELP, ERRORS = "help", "errors"
 GENERATED = ("docs/reference/cli.md", "docs/reference/errors.md", "docs/reference/json.md")
 # How many faults a page may still have. Only ever make a number smaller; a page that is not here has none.
 ALLOWED: dict[str, int] = {
-    "CONTRIBUTING.md": 1,
-    "CHANGELOG.md": 127,
-    "docs/aws.md": 1,
-    "docs/billing.md": 2,
-    "docs/catalog.md": 23,
+    "CHANGELOG.md": 109,
+    "docs/catalog.md": 12,
     "docs/compare.md": 20,
     "docs/estimate.md": 14,
-    "docs/gcp.md": 1,
-    "docs/ledger.md": 6,
     "docs/recommend.md": 2,
-    "help": 12,
-    "errors": 2,
 }
 CODE = "CODE"
 OFF, ON = "<!-- prose: off -->", "<!-- prose: on -->"
 _PATTERNS = {re.compile(one, re.IGNORECASE): instead for one, instead in BANNED.items()}
 _END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?]["')\]]*(?=\s+(?:["'(\[]*[A-Z0-9]|`|--?\w|cloudgpu))""")
-_COMMAND = re.compile(r"\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*")
+_COMMAND = re.compile(
+    r"`[^`]+`|\bcloudgpu [a-z]+(?: (?:ls|set|rm|reconcile|backtest|check|refresh)\b)?|(?<!\w)--?[a-z][\w-]*"
+)
 _WORD = re.compile(r"[^\W_][\w'./:@%$+-]*")
 
 

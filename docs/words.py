@@ -46,12 +46,12 @@ BANNED = {
     r"\bfar side\b": "'the remote end', 'the server'",
     r"\bgrounds\b": "'reasons', 'sources'",
     # One spelling.
-    r"\bcatalogs?\b": "'catalogue'",
+    r"(?-i:\bcatalogs?\b)": "'catalogue'",
     r"\bcolor(?:s|ed|ful)?\b": "'colour'",
     r"(?<!Apache )(?-i:\b[Ll]icenses?)\b": "'licence' (the noun)",
     r"\bbehaviors?\b": "'behaviour'",
-    r"\bcenter(?:s|ed)?\b": "'centre'",
-    r"\bcanceled\b|\bcanceling\b": "'cancelled', 'cancelling'",
+    r"(?-i:\bcenter(?:s|ed)?\b)": "'centre'",
+    r"\bcanceling\b": "'cancelling'",
     r"\blabeled\b|\bmodeled\b|\btraveled\b": "double the l",
 }
 # Words that codespell would report and that are right.

@@ -45,7 +45,7 @@ COMMON = [
     Case("up --yes --gpu v100 --ssh-from home", "--ssh-from", "'home' is not an IPv4 address", "203.0.113.7"),
     Case("UP --jump bastion:99999", "--jump", "'bastion:99999' is not a jump host", "bastion.example.org"),
     Case("UP --jump=-oProxyCommand=x", "--jump", "is not a jump host", "bastion.example.org"),
-    Case("UP --or-on-demand", "--or-on-demand", "about spot machines", "Add --spot"),
+    Case("UP --or-on-demand", "--or-on-demand", "for spot machines", "Add --spot"),
     Case("up --yes --account lap", "account", "did you mean 'lab'?", "Use one of"),
     Case("UP --lease 4h --renew-until 2h", "--renew-until", "lease", "at least as long"),
 ]

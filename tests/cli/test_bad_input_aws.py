@@ -57,7 +57,7 @@ NETWORK = [
     Case(f"{UP} --security-group sg-0a1b2c3d", "--ssh-from", "contradicts --security-group", "Leave --ssh-from out"),
 ]
 MARKETS = [
-    Case(f"{UP} --persistent", "--persistent", "about spot machines", "Add --spot"),
+    Case(f"{UP} --persistent", "--persistent", "for spot machines", "Add --spot"),
     Case("up --yes --provider local --image x", "--image", "local provider has no images", "another --provider"),
     Case("up --yes --provider gpc --gpu v100", "provider", "gpc", "gcp"),
     Case("up --yes --provider any --account lab --gpu v100", "--account", "every cloud account", "Leave one"),

@@ -57,7 +57,7 @@ NETWORK = [
     Case(f"{UP} --security-group {GUARD}", "--ssh-from", "contradicts --security-group", "Leave --ssh-from out"),
 ]
 MARKETS = [
-    Case(f"{UP} --persistent", "--persistent", "about spot machines", "Add --spot"),
+    Case(f"{UP} --persistent", "--persistent", "for spot machines", "Add --spot"),
     Case(UP.replace("--yes ", ""), "--yes", "no terminal to ask on", "Add --yes"),
 ]
 CASES = [*(case.on(UP) for case in COMMON), *PLACES, *TYPES, *DISKS, *IMAGES, *NETWORK, *MARKETS]

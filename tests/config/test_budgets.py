@@ -70,7 +70,7 @@ def test_what_a_file_leaves_out_is_as_usual(read):
         ("amount: 3\nperiod: moth\n", "lab.yaml:2: period", "did you mean 'month'"),
         ("amount: 3\nperiod: month\nscop: x\n", "lab.yaml:3: scop", "did you mean 'scope'"),
         ("amount: 3\nperiod: month\nscope:\n  projct: x\n", "lab.yaml:3: scope", "did you mean 'project'"),
-        ("amount: 3\nperiod: month\nthresholds: [0]\n", "lab.yaml:3: thresholds", "no percentage"),
+        ("amount: 3\nperiod: month\nthresholds: [0]\n", "lab.yaml:3: thresholds", "not a percentage"),
         ("amount: 3\nperiod: month\naction: [refse]\n", "lab.yaml:3: action", "did you mean 'refuse'"),
         ("amount: 3\nperiod: month\ntz: Seoul\n", "lab.yaml:3: tz", "did you mean 'Asia/Seoul'"),
         ("amount: 3\nperiod: month\nallow_override: maybe\n", "lab.yaml:3: allow_override", "true or false"),

@@ -56,7 +56,7 @@ def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     assert (pass_text(found, loud=False), wrong_text(found)) == ("", "")
     first, *asked = pass_text(found, loud=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
-    assert asked[0].startswith("No cloud was asked")
+    assert asked[0].startswith("No cloud was queried")
     (_, said) = pass_text(Pass(NOW, asked=(QueriedAccount("lab", "aws"),)), loud=True).splitlines()
     assert said == "Asked: lab (aws)."
 

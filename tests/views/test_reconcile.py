@@ -120,7 +120,7 @@ def test_a_gzipped_export_is_the_same(everything, tmp_path):
 
 def test_an_azure_export_in_won_needs_a_rate_and_says_it(everything, tmp_path):
     file = theirs(everything, "azure_1_0.csv", tmp_path)
-    with pytest.raises(InvalidRequest, match="no rate for KRW") as fault:
+    with pytest.raises(InvalidRequest, match="no exchange rate for KRW") as fault:
         reconcile(everything, file)
     assert fault.value.field == "BillingCurrency"
     rate = Currency("KRW", Decimal("1385.2"), date(2026, 12, 1), "a bank")

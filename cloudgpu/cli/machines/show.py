@@ -16,23 +16,24 @@ def command(
     name: MaybeName = None,
     *,
     refresh: Annotated[
-        bool, typer.Option("--refresh", "-r", help="Ask its provider first; with --why the machine, too.")
+        bool, typer.Option("--refresh", "-r", help="Query its provider first; with --why, the machine too.")
     ] = False,
     why: Annotated[
-        bool, typer.Option("--why", help="Signal by signal: is it in use, and when would it be ended?")
+        bool, typer.Option("--why", help="Show signal by signal whether it is in use, and when it would be ended.")
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="All that was decided, warned of, asked and seen: who, when, why.")
+        bool, typer.Option("--history", help="Show every decision, warning, request and observation: who, when, why.")
     ] = False,
     verbose: Verbose = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Show one machine: state, price, what it has cost, when it ends and by what; then where it is, lease and access.
 
-    Answers from the ledger; --refresh asks the provider first. Ended machines are shown too. -v shows all: the price's
-    source, each layer that ends it, the template. --why says by which signs
-    a machine counts as in use, idle or unknown: by the samples that the latest pass has kept here, or with --refresh
-    by what the machine says now. --history is every line of the ledger about it, oldest first, in words.
+    Answers from the ledger; --refresh queries the provider first. Ended machines are shown too. -v adds the price's
+    source, each safeguard that would end the machine, and its template.
+
+    --why shows which signs make a machine count as in use, idle or unknown. It uses the samples of the reaper's latest
+    run or, with --refresh, what the machine reports now. --history shows every ledger entry about it, oldest first.
     """
     from cloudgpu.control.api.show import shown
 

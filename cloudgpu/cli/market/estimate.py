@@ -44,9 +44,11 @@ def command(
     gpu: Annotated[Text, _option("--gpu", metavar="NAME[:COUNT]", help="For example l4 or a100-80gb:8.")] = None,
     type_: Annotated[Text, _option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
     number: Annotated[str, _option("--number", metavar="N", help="How many machines.")] = "1",
-    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
     provider: Annotated[Text, _option("--provider", metavar="KIND", help="aws, gcp or azure.")] = None,
-    region: Annotated[Text, _option("--region", metavar="NAME", help="Only there; else the cheapest.")] = None,
+    region: Annotated[
+        Text, _option("--region", metavar="NAME", help="Only this region, instead of the cheapest.")
+    ] = None,
     disk: Annotated[
         list[str] | None,
         _option("--disk", metavar="TYPE", help="gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
@@ -60,25 +62,25 @@ def command(
     committed: Annotated[
         Text, _option("--committed", metavar="TERM", help="1y or 3y where known, or what you were quoted: 37%.")
     ] = None,
-    hours_per_day: Annotated[Text, _option("--hours-per-day", metavar="H", help="24 if left out.")] = None,
-    days_per_week: Annotated[Text, _option("--days-per-week", metavar="D", help="7 if left out.")] = None,
+    hours_per_day: Annotated[Text, _option("--hours-per-day", metavar="H", help="Hours of use per day. (24)")] = None,
+    days_per_week: Annotated[Text, _option("--days-per-week", metavar="D", help="Days of use per week. (7)")] = None,
     flops: Annotated[
-        Text, _option("--flops", metavar="N", help="Operations of one piece of work, like 3.1e20, in place of hours.")
+        Text, _option("--flops", metavar="N", help="Operations of the work, like 3.1e20, instead of hours.")
     ] = None,
     precision: Annotated[
-        Text, _option("--precision", metavar="TYPE", help="Of --flops: fp32, fp16, bf16 or fp8; fp16 if left out.")
+        Text, _option("--precision", metavar="TYPE", help="With --flops: fp32, fp16, bf16 or fp8. (fp16)")
     ] = None,
     efficiency: Annotated[
-        Text, _option("--efficiency", metavar="PART", help="Of the peak; 0.3 between 0.2 and 0.5 if left out.")
+        Text, _option("--efficiency", metavar="PART", help="Share of the peak speed. (0.3, between 0.2 and 0.5)")
     ] = None,
     like: Annotated[
-        Text, _option("--like", metavar="NAME", help="The work that this machine of the ledger did, in place of hours.")
+        Text, _option("--like", metavar="NAME", help="The work of this machine in the ledger, instead of hours.")
     ] = None,
     work: Annotated[
-        Text, _option("--work", metavar="KIND", help="Of --like: training or inference; training if left out.")
+        Text, _option("--work", metavar="KIND", help="With --like: training or inference. (training)")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Every type, also those that can probably not be launched.")
+        bool, typer.Option("--all", "-a", help="Every type, including those that probably cannot be launched.")
     ] = False,
     currency: Currency = None,
     rate: Rate = None,
@@ -87,14 +89,14 @@ def command(
     sources: Sources = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """Say what machines would cost on every provider, cheapest first: machine, disk and address.
+    """Estimate what machines cost on every provider, cheapest first: machine, disk and address.
 
-    For use that goes on: a day, a month and a year of it, by --hours-per-day and --days-per-week. For work that ends:
-    its hours and what it costs in all, by --flops, or by --like, a machine that did it before. Each line is the
-    cheapest type of a GPU at a provider, in its cheapest region; --all has every type.
+    For continuous use, it shows a day, a month and a year (--hours-per-day, --days-per-week). For work that ends, it
+    shows the hours and the total cost: give the work as --flops, or as --like, a machine that did it before. Each row
+    is the cheapest type of a GPU at a provider, in its cheapest region; --all shows every type.
 
-    The prices are a dated list that comes with cloudgpu, or what `catalog refresh` last read: no offers. -v shows what
-    each sum is made of and rests on, --sources where each price is from. Nothing that fits is no error (exit code 0).
+    Prices are a dated list that comes with cloudgpu, or those of the last `catalog refresh`; they are not offers. -v
+    shows how each sum is made, --sources where each price is from. If nothing fits, the exit code is still 0.
     """
     typed = locals()  # before anything else is one
     from cloudgpu.control.advice.estimate_request import EstimateOptions

@@ -22,21 +22,22 @@ def command(
     max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour.")] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="aws, gcp or azure.")] = None,
     region: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Prices in this region, not in each type's cheapest.")
+        str | None, typer.Option(metavar="NAME", help="Prices in this region, instead of each type's cheapest.")
     ] = None,
-    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to buy.")] = False,
-    sort: Annotated[Order, typer.Option(help="What stands first.")] = Order.PRICE,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Also types that can probably not be launched.")] = False,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
+    sort: Annotated[Order, typer.Option(help="What to sort by.")] = Order.PRICE,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Include types that probably cannot be launched.")] = False,
     verbose: Verbose = False,
     output: Output = Format.TEXT,
 ) -> None:
     """List the GPU machines that can be bought, each in its cheapest region, the cheapest first.
 
-    The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches.
-    Marks say which are old, derived or recalled; -v explains each. WORK/$ is training work per dollar; where a GPU's
-    training speed was not measured, the stand-in is named beside the figure.
-    Nothing that fits is no error (exit code 0). On a terminal that is shorter, the list is shown in your pager
-    (PAGER, else less).
+    The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches. Marks
+    show which are old, derived or recalled; -v explains each.
+
+    WORK/$ is training work per dollar. If a GPU's training speed was not measured, the figure it is estimated from is
+    named. If nothing fits, the exit code is still 0. A list longer than the terminal is shown in your pager (PAGER, or
+    less).
     """
     from cloudgpu.cli.market.market import offers_text
     from cloudgpu.control.catalog.market import use_refreshed

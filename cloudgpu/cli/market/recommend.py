@@ -21,26 +21,28 @@ def command(
     ] = None,
     *,
     parameters: Annotated[
-        str | None, typer.Option(metavar="N", help="How large the model is: 7b, 350m. For fine-tuning and inference.")
+        str | None, typer.Option(metavar="N", help="The model's size: 7b, 350m. For fine-tuning and inference.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(metavar="HOW", help="full, lora or qlora: what of the model is trained.")
+        str | None, typer.Option(metavar="HOW", help="full, lora or qlora: which part of the model is trained.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="fp32, fp16, bf16, int8 or int4: how the weights are written.")
+        str | None, typer.Option(metavar="TYPE", help="fp32, fp16, bf16, int8 or int4: the format of the weights.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="GIB", help="The memory it takes, in place of the rule.")
+        str | None, typer.Option(metavar="GIB", help="The memory it takes, instead of the estimate.")
     ] = None,
-    cards: Annotated[str | None, typer.Option(metavar="N", help="On so many GPUs, not on as few as hold it.")] = None,
+    cards: Annotated[
+        str | None, typer.Option(metavar="N", help="Use this many GPUs, instead of as few as can hold it.")
+    ] = None,
     hours_per_week: Annotated[
-        str | None, typer.Option(metavar="H", help="How long a rented machine would be used; decides rent or buy.")
+        str | None, typer.Option(metavar="H", help="Hours of use per week; decides between renting and buying.")
     ] = None,
     max_price: Annotated[str | None, typer.Option(metavar="USD", help="The most to pay per hour of renting.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="AMOUNT", help="The most to pay for a desktop at once.")] = None,
     tariff: Annotated[
         str | None,
-        typer.Option(metavar="AMOUNT", help="What a kWh costs: 0.30, or '0.35 EUR'; else the desktop's tariff."),
+        typer.Option(metavar="AMOUNT", help="What a kWh costs: 0.30, or '0.35 EUR'. Default: the desktop's tariff."),
     ] = None,
     card_price: Annotated[
         list[str] | None,
@@ -48,7 +50,7 @@ def command(
     ] = None,
     provider: Annotated[str | None, typer.Option(metavar="KIND", help="Rent at aws, gcp or azure.")] = None,
     region: Annotated[str | None, typer.Option(metavar="NAME", help="Rent in this region.")] = None,
-    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="On which market to rent.")] = False,
+    spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to rent on.")] = False,
     currency: Currency = None,
     rate: Rate = None,
     rate_date: RateDate = None,
@@ -58,9 +60,9 @@ def command(
 ) -> None:
     """Recommend a GPU for a kind of work: to rent, or to buy for a desktop.
 
-    From the work to the memory it takes, from the memory to the GPUs that hold it, from those to what does most per
-    dollar; then from how many hours a week on a desktop is cheaper. -v shows every step, --sources what each rests on.
-    Prices are the catalogue's, dated; no cloud is asked.
+    The work decides how much memory it takes, the memory decides which GPUs can hold it, and of those the one that does
+    most per dollar comes first. It also shows from how many hours a week a desktop is cheaper. -v shows every step,
+    --sources what each is based on. Prices are from the dated catalogue; no cloud is queried.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.cli.market.recommend_text import text

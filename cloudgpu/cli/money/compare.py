@@ -66,10 +66,11 @@ def command(
 ) -> None:
     """Compare the cloud with an owned desktop that does the same work.
 
-    By itself it reads the ledger: what machines have cost, and what a desktop would have cost for their active hours.
-    With --price, --utilization or --hours-per-day it is a calculator that reads no ledger: when the desktop has paid
-    for itself, and at which use and price it would over its life. A desktop's figures are data with a source and a
-    date (--desktops lists them); options give others in their place.
+    Without options it reads the ledger: what machines have cost, and what a desktop would have cost for their active
+    hours. With --price, --utilization or --hours-per-day it is a calculator that reads no ledger. It shows when the
+    desktop pays for itself, and above which use and price it is cheaper over its life.
+
+    A desktop's figures have a source and a date (--desktops lists them); options replace single figures.
     """
     asked = locals()  # before anything else is one
     from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare

@@ -120,7 +120,7 @@ def _cards_priced(given: str | Sequence[str] | None, rates: Rates | None) -> dic
         name, separator, amount = str(text).partition("=")
         if not (separator and name.strip() and amount.strip()):
             raise InvalidRequest(
-                f"{str(text)!r} is no card with its price.",
+                f"{str(text)!r} is not a card with its price.",
                 field="--card-price",
                 value=str(text),
                 next="Write it like --card-price 3090=650",

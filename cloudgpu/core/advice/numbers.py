@@ -152,7 +152,7 @@ def change_of(value: object, option: str, *, least: int = -90, most: int = 100) 
     share = Fraction(-1 if falls else 1) * share_of(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
     if not Fraction(least, 100) <= share <= Fraction(most, 100):
         raise InvalidRequest(
-            f"{text!r} is no change from {least}% to {most}% a year.",
+            f"{text!r} is not a change from {least}% to {most}% a year.",
             field=option,
             value=text,
             next=f"For example {option} {_EXAMPLES[option]}",

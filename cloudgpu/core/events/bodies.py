@@ -298,7 +298,7 @@ class DecisionMade(RequestedBy):
 
 
 class WarningSent(TypedDict):
-    """People were told that a machine ends at `due` (null: it does not), and how."""
+    """A warning was sent that a machine ends at `due` (null: it does not), by `how`."""
 
     rule: str
     due: Time | None
@@ -319,7 +319,7 @@ class WarningCleared(TypedDict):
 
 
 class ResourceObserved(RetainedRecord):
-    """A volume or an image that is kept by name, where it is not as it was."""
+    """A named volume or image that has changed."""
 
     identity: IdentityRecord
     owner: str

@@ -47,7 +47,7 @@ class ReapFinished(TypedDict):
 
 
 class AccountForgotten(TypedDict):
-    """An account is asked no more unless it is configured, or used, again."""
+    """An account is no longer queried, unless it is configured or used again."""
 
     account: str
     provider: str
@@ -228,7 +228,7 @@ class LedgerSettled(TypedDict):
 
 
 class LedgerMoved(TypedDict):
-    """The ledger stands at `to`; `goes_on` is the hash of its next line there. Always the last line here."""
+    """The ledger is at `to`; `goes_on` is the hash of its next line there. Always the last line here."""
 
     to: str
     goes_on: str

@@ -121,7 +121,7 @@ def test_an_overdue_stop_is_made_at_once_after_a_crash_or_a_night_of_sleep(home)
     check_metrics(one["metrics"])
     code, log = said_of(watch)
     assert code == 0, log
-    assert re.search(r"a pass over 2 machines took .* s; \S+: stop \(", log)
+    assert re.search(r"a run over 2 machines took .* s; \S+: stop \(", log)
     assert log.rstrip().endswith("ended")
     assert home.cloudgpu("watch", "--status", "-o", "json").json["watching"] == []
 

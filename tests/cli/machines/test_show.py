@@ -75,7 +75,7 @@ def test_a_stopped_machine_says_what_stays_and_costs(value):
             {"attached_costs": [DISK | {"while_running": True, "usd_per_month": None}]},
             "system disk of 64 GB, price not known",
         ),
-        ({"guards": {"agent_is": "none", "agent": None}}, "only a pass of cloudgpu reap or watch ends it"),
+        ({"guards": {"agent_is": "none", "agent": None}}, "only cloudgpu reap or watch ends it"),
         ({"unpriced": ["disk"]}, "without its disk: no price is known"),
         ({"price": None}, "at a price that is not known"),
         ({"reason": "the script exited with 3: /var/log/cloudgpu.log"}, "exited with 3: /var/log/cloudgpu.log"),

@@ -73,6 +73,6 @@ def test_what_cannot_be_is_one_sentence_or_one_document_and_nothing_is_written(r
     said = recommend("kagle")
     assert (said.code, said.out) == (2, "")
     assert not (tmp_path / "home").exists()
-    assert said.err.startswith("error: WORK: 'kagle' is no kind of work; did you mean 'kaggle'?\n")
+    assert said.err.startswith("error: WORK: 'kagle' is not a kind of work; did you mean 'kaggle'?\n")
     error = recommend("kaggle --cards nan -o json").json["error"]
     assert (error["field"], error["value"]) == ("--cards", "nan")

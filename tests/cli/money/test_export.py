@@ -78,7 +78,7 @@ def test_a_day_begins_where_the_zone_says(typed):
     [
         (("export", "--since", "2026-02-30"), "--since", "2026-02-30"),
         (("export", "--since", "2026-10-02", "--until", "2026-10-01"), "--until", "is not after --since"),
-        (("export", "--since", "2099-01-01"), "--since", "still to come"),
+        (("export", "--since", "2099-01-01"), "--since", "in the future"),
         (("export", "--tz", "Nowhere/City"), "--tz", "not a time zone"),
         (("export", "--out", "none/of/these/bill.csv"), "--out", "cannot be written: no such file"),
         (("export", "-o", "json"), "--output", "goes to stdout"),

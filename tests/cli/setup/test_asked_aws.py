@@ -13,7 +13,7 @@ from tests.clouds.aws.fixtures import aws, aws_process
 
 __all__ = ["aws", "aws_process"]
 ASKING = ["ls --refresh", "orphans", "reap --dry-run", "down --all --yes"]
-NONE = "No cloud was asked"
+NONE = "No cloud was queried"
 
 
 @pytest.fixture

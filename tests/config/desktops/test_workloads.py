@@ -64,7 +64,7 @@ def test_everything_says_what_it_rests_on():
         ("  adapter_percent:", "  adaptor_percent:", "adaptor_percent", "did you mean 'adapter_percent'"),
         ('    as_of: "2020-05-13"', '    as_of: "soon"', "as_of", "2026-11-20"),
         ("notes:\n", "nots:\n", "nots", "did you mean 'notes'"),
-        ("kinds:\n", "kinds: []\nmore:\n", "more", "no known key"),
+        ("kinds:\n", "kinds: []\nmore:\n", "more", "not a known key"),
     ],
 )
 def test_a_fault_in_the_file_is_refused_with_its_line(old, new, field, says):

@@ -34,7 +34,7 @@ def test_a_rate_has_its_date_and_its_source():
 
 def test_a_currency_without_a_rate_is_refused_and_so_is_one_that_is_none():
     settings = settings_of("")
-    with pytest.raises(InvalidRequest, match="no rate for EUR") as caught:
+    with pytest.raises(InvalidRequest, match="no exchange rate for EUR") as caught:
         rate_of(settings.currencies, "EUR")
     assert (caught.value.field, caught.value.value) == ("--currency", "EUR")
     assert "--rate" in (caught.value.next or "")

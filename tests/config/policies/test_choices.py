@@ -21,7 +21,7 @@ def test_projects_and_tags_choose_a_policy():
         ('policies = "nightly"', "policies", "[policies.projects]"),
         ("[policies.project]\n", "policies.project", "did you mean 'projects'?"),
         ('[policies]\nprojects = "nightly"', "policies.projects", "has to be a table"),
-        ("[policies.projects]\nthesis = 3", "policies.projects.thesis", "no policy's name"),
+        ("[policies.projects]\nthesis = 3", "policies.projects.thesis", "not a policy's name"),
         ('[policies.projects]\nthesis = "Nightly"', "policies.projects.thesis", "all lower case"),
         ('[policies.tags]\nada = "nightly"', "policies.tags.ada", "KEY=VALUE"),
         ('[policies.tags]\n"onwer=ada" = "nightly"', "policies.tags.onwer=ada", "did you mean owner=...?"),

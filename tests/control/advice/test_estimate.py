@@ -292,10 +292,10 @@ REFUSED = [
     ({"disk": "gp4"}, "--disk", "did you mean 'gp3'?"),
     ({"disk": ["gp2", "gp3"]}, "--disk", "both disks of aws"),
     ({"address": "statik"}, "--address", "did you mean 'static'?"),
-    ({"currency": "KRX"}, "--currency", "no currency of ISO 4217"),
-    ({"rate": "1385"}, "--rate", "no currency"),
+    ({"currency": "KRX"}, "--currency", "not a currency of ISO 4217"),
+    ({"rate": "1385"}, "--rate", "without a currency"),
     ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "not a rate of exchange"),
-    ({"currency": "KRW", "rate": "1385", "rate_date": "2027-11-20"}, "--rate-date", "still to come"),
+    ({"currency": "KRW", "rate": "1385", "rate_date": "2027-11-20"}, "--rate-date", "in the future"),
 ]
 
 

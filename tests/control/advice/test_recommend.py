@@ -301,7 +301,7 @@ def test_the_answers_amounts_are_said_in_a_currency_too(gpu):
     dollars = gpu.advice.recommend("kaggle", hours_per_week=5)
     assert dollars["currency"] is None
     assert dollars["notes"] == said["notes"][1:]
-    with pytest.raises(InvalidRequest, match="no rate for EUR"):
+    with pytest.raises(InvalidRequest, match="no exchange rate for EUR"):
         gpu.advice.recommend("kaggle", currency="EUR")
 
 

@@ -202,7 +202,7 @@ def test_amounts_can_be_in_won_at_a_rate_with_its_date(gpu, own_home):
         typed = again.advice.compare(**PUBLISHED, purchase="2500000 KRW")["desktop"]
     assert (typed["purchase_usd"], typed["quoted"]["source"]) == ("2000", "a bank")
     with cloudgpu.connect(home=own_home, clock=lambda: NOW - timedelta(days=60)) as before:
-        assert "still to come" in refused(before, **PUBLISHED, purchase="2500000 KRW").message
+        assert "in the future" in refused(before, **PUBLISHED, purchase="2500000 KRW").message
 
 
 def test_a_desktop_of_ones_own_is_named_by_file_and_by_name(gpu, own_home, tmp_path):
@@ -332,7 +332,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
     [
         ({"utilization": "phd-dektop", "price": 1}, "--utilization", "did you mean 'phd-desktop'?"),
         ({"utilization": "15%"}, "--gpu", "Neither a GPU nor a price"),
-        ({"price": "2.14"}, "--utilization", "was not said"),
+        ({"price": "2.14"}, "--utilization", "is not known"),
         ({"price": "0", "utilization": "15%"}, "--price", "is nothing"),
         ({"gpu": "v100"}, "--gpu", "at a stated use"),
         ({"spot": True}, "--spot", "at a stated use"),
@@ -347,7 +347,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
         ({"gpu": "rtx3090:63", "utilization": "15%"}, "--price", "no on-demand price"),
         ({"gpu": "t4:63", "utilization": "15%"}, "--price", "no on-demand price of a machine with 63 T4"),
         ({"price": 1, "utilization": "15%", "work": "training"}, "--gpu", "depends on which one"),
-        ({"price": 1, "utilization": "100000%", "gpu": "h100:64"}, "--utilization", "So much use would take"),
+        ({"price": 1, "utilization": "100000%", "gpu": "h100:64"}, "--utilization", "This much use would take"),
         ({**PUBLISHED, "work": "trainig"}, "--work", "did you mean 'training'?"),
         ({**PUBLISHED, "work": ""}, "--work", "is not a valid kind of work"),
         ({**PUBLISHED, "desktop": "rtx309"}, "desktop", "did you mean 'rtx3090'?"),
@@ -370,10 +370,10 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
         ({**PUBLISHED, "life": "0"}, "--life", "not a number from 0.1 to 100"),
         ({**PUBLISHED, "price": "100001"}, "--price", "not a number from 0 to"),
         ({**PUBLISHED, "currency": "WON"}, "--currency", "not a currency of ISO 4217"),
-        ({**PUBLISHED, "currency": "KRW"}, "--currency", "no rate for KRW"),
+        ({**PUBLISHED, "currency": "KRW"}, "--currency", "no exchange rate for KRW"),
         ({**PUBLISHED, "rate": "1400"}, "--rate", "is given without a currency"),
         ({**PUBLISHED, "purchase": "5 XYZ"}, "--currency", "not a currency of ISO 4217"),
-        ({**PUBLISHED, **WON, "rate_date": "2027-01-01"}, "--rate-date", "still to come"),
+        ({**PUBLISHED, **WON, "rate_date": "2027-01-01"}, "--rate-date", "in the future"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_option(gpu, given, field, says):

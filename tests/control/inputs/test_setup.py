@@ -99,7 +99,7 @@ def test_an_option_that_means_nothing_at_a_provider_is_refused_and_never_ignored
 def test_what_is_about_spot_is_refused_on_demand(word, lab):
     field, said = refused(lambda: prepare(lab.session, parse_request(account="lab", **{word: True})))
     assert field == "--" + word.replace("_", "-")
-    assert "bought on demand" in said
+    assert "is on demand" in said
 
 
 def test_what_a_template_asks_for_stays_left_out_where_it_means_nothing(lab):

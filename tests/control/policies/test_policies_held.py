@@ -275,7 +275,7 @@ def test_the_agent_of_a_machine_that_cannot_be_stopped_only_warns_under_warn(lab
 
 def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_machines_off(lab):
     write(lab.session.home.policies, "own", f"{OWN}schedule: {{off: 19:00, days: [fri], until: mon 07:00}}\n")
-    told = "its schedule keeps it off until Mon 2026-11-23 07:00 UTC: the next pass warns, and ends it 10m later unless"
+    told = "its schedule keeps it off until Mon 2026-11-23 07:00 UTC: the next run warns, and ends it 10m later unless"
     assert not any("keeps it off" in one for one in lab.prepare(name="fox", policy="own").plan.remarks)
     lab.later(hours=26)  # from Friday to Saturday
     assert any(one.startswith(told) for one in lab.prepare(name="fox", policy="own").plan.remarks)

@@ -103,7 +103,7 @@ def test_a_pass_that_was_made_meanwhile_is_not_made_again(lab):
     assert lab.session.ledger.last("reaper").dedupe == "by another"
     lab.later(minutes=10)
     assert one.due(lab.session) == lab.clock()
-    assert "a pass over 0 machines" in one.work(lab.session)  # the first full sweep is told
+    assert "a run over 0 machines" in one.work(lab.session)  # the first full sweep is told
     assert lab.session.ledger.last("reaper").body["sweep"]
     lab.later(minutes=10)
     assert one.work(lab.session) == ""

@@ -128,7 +128,7 @@ def test_packing_changes_nothing(samples):
 
 @pytest.mark.parametrize("data", [b"", b"xz", lzma.compress(b"[1]"), lzma.compress(b'{"t": 3}'), packed([])[:-4]])
 def test_what_is_no_packed_day_is_refused(data):
-    with pytest.raises(ValueError, match="no packed day"):
+    with pytest.raises(ValueError, match="not a packed day"):
         unpacked(data)
 
 

@@ -75,7 +75,7 @@ def test_a_subscription_that_nobody_names_is_asked_for(azure_arm, tmp_path, monk
 
 def test_an_endpoint_without_tls_is_refused(azure_arm, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_AZURE_ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(InvalidRequest, match="no https address"):
+    with pytest.raises(InvalidRequest, match="not an https address"):
         provider_of(azure_arm, tmp_path).list()
 
 

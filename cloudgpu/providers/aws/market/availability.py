@@ -23,7 +23,7 @@ from cloudgpu.providers.aws.client import KIND, Aws, pages
 from cloudgpu.providers.shared.rules import is_meant
 from cloudgpu.providers.shared.rules import region as wished_region
 
-NO_ZONE = "no availability zone of AWS (local zones are not used)"
+NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."
 
 

@@ -366,7 +366,7 @@ def test_an_unknown_volume_is_refused_with_the_near_one(provider):
 def test_volumes_of_one_name_in_two_zones_have_to_be_told_apart(provider):
     volume("us-west-2a")
     volume("us-west-2b")
-    with pytest.raises(InvalidRequest, match="lie in us-west-2a and us-west-2b"):
+    with pytest.raises(InvalidRequest, match="are in us-west-2a and us-west-2b"):
         provider.placement_constraint(Setup(volume=Volume("data")), Requirements())
     assert (
         provider.placement_constraint(Setup(volume=Volume("data")), Requirements(zone="us-west-2b")).zone
@@ -415,7 +415,7 @@ def test_a_subnet_that_no_region_has_is_refused(provider):
 def test_images_of_one_name_in_two_regions_have_to_be_told_apart(provider):
     for region in ("us-east-1", "us-west-2"):
         own_image("twice", region)
-    with pytest.raises(InvalidRequest, match="lie in us-east-1 and us-west-2"):
+    with pytest.raises(InvalidRequest, match="are in us-east-1 and us-west-2"):
         provider.placement_constraint(Setup(image="twice"), Requirements())
     assert provider.placement_constraint(Setup(image="twice"), Requirements(region="us-west-2")).region == "us-west-2"
 

@@ -116,7 +116,7 @@ def test_a_type_without_a_gpu_does_not_fit_a_wish_for_one(aws, tmp_path):
         ({"region": "evil.example/#"}, "--region", "no region 'evil.example/#'", "Use one of: "),
         ({"zone": "us-east-1z"}, "--zone", "no zone 'us-east-1z'", "us-east-1a, us-east-1b"),
         ({"zone": "us-east-1-bos-1a"}, "--zone", "local zones", "us-east-1a"),
-        ({"zone": "nowhere"}, "--zone", "no availability zone", "us-east-1a"),
+        ({"zone": "nowhere"}, "--zone", "not an availability zone", "us-east-1a"),
         ({"zone": "us-east-1a", "region": "us-west-2"}, "--zone", "is in us-east-1, not in us-west-2", "us-east-1"),
     ],
 )

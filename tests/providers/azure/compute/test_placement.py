@@ -66,7 +66,7 @@ ELSEWHERE = (
     ({"volume": Volume("more", 40_000)}, Requirements(), "32,767 GB at most"),
     ({"image": "tuned"}, Requirements(region="westus2"), "is in eastus"),
     ({"image": "turned"}, Requirements(), "did you mean 'tuned'"),
-    ({"network": Network(subnet="inside")}, Requirements(), "no id of a subnet"),
+    ({"network": Network(subnet="inside")}, Requirements(), "not an id of a subnet"),
 )
 
 

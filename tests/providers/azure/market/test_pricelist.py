@@ -162,7 +162,12 @@ def test_a_link_elsewhere_or_to_itself_is_not_followed(azure_prices, asked, link
 
 @pytest.mark.parametrize(
     ("usd", "why"),
-    [(0, "no price above 0"), (-1.5, "no price above 0"), (float("nan"), "no price above 0"), ("free", "'free'")],
+    [
+        (0, "not a price above 0"),
+        (-1.5, "not a price above 0"),
+        (float("nan"), "not a price above 0"),
+        ("free", "'free'"),
+    ],
 )
 def test_what_is_no_price_is_refused_by_name(azure_prices, asked, usd, why):
     azure_prices.items = [one for one in azure_prices.items if one["armSkuName"] != "Standard_NC24ads_A100_v4"]

@@ -248,7 +248,7 @@ def test_two_machines_never_share_a_volume_and_another_ledgers_is_not_taken(acco
 
 def test_a_volume_that_is_not_there_needs_a_size(account, azure_arm, sdk):
     launch(sdk)
-    with pytest.raises(InvalidRequest, match="its size is not said"):
+    with pytest.raises(InvalidRequest, match="to create it, give its size"):
         attached(account(), azure_arm, size=None)
     assert told(account(), Kind.VOLUME) == []
 

@@ -156,7 +156,7 @@ def test_refused_credentials_are_named(google, asked):
 
 @pytest.mark.parametrize(
     ("usd", "currency", "why"),
-    [("0", "USD", "no price above 0"), ("-0.5", "USD", "no price above 0"), ("4.1", "KRW", "in KRW")],
+    [("0", "USD", "not a price above 0"), ("-0.5", "USD", "not a price above 0"), ("4.1", "KRW", "in KRW")],
 )
 def test_a_part_that_is_no_price_is_refused_and_what_needs_it_has_none(google, asked, usd, currency, why):
     google.skus = [one for one in google.skus if one["description"] != "Nvidia Tesla A100 GPU running in Americas"]

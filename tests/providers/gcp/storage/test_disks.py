@@ -252,7 +252,7 @@ def test_a_volume_that_another_uses_or_that_lies_elsewhere_is_refused(gcp, cloud
         cloud.attach(second, Volume("data"), DATA)
     with pytest.raises(InvalidRequest, match="is in us-central1-a"):
         cloud.attach(away, Volume("data", 12), DATA)
-    with pytest.raises(InvalidRequest, match="its size is not said"):
+    with pytest.raises(InvalidRequest, match="to create it, give its size"):
         cloud.attach(second, Volume("dada"), DATA)
 
 
