@@ -115,6 +115,15 @@ def test_a_speed_that_was_not_measured_is_named_beside_the_figure(gpus, offers):
     assert {one["speed"]["basis"] for one in offers("--gpu", "mi300x")} == {"tensor TFLOPs"}
 
 
+def test_a_sum_of_listed_prices_has_no_mark_and_one_sentence(gpus, offers):
+    text = gpus("--gpu", "t4", "--provider", "gcp").out
+    assert {one["price"]["basis"] for one in offers("--gpu", "t4", "--provider", "gcp")} == {"derived"}
+    assert " ".join(text.split()).count("Some of Google's prices are sums") == 1
+    assert "~" not in text
+    for mark in "~?!":
+        assert sum(line.startswith(f"{mark}  ") for line in gpus().out.splitlines()) <= 1
+
+
 def test_derived_and_old_prices_are_marked(gpus, offers):
     text = " ".join(gpus("--provider", "aws", "--gpu", "a10g", "--spot", "-v").out.split())
     assert re.search(r"\d~ ", text)
