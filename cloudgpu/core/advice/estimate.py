@@ -222,7 +222,7 @@ def hours_for(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fracti
 class Estimate:
     """What one offer would cost: its splits by the name of what they are for, of which `rank` orders.
 
-    `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold any more.
+    `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
 
     buy: Buy
