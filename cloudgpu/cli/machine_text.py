@@ -28,7 +28,16 @@ from cloudgpu.cli.render import (
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.machines.machines import AttachedCost, Guards, MachineDocument
+    from cloudgpu.views.documents.machines.machines import (
+        AttachedCost,
+        DownDocument,
+        Guards,
+        LsDocument,
+        MachineDocument,
+    )
+    from cloudgpu.views.documents.machines.storage import OrphansDocument
+    from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
+    from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 _NO_AGENT = {
     "none": "none, as cloudgpu's agent does not run on it",
@@ -36,6 +45,8 @@ _NO_AGENT = {
 }
 _TIMERS = {"own": "its own timer, a separate process"}
 ONLY_PASSES = "only cloudgpu reap or watch ends it"
+_HERE = ("local", "ssh")
+_NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
@@ -172,7 +183,7 @@ def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str 
     """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
     gone = value["terminated_at"] is not None
     yield "why", value["reason"]
-    yield "beside", None if gone else _beside(value)
+    yield "also billed", None if gone else _beside(value)
     yield "kept", _kept(value)
     yield "interrupted", _taken(value, now)
     yield "shared with", None if gone else _shared(value)
@@ -205,7 +216,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
             ("whose", _whose(value)),
             ("cloud id", None if owned else value["cloud_id"]),
             ("price", price(value["price"])),
-            ("beside", None if value["terminated_at"] else _beside(value)),
+            ("also billed", None if value["terminated_at"] else _beside(value)),
             ("spent", f"{spent(value, 4)} so far{without_price(value)}"),
             ("lease", None if value["terminated_at"] else f"until {when(value['expires'], now)}"),
             ("renewable", None if value["terminated_at"] else f"until {when(value.get('renew_until'), now)}"),
@@ -279,3 +290,18 @@ def _kept(value: MachineDocument) -> str | None:
         f"; cloudgpu start {name}, or cloudgpu down {name}" if value["terminated_at"] else "; removed by ls --refresh"
     )
     return f"{resources}: at most {dollars(value['retained_usd_per_month'])} a month{steps}"
+
+
+def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
+    """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
+    names = [_account(one) for one in document["queried"]]
+    lines = [f"Asked: {', '.join(names)}."] if names else []
+    lines += [f"Not asked: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
+              for gap in document["not_queried"]]  # fmt: skip
+    if all(one["provider"] in _HERE for one in document["queried"]):
+        lines.append(_NO_CLOUD)
+    return [paragraph(line) for line in lines]
+
+
+def _account(one: AccountAnswer) -> str:
+    return str(one["account"]) if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"

@@ -39,7 +39,7 @@ def command(
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the
     machine can be reached from here.
     """
-    from cloudgpu.cli.automation.accounts_text import account_lines
+    from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.machines.running_text import running_lines
     from cloudgpu.cli.machines.running_text import to_end as to_be_ended
     from cloudgpu.cli.render import spent, without_price

@@ -88,7 +88,7 @@ def to_start(value: MachineDocument, hourly: str, cost: str, end: str, now: date
             ("what", _named(value)),
             ("price", hourly),
             ("costs", cost),
-            ("beside", "; ".join(_monthly(beside))),
+            ("also billed", "; ".join(_monthly(beside))),
             ("ends", when(end, now)),
         ],
     )

@@ -52,7 +52,7 @@ def brief(document: EstimateDocument, shown: Rounded, rows: Sequence[Estimate]) 
 
 def _doubts(rows: Sequence[Estimate]) -> Iterator[str]:
     """Yield why spot prices stand after others, each reason once."""
-    reasons = dict.fromkeys(f"{one['provider']}: {one['doubt']}" for one in rows if one["doubt"])
+    reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in rows if one["uncertain"])
     if reasons:
         yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 

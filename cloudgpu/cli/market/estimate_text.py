@@ -61,7 +61,7 @@ def _answer(document: EstimateDocument, shown: Rounded) -> str:
     what = f"{many}{_count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
     lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
-    doubt = f", if that price still holds: {one['doubt']}" if one["doubt"] else ""
+    doubt = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
     if one["expected"] is not None:
         hours = _hours(one["expected"]["hours"])
         return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt}."

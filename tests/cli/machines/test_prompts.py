@@ -76,7 +76,7 @@ def test_a_start_says_what_it_costs_and_what_is_paid_beside_it(value):
     text = to_start(
         value, "$0.5260 an hour (listed 2026-11-20)", "$4.21 to its end", "2026-12-01T09:00:00.000000Z", NOW
     )
-    assert labels(text) == ["what", "price", "costs", "beside", "ends"]
+    assert labels(text) == ["what", "price", "costs", "also billed", "ends"]
     assert "system disk of 64 GB, $5.12 a month" in words(text)
 
 

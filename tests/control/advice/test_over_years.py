@@ -259,12 +259,12 @@ def test_free_hours_are_named_where_the_work_fits_them(gpu):
 @pytest.mark.parametrize("asked", [{"gpu": "a100"}, {"gpu": "h100"}, {"gpu": "t4"}, {}, {"flops": "1e20"}])
 def test_a_doubtful_spot_price_never_comes_before_a_certain_one(gpu, asked):
     found = gpu.advice.estimate(spot=True, **asked)["estimates"]
-    doubted = [one["doubt"] is not None for one in found]
+    doubted = [one["uncertain"] is not None for one in found]
     assert doubted == sorted(doubted)
     for one in found:
         sure = one["provider"] != "azure" and one["price"]["basis"] == "listed" and not one["old"]
-        assert (one["doubt"] is None) == sure
-    assert not any(one["doubt"] for one in gpu.advice.estimate(**asked)["estimates"])
+        assert (one["uncertain"] is None) == sure
+    assert not any(one["uncertain"] for one in gpu.advice.estimate(**asked)["estimates"])
     rent = gpu.advice.recommend("video", spot=True)["machines"]
     assert rent[0]["provider"] != "azure"
     assert Fraction(rent[0]["price"]["usd_per_hour"]) > 0
