@@ -38,7 +38,13 @@ MARKS = {
 BARS = {"used up": "bold red", "passed by what runs": "bold yellow", "nearly used up": "yellow", "fits": "green"}
 
 # Labels of what is shown before somebody agrees: what is erased or open to all, what costs, what nobody guards.
-LABELS = {"erases": "bold red", "open": "bold red", "money": "bold yellow", "guard": "bold yellow"}
+LABELS = {
+    "stop erases": "bold red",
+    "erases": "bold red",
+    "open": "bold red",
+    "money": "bold yellow",
+    "guard": "bold yellow",
+}
 LABELS |= {"still billed": "bold yellow", "also billed": "yellow"}
 
 # What can stand anywhere in a line. A state stands in a column: two spaces before it, and as many behind, or nothing.

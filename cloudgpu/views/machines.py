@@ -264,6 +264,8 @@ def foreign_value(instance: Instance) -> ForeignMachine:
 
 def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
+    from cloudgpu.core.model.offers import note_kind
+
     item, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
@@ -314,7 +316,8 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "attached_costs": [extra_value(extra) for extra in plan.extras],
-        "notes": list(plan.remarks),
+        "notes": [str(remark) for remark in plan.remarks],
+        "note_kinds": [note_kind(remark).value for remark in plan.remarks],
         "budgets": list(budgets),
     }
 
